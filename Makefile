@@ -1,0 +1,30 @@
+# `make train` and `make test` set up everything they need in .venv; PYTHON chooses the interpreter (3.11 to 3.13).
+FITS = import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 14))
+PYTHON ?= $(firstword $(foreach name,python3 python3.12 python3.13 python3.11,$(shell $(name) -c '$(FITS)' 2>/dev/null && echo $(name))))
+VENV ?= .venv
+BIN = $(VENV)/bin
+# Without a C++ compiler torch.compile has nothing to compile a CPU's kernels with.
+NO_COMPILER = $(if $(or $(CXX_FOUND),$(GPU_FOUND)),,compile.mode=eager)
+CXX_FOUND = $(shell command -v g++ || command -v clang++)
+GPU_FOUND = $(shell command -v nvidia-smi)
+
+.PHONY: train test check setup
+
+train: setup
+	$(BIN)/python train.py $(NO_COMPILER) $(ARGS)
+
+test: setup
+	$(BIN)/python -m pytest $(ARGS)
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+setup: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "no Python 3.11 to 3.13 with venv was found: install one, or say make PYTHON=..."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@

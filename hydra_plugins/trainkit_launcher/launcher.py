@@ -1,0 +1,192 @@
+"""Runs the jobs of a sweep, each in a fresh process, one after another, and compares them at the end.
+
+A fresh process, because compiled code, counters, caches and the allocator of one job would be part of the next one's
+measurement. A package under `hydra_plugins` is where Hydra looks for launchers.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from hydra.core.utils import JobReturn, JobStatus, setup_globals
+from hydra.plugins.launcher import Launcher
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from trainkit import compare, report
+from trainkit.config import ConfigError, RunConfig
+from trainkit.results import Row, asked, read_row, read_rows, write_row
+
+GRACE_S = 15  # for a job that was told to stop to write its row
+RANK_VARIABLES = re.compile(r"(RANK|WORLD_SIZE|LOCAL_|GROUP_|ROLE_|MASTER_|NODE_RANK|TORCHELASTIC_)")
+SWEEPS_OWN = re.compile(r"hydra[./](launcher|sweeper|sweep|mode|run)\b")
+
+
+@dataclass
+class LauncherConfig:
+    _target_: str = "hydra_plugins.trainkit_launcher.launcher.TrainkitLauncher"
+    timeout_s: float | None = None
+    nproc_per_node: int | None = None
+    repeats: int = 1
+
+
+ConfigStore.instance().store(group="hydra/launcher", name="trainkit", node=LauncherConfig)
+
+
+class TrainkitLauncher(Launcher):
+    """Hydra's launcher interface. `launch` ends the process with status 1 where a job has not ended `ok`."""
+
+    def __init__(self, timeout_s: float | None, nproc_per_node: int | None, repeats: int):
+        for setting, value in (("timeout_s", timeout_s), ("nproc_per_node", nproc_per_node), ("repeats", repeats)):
+            if value is not None and value <= 0:
+                raise ConfigError(f"hydra.launcher.{setting} = {value}: expected a number above 0")
+        self.timeout_s, self.nproc_per_node, self.repeats = timeout_s, nproc_per_node, repeats
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        if "TORCHELASTIC_RUN_ID" in os.environ:
+            raise ConfigError("--multirun = True: a sweep starts its jobs itself; use hydra.launcher.nproc_per_node")
+        self.hydra_context, self.config = hydra_context, config
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        setup_globals()
+        sweep_dir = Path(self.config.hydra.sweep.dir)
+        sweep_dir.mkdir(parents=True, exist_ok=True)
+        configs = [self._compose(list(overrides)) for overrides in job_overrides]  # all complaints before the first job
+        jobs = [
+            (list(overrides), config, repeat)
+            for repeat in range(self.repeats)  # the whole list again and again: drift of the machine hits all settings
+            for overrides, config in zip(job_overrides, configs, strict=True)
+        ]
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: the job under way is ended too
+        common = set.intersection(*map(set, job_overrides)) if len(job_overrides) > 1 else set()
+        print(f"sweep {sweep_dir.name}: {len(jobs)} jobs, each with {' '.join(sorted(common)) or 'the defaults'}")
+        rows = []
+        for number, (overrides, config, repeat) in enumerate(jobs, start=1):
+            label = " ".join(override for override in overrides if override not in common)
+            title = f"[{number}/{len(jobs)}] {label}" + f" (repeat {repeat})" * (self.repeats > 1)
+            row = self._finished(sweep_dir, overrides, repeat)
+            if row is not None:
+                print(f"{title}: finished before, {report.job_outcome(row)}", flush=True)
+            else:
+                print(title, end=": ", flush=True)
+                row = self._run(new_directory(sweep_dir, label), overrides, config, repeat)
+                print(report.job_outcome(row), flush=True)
+            rows.append(row)
+        report.print_comparison(compare.compare(read_rows(sweep_dir)))
+        print(f"rows and logs: {sweep_dir}", flush=True)
+        if any(row.status != "ok" for row in rows):
+            sys.exit(1)
+        return [JobReturn(overrides=job[0], _return_value=None, status=JobStatus.COMPLETED) for job in jobs]
+
+    def _compose(self, overrides: list[str]) -> DictConfig:
+        return self.hydra_context.config_loader.load_sweep_config(self.config, overrides)
+
+    def _finished(self, sweep_dir: Path, overrides: list[str], repeat: int) -> Row | None:
+        """The row of this job where it ran to its end, well or not, in an earlier start of the sweep."""
+        kept = [override for override in overrides if override.split("=")[0] not in ("sweep", "repeat")]
+        for row in read_rows(sweep_dir):
+            if (row.overrides, row.repeat) == (kept, repeat) and row.status != "interrupted":
+                return row
+        return None
+
+    def _run(self, run_dir: Path, overrides: list[str], config: DictConfig, repeat: int) -> Row:
+        """Run one job to its end; its output goes to output.log in its directory."""
+        sweep = run_dir.parent.name
+        command = self._command(sweep, run_dir, overrides, repeat)
+        environment = {name: value for name, value in os.environ.items() if not RANK_VARIABLES.match(name)}
+        log = run_dir / "output.log"
+        with log.open("w") as output:
+            # A session of its own, so that everything the job started can be ended with it.
+            process = subprocess.Popen(
+                command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=environment,
+                start_new_session=True,
+            )  # fmt: skip
+            ended = None
+            try:
+                process.wait(self.timeout_s)
+            except subprocess.TimeoutExpired:
+                ended = "timeout", f"stopped after {self.timeout_s:g} s (hydra.launcher.timeout_s)"
+            except KeyboardInterrupt:
+                ended = "interrupted", "the sweep was interrupted"
+            finally:
+                stop(process)
+        row = read_row(run_dir) or blank_row(config, sweep, run_dir, overrides, repeat)
+        if ended is not None and row.status != "ok":
+            row = replace(row, status=ended[0], error=ended[1])
+        elif row.status == "interrupted":
+            row = replace(row, status="failed", error=cause_of_death(process.returncode, log))
+        write_row(run_dir, row)
+        if ended is not None and ended[0] == "interrupted":
+            print(report.job_outcome(row), flush=True)
+            raise KeyboardInterrupt
+        return row
+
+    def _command(self, sweep: str, run_dir: Path, overrides: list[str], repeat: int) -> list[str]:
+        start = [sys.executable]
+        if self.nproc_per_node is not None:
+            start += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={self.nproc_per_node}"]
+        hydra = [word for word in self.config.hydra.overrides.hydra if not SWEEPS_OWN.match(word)]
+        flags = [f"--config-name={self.config.hydra.job.config_name}"]
+        flags += [f"--config-dir={s.path[7:]}" for s in self.config.hydra.runtime.config_sources if s.provider == "command-line"]
+        own = [f"sweep={sweep}", f"repeat={repeat}", "hydra.mode=RUN", f"hydra.run.dir='{run_dir}'"]
+        return [*start, os.path.abspath(sys.argv[0]), *flags, *overrides, *hydra, *own]
+
+
+def new_directory(sweep_dir: Path, label: str) -> Path:
+    """A new directory for a job: the next free number and the values in its label, as far as they name files."""
+    taken = [int(path.name.split("-")[0]) for path in sweep_dir.glob("[0-9]*-*")]
+    values = "-".join(override.split("=", 1)[1] for override in label.split(" ") if "=" in override)
+    name = re.sub(r"[^A-Za-z0-9.+-]+", "_", values)[:80] or "job"
+    path = sweep_dir / f"{max(taken, default=-1) + 1:03d}-{name}"
+    path.mkdir()
+    return path
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """End a job and all it started: SIGINT, so that it writes its row, then SIGKILL."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGINT)
+        try:
+            process.wait(GRACE_S)
+        except subprocess.TimeoutExpired:
+            pass  # SIGKILL comes now
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass  # nothing of it is left
+    process.wait()
+
+
+def blank_row(config: DictConfig, sweep: str, run_dir: Path, overrides: list[str], repeat: int) -> Row:
+    """The row of a job that died before it could write one: what was asked, and no more."""
+    try:
+        values: dict[str, Any] = {}
+        for group in ("compile", "amp", "ddp", "trainer"):
+            values[group] = OmegaConf.to_object(config[group])
+        plain = RunConfig(**values, data={"batch_size": config.data.get("batch_size")}, seed=config.seed)
+    except OmegaConfBaseException:
+        plain = RunConfig()
+    plain.job.model = config.hydra.runtime.choices.model
+    plain.job.data = config.hydra.runtime.choices.data
+    plain.job.run_dir, plain.job.overrides = str(run_dir), overrides
+    plain.sweep, plain.repeat = sweep, repeat
+    return Row(status="interrupted", **asked(plain))
+
+
+def cause_of_death(returncode: int, log: Path) -> str:
+    """Why a job that could not say so itself has ended: the signal that killed it, its complaint, or its last line."""
+    if returncode < 0:
+        return f"killed by {signal.Signals(-returncode).name}"
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    complaint = next((line for line in lines if re.match(r"[\w.]+ = .+: ", line)), None)
+    if complaint is not None:
+        return complaint
+    return lines[-1] if lines else f"exit status {returncode} without a word"

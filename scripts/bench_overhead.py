@@ -1,0 +1,90 @@
+"""What training through trainkit costs over a bare PyTorch loop of the same objective, in one run, interleaved.
+
+    python scripts/bench_overhead.py model=resnet18 data=synthetic data.batch_size=512 amp=bf16 [...]
+
+After each epoch of the run the same number of steps is run by a bare loop on a network of its own; both are timed by
+the wall clock with the device idle at both ends. Prints the medians over the epochs after the first two, and the ratio.
+"""
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from trainkit import build, cli
+from trainkit.config import RunConfig
+from trainkit.results import EpochRecord
+from trainkit.run import run
+
+
+class BareLoop:
+    """The training loop anyone would write: autocast, compiled objective, backward, optimizer."""
+
+    class Objective(nn.Module):
+        def __init__(self, net: nn.Module):
+            super().__init__()
+            self.net = net
+
+        def forward(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+            logits = self.net(inputs)
+            return cross_entropy(logits.flatten(0, -2), targets.flatten())
+
+    def __init__(self, config: RunConfig):
+        self.device = torch.device(build.devices(config).type)
+        data = build.data(config)
+        self.objective = self.Objective(build.net(config, data)).to(self.device).train()
+        self.optimizer = build.optimizer(config)(self.objective.parameters())
+        self.batches = data.batches(self.device)
+        self.bf16 = config.amp.precision.value == "bf16-mixed"
+        if config.compile.mode.value != "eager":
+            self.objective.compile(mode=config.compile.mode.value, dynamic=config.compile.dynamic)
+
+    def step_ms(self, num_steps: int) -> float:
+        """Milliseconds a step, over `num_steps` steps."""
+        self._synchronize()
+        start = time.perf_counter()
+        for step in range(num_steps):
+            inputs, targets = self.batches[step % len(self.batches)]
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
+                loss = self.objective(inputs, targets)
+            loss.backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+        self._synchronize()
+        return (time.perf_counter() - start) / num_steps * 1e3
+
+    def _synchronize(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder, cli.one_line_errors():
+        overrides = ["logger=none", "trainer.max_epochs=7", *sys.argv[1:]]
+        config = cli.composed(overrides, Path(__file__).parent.parent / "conf", folder)
+        torch.set_float32_matmul_precision(config.amp.matmul_precision.value)
+        loop = BareLoop(config)
+        ours: list[float] = []
+        bare: list[float] = []
+
+        def after_epoch(record: EpochRecord) -> None:
+            ours.append(record.train_time_s / record.num_steps * 1e3)
+            bare.append(loop.step_ms(record.num_steps))
+
+        row = run(config, on_epoch=after_epoch)
+    if row.status != "ok":
+        sys.exit(f"bench_overhead: the run ended {row.status}: {row.error}")
+    settled_ours, settled_bare = ours[2:], bare[2:]  # the first two epochs hold compiles and warm-up
+    ratios = [a / b for a, b in zip(settled_ours, settled_bare, strict=True)]
+    print(f"{row.model} {row.compile_mode} {row.precision} batch {row.batch_size} on {row.device_name}")
+    print(f"trainkit {median(settled_ours):.3f} ms a step, bare loop {median(settled_bare):.3f} ms, {len(ratios)} rounds")
+    print(f"ratio {median(ratios):.4f} (min {min(ratios):.4f}, max {max(ratios):.4f})")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,382 @@
+"""What people read: rich output and Markdown captured and read back, and the script as a process of its own."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from trainkit.compare import Comparison, compare
+from trainkit.report import job_outcome, markdown_comparison, print_comparison, print_epoch, print_run
+from trainkit.results import EpochRecord, Row, write_row
+
+ROOT = Path(__file__).parents[1]
+GIB, MIB = 2**30, 2**20
+ROW = Row(
+    run_id="sweep/000-eager",
+    status="ok",
+    model="resnet18",
+    data="synthetic",
+    batch_size=64,
+    compile_mode="eager",
+    precision="bf16-mixed",
+    overrides=["model=resnet18", "optimizer.lr=0.1"],
+    effective_mode="eager",
+    num_graphs=0,
+    compile_time_s=0.0,
+    num_steps=1500,
+    num_steady_steps=1460,
+    step_time_ms_p50=34.104,
+    step_time_ms_p90=34.9,
+    step_time_ms_p99=40.0,
+    epoch_train_time_s=12.34,
+    epoch_val_time_s=0.512,
+    samples_per_s=1876.4,
+    data_wait_frac=0.013,
+    peak_allocated_bytes=int(5.99 * GIB),
+    peak_reserved_bytes=int(6.59 * GIB),
+    peak_device_bytes=int(7.79 * GIB),
+    num_epochs=10,
+    train_loss=0.01234,
+    val_loss=0.0456,
+    val_accuracy=0.97218,
+    device_name="NVIDIA H100",
+    num_devices=1,
+    torch_version="2.11.0",
+    triton_version="3.6.0",
+    cuda_version="13.0",
+    python_version="3.12.3",
+    lightning_version="2.6.6",
+)
+EPOCH = EpochRecord(
+    epoch=2,
+    train_time_s=12.84,
+    val_time_s=0.05,
+    compile_time_s=12.3,
+    num_steps=50,
+    num_samples=3200,
+    peak_allocated_bytes=GIB,
+    peak_reserved_bytes=GIB,
+    peak_device_bytes=GIB,
+    train_loss=0.51234,
+    val_loss=None,
+    val_accuracy=0.913,
+)
+
+
+def row(mode: str, step_ms: float | None, **fields) -> Row:
+    return replace(ROW, **{"compile_mode": mode, "effective_mode": mode, "step_time_ms_p50": step_ms, **fields})
+
+
+def five_modes() -> list[Row]:
+    """Two repeats of each mode; of max-autotune one ended by the time limit; reduce-overhead without CUDA graphs."""
+    times = {"eager": 34.0, "default": 31.0, "max-autotune": 22.0, "max-autotune-no-cudagraphs": 27.0}
+    rows = [row(mode, ms + n / 10, repeat=n) for n in range(2) for mode, ms in times.items()]
+    rows[2] = replace(rows[2], status="timeout", error="stopped after 600 s", step_time_ms_p50=None)
+    skipped = {"effective_mode": "default", "effective_mode_reason": "CUDA graphs need a CUDA device"}
+    return rows + [row("reduce-overhead", 30.5, run_id=f"sweep/{n}", **skipped) for n in (5, 6)]
+
+
+def shown(print_it, *args, width: int = 120) -> str:
+    file = StringIO()
+    print_it(*args, console=Console(file=file, width=width))
+    return "".join(f"{line.rstrip()}\n" for line in file.getvalue().splitlines())  # rich fills up to the width
+
+
+def line_of(text: str, start: str) -> str:
+    (line,) = [line for line in text.splitlines() if line.startswith(start)]
+    return line
+
+
+# a comparison
+
+
+def test_a_setting_is_a_row_of_numbers_with_ranges_below():
+    lines = shown(print_comparison, compare(five_modes())).splitlines()
+    at = next(n for n, line in enumerate(lines) if line.startswith("max-autotune-no-cudagraphs"))
+    assert lines[at].split() == ["max-autotune-no-cudagraphs", "1.26x", "0.0", "27.05", "12.3", "5.99", "0.972", "2"]
+    assert lines[at + 1].split() == ["1.25-1.26", "27.00-27.10"]
+
+
+def test_the_head_names_the_work_the_machine_and_the_units():
+    lines = [line.strip() for line in shown(print_comparison, compare(five_modes())).splitlines()]
+    assert lines[0] == "resnet18 on synthetic, batch 64, bf16-mixed, optimizer.lr=0.1"
+    assert lines[1] == "1 x NVIDIA H100, torch 2.11.0, triton 3.6.0, CUDA 13.0, Python 3.12.3, lightning 2.6.6"
+    assert lines[2].split() == ["speed-up", "compile", "step", "epoch", "memory", "accuracy", "runs"]
+    assert lines[3].split() == ["setting", "over", "eager", "s", "ms", "s", "GiB"]
+
+
+def test_the_fastest_setting_is_on_top():
+    text = shown(print_comparison, compare(five_modes()))
+    settings = [line.split()[0] for line in text.split("Dropped")[0].splitlines() if "x  " in line]
+    assert settings == ["max-autotune", "max-autotune-no-cudagraphs", "default", "eager"]
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_no_line_is_longer_than_the_terminal_and_no_number_is_cut(width):
+    rows = [*five_modes(), row("max-autotune-no-cudagraphs", 1234.5, compile_dynamic=True, val_accuracy=0.5)]
+    text = shown(print_comparison, compare(rows), width=width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "1,234.50" in text
+    assert "22.10" in text
+    assert "..." not in text and "…" not in text
+
+
+def test_numbers_stay_whole_where_the_terminal_is_too_narrow():
+    text = shown(print_comparison, compare(five_modes()), width=50)
+    assert "27.00-27.10" in text
+    assert line_of(text, "eager").split() == ["eager", "1.00x", "0.0", "34.05", "12.3", "5.99", "0.972", "2"]
+
+
+def test_numbers_are_flush_right_with_the_same_decimals():
+    rows = [row("eager", 134.0), row("default", 9.5)]
+    text = shown(print_comparison, compare(rows))
+    eager, default = line_of(text, "eager"), line_of(text, "default")
+    assert eager.index("134.000") + len("134.000") == default.index("9.500") + len("9.500")
+
+
+def test_a_long_label_breaks_at_its_hyphens():
+    text = shown(print_comparison, compare(five_modes()), width=80)
+    assert line_of(text.split("Dropped")[0], "max-autotune-no-").split()[0] == "max-autotune-no-"
+    assert line_of(text, "cudagraphs").startswith("cudagraphs ")
+
+
+def test_memory_below_a_gib_is_in_mib():
+    text = shown(print_comparison, compare([row("eager", 34.0, peak_allocated_bytes=523 * MIB)]))
+    assert "MiB" in text and "GiB" not in text
+    assert " 523 " in line_of(text, "eager")
+
+
+def test_what_was_not_measured_is_a_dash():
+    unmeasured = {
+        "val_accuracy": None,
+        "peak_allocated_bytes": None,
+        "compile_time_s": None,
+        "epoch_train_time_s": None,
+    }
+    text = shown(print_comparison, compare([row("eager", 34.0, **unmeasured)]))
+    assert line_of(text, "eager").split() == ["eager", "1.00x", "-", "34.00", "-", "-", "-", "1"]
+    assert "None" not in text
+
+
+def test_a_missing_eager_row_is_said():
+    assert "no eager row" in line_of(shown(print_comparison, compare([row("default", 5.0)])), "default")
+
+
+def test_one_run_says_that_its_spread_is_unknown():
+    both = shown(print_comparison, compare([row("eager", 2.0), row("default", 1.0)]))
+    assert "One run only of every setting: its spread is unknown" in both
+    one = shown(print_comparison, compare([row("eager", 2.0), row("eager", 2.1), row("default", 1.0)]))
+    assert "One run only of default: its spread is unknown" in one
+    none = shown(print_comparison, compare([row("eager", 2.0), row("eager", 2.1)]))
+    assert "spread" not in none
+
+
+def test_what_was_dropped_is_listed_with_reason_figures_and_place():
+    text = shown(print_comparison, compare(five_modes())).split("Dropped: 3 runs")[1]
+    assert line_of(text, "max-autotune ").split(maxsplit=3) == [
+        "max-autotune",
+        "1",
+        "-",
+        "timeout: stopped after 600 s",
+    ]
+    asked_and_got = line_of(text, "reduce-overhead").split(maxsplit=3)
+    assert asked_and_got[1:3] == ["2", "30.50"]
+    assert asked_and_got[3] == "asked reduce-overhead, got default: CUDA graphs need a CUDA device"
+    assert "sweep/5, sweep/6" in text
+
+
+def test_nothing_measured_is_said_and_the_reason_shown():
+    text = shown(print_comparison, compare([row("default", None, status="failed", error="no such file")]))
+    assert "Nothing to compare: no run was measured." in text
+    assert "failed: no such file" in text
+    assert "Nothing to compare" in shown(print_comparison, Comparison((), ()))
+
+
+def test_names_and_errors_are_no_markup():
+    """Neither rich's, nor a terminal's escape sequences."""
+    rows = [
+        row("eager", 2.0, model="[red]net[/red]", overrides=["a=[bold]b[/bold]"]),
+        row("eager", 2.0, model="[red]net[/red]", overrides=["a=[/]"]),
+        row("default", None, status="failed", error="\x1b[31mbad\x1b[0m\x07 [/nope] :boom:"),
+    ]
+    text = shown(print_comparison, compare(rows))
+    assert "[red]net[/red] on synthetic" in text
+    assert "a=[bold]b[/bold]" in text and "a=[/]" in text
+    assert "failed: bad  [/nope] :boom:" in text
+    assert "\x1b" not in text and "\x07" not in text
+
+
+def test_a_reason_of_pages_is_cut_short():
+    text = shown(print_comparison, compare([row("default", None, status="failed", error="word " * 1000)]))
+    assert "..." in text
+    assert len(text) < 1000
+
+
+# Markdown
+
+
+def test_markdown_has_a_table_for_each_group_and_a_list_of_what_was_dropped():
+    text = markdown_comparison(compare([*five_modes(), row("eager", 3.0, model="simple_cnn")]))
+    heads = [line for line in text.splitlines() if line.startswith("| setting")]
+    assert heads == [
+        "| setting | speed-up over eager | compile s | step ms | epoch s | memory GiB | accuracy | runs |",
+    ] * len(heads)
+    assert len(heads) == 2
+    assert "| default | 1.10x (1.09-1.10) | 0.0 | 31.05 (31.00-31.10) | 12.3 | 5.99 | 0.972 | 2 |" in text
+    assert "- max-autotune (1 run): timeout: stopped after 600 s" in text.replace("resnet18, ", "")
+    assert "**simple\\_cnn on synthetic, batch 64" in text
+
+
+def test_markdown_of_names_and_errors_is_escaped():
+    rows = [
+        row("eager", 2.0, overrides=["a=x|y"]),
+        row("eager", 2.0, overrides=["a=<b>"]),
+        row("default", None, status="failed", error="`a` | *b* <script>\nmore"),
+    ]
+    text = markdown_comparison(compare(rows))
+    assert "One run only of every setting" in text
+    assert "One run only of eager, a=\\<b\\>: " in markdown_comparison(compare([*rows, rows[0]]))
+    assert "| eager, a=x\\|y |" in text
+    assert "| eager, a=\\<b\\> |" in text
+    assert "\\`a\\` \\| \\*b\\* \\<script\\>" in text
+    assert "more" not in text.split("Dropped")[1]
+
+
+# a run
+
+
+def test_the_summary_of_a_run_has_every_figure_with_its_unit(tmp_path):
+    text = shown(print_run, ROW, tmp_path)
+    assert line_of(text, "asked").split(maxsplit=1)[1].strip() == (
+        "resnet18 on synthetic, batch 64, eager, bf16-mixed, seed 0"
+    )
+    assert "model=resnet18 optimizer.lr=0.1" in line_of(text, "overrides")
+    assert line_of(text, "got").split() == ["got", "eager"]
+    assert "time 0.00 s, graphs 0, breaks -" in line_of(text, "compile")
+    assert "p50 34.10 ms, p90 34.90 ms, p99 40.00 ms, steady 1,460 of 1,500" in line_of(text, "step")
+    assert "train 12.3 s, validation 0.512 s" in line_of(text, "epoch")
+    assert "samples/s 1,876, waiting for data 1.3 %" in line_of(text, "speed")
+    assert "allocated 5.99 GiB, reserved 6.59 GiB, device 7.79 GiB" in line_of(text, "memory")
+    assert "train 0.0123, validation 0.0456" in line_of(text, "loss")
+    assert "validation 0.972, epochs 10" in line_of(text, "accuracy")
+    assert "1 x NVIDIA H100, torch 2.11.0" in line_of(text, "machine")
+
+
+def test_several_processes_are_said(tmp_path):
+    assert "batch 64, 2 processes" in shown(print_run, replace(ROW, world_size=2), tmp_path)
+
+
+def test_a_summary_names_the_files_that_exist(tmp_path):
+    write_row(tmp_path, ROW)
+    (tmp_path / "checkpoints").mkdir()
+    text = shown(print_run, ROW, tmp_path, width=300)
+    assert line_of(text, "files").split() == ["files", f"{tmp_path}:", "row.json", "checkpoints/"]
+
+
+def test_asked_and_got_that_differ_end_the_summary_with_a_yellow_line(tmp_path):
+    other = row("reduce-overhead", 2.0, effective_mode="default", effective_mode_reason="no [CUDA] device")
+    file = StringIO()
+    print_run(other, tmp_path, console=Console(file=file, width=120, force_terminal=True, color_system="standard"))
+    assert file.getvalue().endswith("\x1b[33masked reduce-overhead, got default: no [CUDA] device\x1b[0m\n")
+
+
+def test_a_failure_ends_the_summary_with_a_red_line_and_dashes_for_what_is_unknown(tmp_path):
+    failed = Row(run_id="a/b", status="oom", error="OutOfMemoryError: 2 GiB\nsecond line", model="m", data="d")
+    file = StringIO()
+    print_run(failed, tmp_path, console=Console(file=file, width=120, force_terminal=True, color_system="standard"))
+    text = file.getvalue()
+    assert text.endswith("\x1b[31moom: OutOfMemoryError: 2 GiB\x1b[0m\n")
+    assert "p50 -, p90 -, p99 -" in text and "allocated -, reserved -" in text
+    assert "None" not in text
+
+
+def test_a_good_run_ends_with_its_files(tmp_path):
+    assert shown(print_run, ROW, tmp_path).splitlines()[-1].startswith("files")
+
+
+# a job, an epoch
+
+
+@pytest.mark.parametrize(
+    ("job", "outcome"),
+    [
+        (row("default", 23.581, compile_time_s=55.61), "ok: step 23.58 ms, compile 55.6 s"),
+        (row("default", None, status="timeout", error="stopped after 5 s"), "timeout: stopped after 5 s"),
+        (row("default", 2.0, effective_mode="mixed"), "asked default, got mixed"),
+    ],
+)
+def test_a_jobs_outcome_is_one_line(job, outcome):
+    assert job_outcome(job) == outcome
+
+
+def test_an_epoch_is_one_line_that_counts_from_one():
+    line = shown(print_epoch, EPOCH, 10, width=80)
+    assert line == "epoch  3/10  loss 0.5123  val -  accuracy 0.913  12.8 s (12.3 s compile)\n"
+
+
+@pytest.mark.parametrize("max_epochs", [None, -1])
+def test_an_epoch_of_a_run_without_a_last_one(max_epochs):
+    line = shown(print_epoch, replace(EPOCH, compile_time_s=0.0, val_loss=0.48), max_epochs)
+    assert line == "epoch 3  loss 0.5123  val 0.4800  accuracy 0.913  12.8 s\n"
+
+
+# scripts/report.py
+
+
+def script(*argv: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, ROOT / "scripts" / "report.py", *argv],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    for number, measured in enumerate(five_modes()):
+        run_dir = tmp_path / "runs" / "sweep" / f"{number:03d}"
+        run_dir.mkdir(parents=True)
+        write_row(run_dir, measured)
+    return tmp_path / "runs"
+
+
+def test_the_script_prints_the_comparison_of_all_directories_in_a_width_that_cuts_nothing(sweep):
+    ended = script(sweep / "sweep" / "000", sweep / "sweep" / "001", cwd=sweep)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "default" in ended.stdout and "1.10x" in ended.stdout
+    assert "1 x NVIDIA H100, torch 2.11.0, triton 3.6.0, CUDA 13.0, Python 3.12.3, lightning 2.6.6\n" in ended.stdout
+
+
+def test_the_script_prints_markdown(sweep):
+    ended = script("--markdown", sweep, cwd=sweep)
+    assert ended.returncode == 0
+    assert "| default | 1.10x (1.09-1.10) |" in ended.stdout
+
+
+def test_a_row_given_twice_is_one_row(sweep):
+    ended = script("--markdown", sweep, sweep / "sweep", "sweep/../sweep/001", sweep, cwd=sweep)
+    assert ended.stdout == script("--markdown", sweep, cwd=sweep).stdout
+
+
+@pytest.mark.parametrize("path", ["empty", "missing"])
+def test_a_path_without_rows_is_one_line_and_status_2(sweep, path):
+    (sweep / "empty").mkdir()
+    ended = script(sweep, path, cwd=sweep)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == f"report: no row.json in or below {path}\n"
+
+
+@pytest.mark.parametrize("text", ["{", "{}", "[1]"])
+def test_a_file_that_is_no_row_is_one_line_and_status_2(tmp_path, text):
+    (tmp_path / "row.json").write_text(text)
+    ended = script(tmp_path, cwd=tmp_path)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith(f"report: a row.json in or below {tmp_path} is not a row: ")
+    assert ended.stderr.count("\n") == 1

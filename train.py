@@ -1,0 +1,26 @@
+"""Train one network as conf/ and the command line say, measure it, and leave a row. `python train.py --help`."""
+
+import sys
+from pathlib import Path
+
+import hydra
+from omegaconf import DictConfig
+
+from trainkit import cli, report
+
+
+@hydra.main(version_base="1.3", config_path="conf", config_name="config")
+def main(cfg: DictConfig) -> None:
+    with cli.one_line_errors():
+        config = cli.run_config(cfg)
+        from trainkit.run import run  # imports torch: what was typed wrongly is said before
+
+        row = run(config, on_epoch=lambda record: report.print_epoch(record, config.trainer.max_epochs))
+    if cli.rank() == 0:
+        report.print_run(row, Path(config.job.run_dir))
+    if row.status != "ok":
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    cli.entry(main, Path(__file__).parent / "conf")

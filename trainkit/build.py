@@ -1,0 +1,244 @@
+"""From a config to the objects of a run, each shown to fit the others before any device is touched."""
+
+import copy
+import inspect
+import os
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from hydra.errors import InstantiationException
+from hydra.utils import get_object, instantiate
+from lightning import Trainer
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from lightning.pytorch.loggers import WandbLogger
+from lightning.pytorch.strategies import DDPStrategy, Strategy
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+from trainkit.compile import first_line
+from trainkit.config import ConfigError, RunConfig, TrainerConfig
+from trainkit.data.module import DataModule
+from trainkit.results import read_row
+
+
+@dataclass(frozen=True)
+class Devices:
+    """What a run trains on: `cuda` or `cpu`, so many devices of each node, so many nodes."""
+
+    type: str
+    per_node: int
+    num_nodes: int
+
+    @property
+    def world_size(self) -> int:
+        return self.per_node * self.num_nodes
+
+
+def topology(trainer: TrainerConfig) -> tuple[int, int]:
+    """(devices of each node, nodes): as torchrun launched them, else as asked, else one of each.
+
+    Raises ConfigError where torchrun launched something else than was asked for.
+    """
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return trainer.devices or 1, trainer.num_nodes or 1
+    local, world = int(os.environ["LOCAL_WORLD_SIZE"]), int(os.environ["WORLD_SIZE"])
+    if trainer.devices not in (None, local):
+        raise ConfigError(
+            f"trainer.devices = {trainer.devices}: torchrun launched {local} processes on this node; "
+            f"use torchrun --nproc-per-node={trainer.devices}, or leave trainer.devices out"
+        )
+    if trainer.num_nodes not in (None, world // local):
+        raise ConfigError(
+            f"trainer.num_nodes = {trainer.num_nodes}: torchrun launched {world // local} nodes; "
+            f"use torchrun --nnodes={trainer.num_nodes}, or leave trainer.num_nodes out"
+        )
+    return local, world // local
+
+
+def devices(config: RunConfig) -> Devices:
+    """What to train on. Raises ConfigError where what was asked for is not there, or torchrun launched otherwise."""
+    asked_for, found = config.trainer.accelerator.value, torch.cuda.device_count()
+    per_node, num_nodes = topology(config.trainer)
+    if asked_for == "cpu" or (asked_for == "auto" and found == 0):
+        if config.amp.precision.value == "16-mixed":
+            raise ConfigError("amp.precision = 16-mixed: fp16 needs a GPU, none was found; use amp=bf16 or amp=off")
+        return Devices("cpu", per_node, num_nodes)
+    if found == 0:
+        raise ConfigError("trainer.accelerator = gpu: no CUDA device was found; use trainer.accelerator=cpu")
+    if per_node > found:
+        way_out = "ask for fewer, or use trainer.accelerator=cpu"
+        raise ConfigError(f"trainer.devices = {per_node}: this machine has {found} CUDA devices; {way_out}")
+    return Devices("cuda", per_node, num_nodes)
+
+
+def data(config: RunConfig) -> DataModule:
+    """The data of `data._target_`."""
+    return instance("data", config.job.data, config.data)
+
+
+def net(config: RunConfig, data: DataModule) -> nn.Module:
+    """The network of `model._target_`, shown to fit the data by one forward pass of a copy, in eval mode on the CPU."""
+    name, taken = config.job.model, {key: value for key, value in config.model.items() if key != "inputs"}
+    network: nn.Module = instance("model", name, taken)
+    inputs, targets = data.sample()
+    subject = f"model = {name}: does not fit data = {config.job.data}"
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            logits = copy.deepcopy(network).eval()(inputs)
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{Path(frame.filename).name}:{frame.lineno}"
+        raise ConfigError(f"{subject}: {first_line(error)} (at {where}); choose others or change their sizes") from error
+    if tuple(logits.shape[:-1]) != tuple(targets.shape):
+        raise ConfigError(
+            f"{subject}: gives logits {tuple(logits.shape)} for targets {tuple(targets.shape)}; "
+            "expected the targets' shape and one dimension of classes"
+        )
+    if (classes := data.sizes.get("num_classes")) is not None and logits.shape[-1] < classes:
+        raise ConfigError(f"{subject}: gives {logits.shape[-1]} logits for {classes} classes; give it as many")
+    return network
+
+
+def instance(group: str, name: str, node: dict[str, Any]) -> Any:
+    """The object of a `_target_` node. Raises ConfigError where the class or its arguments are not as it says."""
+    try:
+        target = get_object(node["_target_"])
+    except (ImportError, ValueError) as error:
+        raise ConfigError(f"{group}._target_ = {node['_target_']}: {first_line(error)}; give a class") from error
+    try:
+        return instantiate(node, _convert_="all")
+    except InstantiationException as error:
+        if isinstance(cause := error.__cause__, ConfigError):
+            raise cause from None
+        signature = ", ".join(inspect.signature(target).parameters)
+        said = first_line(cause) if cause else first_line(error)
+        raise ConfigError(f"{group} = {name}: {said}; {target.__name__} takes ({signature})") from error
+
+
+def optimizer(config: RunConfig) -> Callable[..., Optimizer]:
+    """The optimizer of `optimizer._target_`, still without parameters. `fused: null` means where the device has it."""
+    node = dict(config.optimizer)
+    try:
+        has_fused = "fused" in inspect.signature(get_object(node["_target_"])).parameters
+    except (ImportError, ValueError) as error:
+        raise ConfigError(f"optimizer._target_ = {node['_target_']}: {first_line(error)}; give a class") from error
+    if "fused" in node and node["fused"] is None:
+        # Lightning refuses to clip beside a fused optimizer that unscales fp16 gradients itself.
+        clipped_fp16 = config.amp.precision.value == "16-mixed" and config.trainer.gradient_clip_val is not None
+        del node["fused"]
+        node |= {"fused": not clipped_fp16} if has_fused else {}
+    return instantiate(node, _partial_=True, _convert_="all")
+
+
+def trainer(config: RunConfig, devices: Devices, callbacks: list[Callback]) -> Trainer:
+    """Lightning's Trainer as asked; it keeps the last and the best checkpoint."""
+    asked, run_dir = config.trainer, config.job.run_dir
+    logger = instance("logger", "", config.logger) if config.logger.get("_target_") else False
+    if isinstance(logger, WandbLogger):
+        # Lightning 2.6 hands W&B an argument that W&B has dropped and warns about, whatever it says.
+        logger._wandb_init.pop("anonymous", None)
+    validates = asked.limit_val_batches != 0
+    checkpoints = ModelCheckpoint(
+        dirpath=Path(run_dir, "checkpoints"),
+        filename="best",
+        monitor="val/loss" if validates else None,
+        save_last=True,
+        enable_version_counter=False,
+    )
+    return Trainer(
+        accelerator="gpu" if devices.type == "cuda" else "cpu",
+        devices=devices.per_node,
+        num_nodes=devices.num_nodes,
+        strategy=strategy(config, devices.world_size),
+        precision=config.amp.precision.value,
+        max_epochs=asked.max_epochs,
+        max_steps=asked.max_steps,
+        limit_train_batches=asked.limit_train_batches,
+        limit_val_batches=asked.limit_val_batches,
+        accumulate_grad_batches=asked.accumulate_grad_batches,
+        gradient_clip_val=asked.gradient_clip_val,
+        callbacks=[*callbacks, checkpoints],
+        logger=logger,
+        default_root_dir=run_dir,
+        num_sanity_val_steps=0,
+        use_distributed_sampler=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+
+
+def strategy(config: RunConfig, world_size: int) -> Strategy | str:
+    """DDP where there are several processes or it was asked for; else Lightning's own choice for one device."""
+    ddp = config.ddp
+    # torch 2.13 renamed the argument; the old name warns there.
+    renamed = "forward_sync_buffers" in inspect.signature(DistributedDataParallel).parameters
+    if world_size == 1 and ddp.strategy.value == "auto":
+        return "auto"
+    return SampledDDP(
+        bucket_cap_mb=ddp.bucket_cap_mb,
+        static_graph=ddp.static_graph,
+        gradient_as_bucket_view=ddp.gradient_as_bucket_view,
+        find_unused_parameters=ddp.find_unused_parameters,
+        **{"forward_sync_buffers" if renamed else "broadcast_buffers": ddp.broadcast_buffers},
+    )
+
+
+def resume_path(config: RunConfig, net: nn.Module) -> str | None:
+    """The checkpoint to resume from, shown to be whole and of this network; None where none was asked for.
+
+    `last` is the last checkpoint of the run directory itself, or else of the newest run of this model and data.
+    """
+    if config.ckpt_path is None:
+        return None
+    path = last_checkpoint(config) if config.ckpt_path == "last" else Path(config.ckpt_path)
+    subject = f"ckpt_path = {config.ckpt_path}"
+    if path is None or not path.is_file():
+        found = "no run of this model and data left one" if path is None else "no such file"
+        raise ConfigError(f"{subject}: {found}; give the path of a checkpoint, RUN_DIR/checkpoints/last.ckpt")
+    try:
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        state, finished = checkpoint["state_dict"], checkpoint["epoch"] + 1
+    except Exception as error:  # a file that is not a checkpoint makes torch.load raise nearly anything
+        raise ConfigError(f"{subject}: not a checkpoint of a run: {first_line(error)}; give another one") from error
+    shapes = {f"objective.net.{name}": tensor.shape for name, tensor in net.state_dict().items()}
+    differing = sorted(
+        name for name in shapes.keys() | state.keys() if name not in state or shapes.get(name) != state[name].shape
+    )
+    if differing:
+        raise ConfigError(
+            f"{subject}: is of another network than model = {config.job.model} "
+            f"({len(differing)} tensors differ, first {differing[0]}); give the model it was written with"
+        )
+    if finished >= config.trainer.max_epochs:
+        raise ConfigError(
+            f"trainer.max_epochs = {config.trainer.max_epochs}: the checkpoint has finished {finished} epochs; "
+            f"try trainer.max_epochs={finished + config.trainer.max_epochs}"
+        )
+    return str(path)
+
+
+def last_checkpoint(config: RunConfig) -> Path | None:
+    """The newest last.ckpt of this run directory, or else of a run of this model and data; None where there is none."""
+    own = Path(config.job.run_dir, "checkpoints", "last.ckpt")
+    if own.exists():
+        return own
+    for path in sorted(Path(config.job.runs_dir).glob("*/*/checkpoints/last.ckpt"), key=os.path.getmtime, reverse=True):
+        row = read_row(path.parents[1])
+        if row is not None and (row.model, row.data) == (config.job.model, config.job.data):
+            return path
+    return None
+
+
+class SampledDDP(DDPStrategy):
+    """DDP for training alone. Validation calls the network itself: ranks may have different numbers of batches there,
+    and the collectives of DDP.forward would wait for ever for the rank that has one less."""
+
+    def validation_step(self, *args: Any, **kwargs: Any) -> Any:
+        assert self.lightning_module is not None
+        with self.precision_plugin.val_step_context():
+            return self.lightning_module.validation_step(*args, **kwargs)

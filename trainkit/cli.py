@@ -1,0 +1,156 @@
+"""How the command line is read: overrides in, RunConfig out, and one line for each thing that cannot be run."""
+
+import difflib
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import InterpolationKeyError, OmegaConfBaseException
+
+from trainkit.config import ConfigError, RunConfig, check, misfit
+
+SPEAKING_S = 5
+KINDS = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false"}  # OmegaConf's words, in ours
+
+
+def rank() -> int:
+    """This process's rank, as torchrun or Lightning's launcher tells it; 0 where neither launched it."""
+    return int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", 0)))
+
+
+def entry(main: Callable[[], Any], conf: Path) -> None:
+    """Call a Hydra main. What does not compose ends it with one line for each mistake and exit status 2.
+
+    Of the ranks that torchrun launched, rank 0 alone gets a Hydra run directory.
+    """
+    if "TORCHELASTIC_RUN_ID" in os.environ and rank() > 0:
+        sys.argv += ["hydra.output_subdir=null"]
+        sys.argv += [] if any(word.startswith("hydra.run.dir=") for word in sys.argv) else ["hydra.run.dir=."]
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # makes Hydra raise instead of printing and exiting with 1
+    with one_line_errors():
+        try:
+            main()
+        except (HydraException, OmegaConfBaseException) as error:
+            raise ConfigError(*complaints(sys.argv[1:], conf) or [" ".join(str(error).split())]) from error
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """A ConfigError becomes its lines on stderr, once over all ranks, and exit status 2.
+
+    Inside of a Hydra main too: Hydra prints a line of its own about every exception that leaves it.
+    """
+    try:
+        yield
+    except ConfigError as error:
+        if rank() > 0:
+            time.sleep(SPEAKING_S)  # torchrun ends all ranks as soon as one has ended: rank 0 speaks first
+        else:
+            print("\n".join(error.complaints), file=sys.stderr, flush=True)
+        sys.exit(2)
+
+
+def run_config(cfg: DictConfig) -> RunConfig:
+    """The typed, checked config of a composed one. Raises ConfigError with every complaint at once."""
+    if complaint := misfit(cfg.job.model, cfg.job.data, cfg.model.get("inputs"), cfg.data.get("inputs")):
+        raise ConfigError(complaint)
+    try:
+        config = OmegaConf.to_object(cfg)
+    except InterpolationKeyError as error:
+        where = error.full_key
+        raise ConfigError(f"{where}: {' '.join(str(error.msg).split())}; set {where} yourself") from None
+    assert isinstance(config, RunConfig)
+    check(config)
+    return config
+
+
+def composed(overrides: list[str], conf: Path, run_dir: str = "") -> RunConfig:
+    """The typed, checked config of these overrides, without Hydra's command line. Raises as `run_config` does."""
+    with initialize_config_dir(str(conf.resolve()), version_base="1.3"):
+        cfg = compose("config", overrides, return_hydra_config=True)
+        HydraConfig.instance().set_config(cfg)
+        cfg.job.run_dir = run_dir
+        with open_dict(cfg):
+            del cfg["hydra"]
+        return run_config(cfg)
+
+
+def complaints(argv: list[str], conf: Path) -> list[str]:
+    """One line for every override that does not compose with those before it, group choices first, and one for
+    everything else that cannot be run."""
+    GlobalHydra.instance().clear()
+    found, accepted = [], []
+    for word in sorted(_typed(argv), key=lambda word: not (conf / word.split("=")[0].lstrip("+~")).is_dir()):
+        try:
+            values = list(_each_value(word))
+        except HydraException:
+            found.append(f"{word}: cannot be read; write group=name or setting=value, and quote what has commas or spaces")
+            continue
+        for single in values:
+            try:
+                composed([*accepted, single], conf)
+            except (HydraException, OmegaConfBaseException) as error:
+                found.append(explain(single, error, conf))
+                break
+            except ConfigError as error:
+                found += [line for line in error.complaints if line not in found]
+        else:
+            accepted.append(values[-1])
+    return found
+
+
+def _typed(argv: list[str]) -> Iterator[str]:
+    """The overrides among the words of a command line: neither options nor an option's value."""
+    for before, word in zip(["", *argv], argv, strict=False):
+        if not word.startswith("-") and ("=" in word or not before.startswith("-") or before in ("-m", "--multirun")):
+            yield word
+
+
+def _each_value(word: str) -> Iterator[str]:
+    """The override itself, or one override a value of a sweep (`a=1,2`)."""
+    override: Override = OverridesParser.create().parse_override(word)
+    if not override.is_sweep_override():
+        yield word
+        return
+    for value in override.sweep_string_iterator():
+        yield f"{override.get_key_element()}={value}"
+
+
+def explain(override: str, error: Exception, conf: Path) -> str:
+    """What is wrong with one override, in one line: `setting = value: problem; way out`."""
+    key, value = override.lstrip("+").split("=", 1)
+    said = f"{error}\n{error.__cause__ or ''}"
+    subject = f"{key} = {value}"
+    if found := re.search(r"expected one of \[(.*)\]", said):
+        return f"{subject}: expected one of {found[1]}"
+    if found := re.search(r"Available options in .*:\n((?:\t.*\n)+)", said):
+        return f"{subject}: expected one of {', '.join(found[1].split())}"
+    if found := re.search(r"could not be converted to (\w+)", said):
+        return f"{subject}: expected {KINDS.get(found[1], found[1])}"
+    if found := re.search(r"incompatible with type hint '(.*)'", said):
+        return f"{subject}: expected {found[1]}"
+    if re.search(r"not in struct|No match in the defaults list|Key '.*' not in ", said):
+        with initialize_config_dir(str(conf.resolve()), version_base="1.3"):
+            near = difflib.get_close_matches(key, list(_settings(compose("config"))), 1)
+        return f"{subject}: no such setting; {f'did you mean {near[0]}?' if near else 'see python train.py --help'}"
+    return f"{subject}: {' '.join(said.split())}"
+
+
+def _settings(node: DictConfig, prefix: str = "") -> Iterator[str]:
+    """The dotted names of all settings of a config, and of its groups."""
+    for key in node:
+        yield f"{prefix}{key}"
+        if isinstance(child := node._get_node(key), DictConfig):
+            yield from _settings(child, f"{prefix}{key}.")

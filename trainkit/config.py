@@ -1,0 +1,187 @@
+"""What may be asked of a run: the schema, and the checks that need neither torch nor a device."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import OmegaConf
+
+# OmegaConf matches an Enum by member name, so the names are the very words that the user types.
+MODES = ("eager", "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+CUDAGRAPH_MODES = ("reduce-overhead", "max-autotune")
+Mode = StrEnum("Mode", {word: word for word in MODES})  # type: ignore[misc]
+Scope = StrEnum("Scope", {word: word for word in ("net", "step")})  # type: ignore[misc]
+Cache = StrEnum("Cache", {word: word for word in ("warm", "cold")})  # type: ignore[misc]
+OnError = StrEnum("OnError", {"raise": "raise", "eager": "eager"})  # type: ignore[misc]
+Precision = StrEnum("Precision", {w: w for w in ("32-true", "bf16-mixed", "16-mixed")})  # type: ignore[misc]
+MatmulPrecision = StrEnum("MatmulPrecision", {w: w for w in ("highest", "high", "medium")})  # type: ignore[misc]
+Strategy = StrEnum("Strategy", {word: word for word in ("auto", "ddp")})  # type: ignore[misc]
+Accelerator = StrEnum("Accelerator", {word: word for word in ("auto", "cpu", "gpu")})  # type: ignore[misc]
+Schedule = StrEnum("Schedule", {word: word for word in ("constant", "cosine")})  # type: ignore[misc]
+OPTIMIZE_DDP = (True, False, "ddp_optimizer", "python_reducer", "no_optimization")
+
+
+class ConfigError(ValueError):
+    """What the user typed cannot be run. Each complaint is one line: `setting = value: problem; way out`."""
+
+    def __init__(self, *complaints: str):
+        super().__init__("\n".join(complaints))
+        self.complaints = complaints
+
+
+@dataclass
+class CompileConfig:
+    mode: Mode = Mode["default"]
+    dynamic: bool | None = None
+    fullgraph: bool = False
+    backend: str = "inductor"
+    scope: Scope = Scope["step"]
+    cache: Cache = Cache["warm"]
+    on_error: OnError = OnError["raise"]
+
+
+@dataclass
+class AmpConfig:
+    precision: Precision = Precision["32-true"]
+    matmul_precision: MatmulPrecision = MatmulPrecision["highest"]
+
+
+@dataclass
+class DdpConfig:
+    strategy: Strategy = Strategy["auto"]
+    bucket_cap_mb: int = 25
+    static_graph: bool = False
+    gradient_as_bucket_view: bool = True
+    broadcast_buffers: bool = True
+    find_unused_parameters: bool = False
+    optimize_ddp: bool | str = True
+
+
+@dataclass
+class TrainerConfig:
+    max_epochs: int = 10
+    max_steps: int = -1
+    accelerator: Accelerator = Accelerator["auto"]
+    devices: int | None = None
+    num_nodes: int | None = None
+    limit_train_batches: int | float | None = None
+    limit_val_batches: int | float | None = None
+    accumulate_grad_batches: int = 1
+    gradient_clip_val: float | None = None
+    schedule: Schedule = Schedule["constant"]
+    warmup_steps: int = 0
+    activation_checkpointing: bool = False
+
+
+@dataclass
+class JobConfig:
+    """What Hydra knows of the job: the names chosen in two groups, the overrides typed, the run directory."""
+
+    model: str = "???"
+    data: str = "???"
+    overrides: list[str] = field(default_factory=list)
+    run_dir: str = "???"
+    runs_dir: str = "runs"
+
+
+@dataclass
+class RunConfig:
+    """Everything one run is asked to do. `model`, `data`, `optimizer`, `logger` are open `_target_` nodes."""
+
+    model: dict[str, Any] = field(default_factory=dict)
+    data: dict[str, Any] = field(default_factory=dict)
+    compile: CompileConfig = field(default_factory=CompileConfig)
+    amp: AmpConfig = field(default_factory=AmpConfig)
+    ddp: DdpConfig = field(default_factory=DdpConfig)
+    optimizer: dict[str, Any] = field(default_factory=dict)
+    trainer: TrainerConfig = field(default_factory=TrainerConfig)
+    logger: dict[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    ckpt_path: str | None = None
+    sweep: str | None = None
+    repeat: int = 0
+    job: JobConfig = field(default_factory=JobConfig)
+
+
+def misfit(model: str, data: str, takes: str | None, gives: str | None) -> str | None:
+    """The complaint about a network that takes another kind of input than the data gives, or None."""
+    if takes is None or gives is None or takes == gives:
+        return None
+    return f"model = {model}: takes {takes}, but data = {data} gives {gives}; choose another model or other data"
+
+
+def check(config: RunConfig) -> None:
+    """Raise ConfigError with every complaint about settings that contradict each other or cannot be."""
+    complaints = [*_bounds(config), *_sizes(config)]
+    compiled, amp, trainer = config.compile, config.amp, config.trainer
+    if compiled.backend != "inductor" and compiled.mode.value not in ("eager", "default"):
+        complaints.append(
+            f"compile.mode = {compiled.mode.value}: modes belong to the backend inductor, and compile.backend = "
+            f"{compiled.backend}; use compile.mode=default with it"
+        )
+    if amp.precision.value == "16-mixed" and trainer.accelerator.value == "cpu":
+        complaints.append("amp.precision = 16-mixed: fp16 needs a GPU; on a CPU use amp=bf16 or amp=off")
+    if config.ddp.optimize_ddp not in OPTIMIZE_DDP:
+        words = ", ".join(str(word).lower() for word in OPTIMIZE_DDP)
+        complaints.append(f"ddp.optimize_ddp = {config.ddp.optimize_ddp}: expected one of {words}")
+    for group in ("model", "data", "optimizer"):
+        if not getattr(config, group).get("_target_"):
+            complaints.append(f"{group}._target_ = None: names no class; choose {group}=NAME or set {group}._target_")
+    if complaints:
+        raise ConfigError(*complaints)
+
+
+def _bounds(config: RunConfig) -> Iterator[str]:
+    """A complaint for each number outside of what it can be. None stands for "not set" and is in bounds."""
+    data, trainer = config.data, config.trainer
+    for setting, value, least in (
+        ("seed", config.seed, 0),
+        ("repeat", config.repeat, 0),
+        ("data.batch_size", data.get("batch_size"), 1),
+        ("data.num_workers", data.get("num_workers"), 0),
+        ("ddp.bucket_cap_mb", config.ddp.bucket_cap_mb, 1),
+        ("trainer.max_epochs", trainer.max_epochs, 1),
+        ("trainer.devices", trainer.devices, 1),
+        ("trainer.num_nodes", trainer.num_nodes, 1),
+        ("trainer.accumulate_grad_batches", trainer.accumulate_grad_batches, 1),
+        ("trainer.warmup_steps", trainer.warmup_steps, 0),
+    ):
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
+            yield f"{setting} = {value}: expected a whole number of at least {least}; try {setting}={max(least, 1)}"
+    for setting, number in (
+        ("optimizer.lr", config.optimizer.get("lr")),
+        ("trainer.gradient_clip_val", trainer.gradient_clip_val),
+    ):
+        if number is not None and (not isinstance(number, int | float) or not number > 0):
+            yield f"{setting} = {number}: expected a number above 0"
+    if trainer.max_steps < 1 and trainer.max_steps != -1:
+        yield f"trainer.max_steps = {trainer.max_steps}: expected at least 1, or -1 for no limit"
+    for setting, limit in (
+        ("trainer.limit_train_batches", trainer.limit_train_batches),
+        ("trainer.limit_val_batches", trainer.limit_val_batches),
+    ):
+        if limit is not None and (limit < 0 or isinstance(limit, float) and limit > 1):
+            yield f"{setting} = {limit}: expected a number of batches (1, 2, ...) or a fraction (0.0 to 1.0)"
+    if trainer.limit_train_batches == 0:
+        yield "trainer.limit_train_batches = 0: nothing would be trained; use at least 1"
+
+
+def _sizes(config: RunConfig) -> Iterator[str]:
+    """A complaint for each size of the network that contradicts the data's."""
+    model, data = config.model, config.data
+    for size in ("channels", "image_size", "num_classes", "vocab_size", "seq_len"):
+        has, needs = model.get(size), data.get(size)
+        if not (isinstance(has, int) and isinstance(needs, int)) or has == needs:
+            continue
+        if size in ("vocab_size", "seq_len") and has > needs:
+            continue  # room to spare: padded vocabularies, a longest length
+        yield f"model.{size} = {has}: data = {config.job.data} has {needs}; leave it out and it follows the data"
+
+
+ConfigStore.instance().store(name="schema", node=RunConfig)
+OmegaConf.register_new_resolver(
+    "sweep_name", lambda name: name or datetime.now().strftime("%Y-%m-%d_%H-%M-%S"), use_cache=True, replace=True
+)

@@ -1,0 +1,183 @@
+"""What a run leaves on disk: one Row and its EpochRecords. Flat, frozen, units in the names. No torch."""
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from trainkit.config import RunConfig
+
+SCHEMA_VERSION = 1
+STATUSES = ("ok", "failed", "oom", "compile_error", "nan", "timeout", "interrupted")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One run: what was asked, what was got, what it cost, what it was worth, on which machine.
+
+    A field that could not be measured is None, never a guess. `batch_size` is per process; samples are counted over
+    all processes. `peak_allocated_bytes` counts CUDA-graph pools, so that it compares between modes.
+    """
+
+    # identity
+    run_id: str
+    status: str
+    error: str | None = None
+    sweep_id: str | None = None
+    repeat: int = 0
+    schema_version: int = SCHEMA_VERSION
+    # asked
+    model: str = ""
+    data: str = ""
+    batch_size: int | None = None
+    compile_mode: str = ""
+    compile_dynamic: bool | None = None
+    compile_fullgraph: bool = False
+    compile_backend: str = ""
+    compile_scope: str = ""
+    compile_cache: str = ""
+    precision: str = ""
+    strategy: str = ""
+    accelerator: str = ""
+    world_size: int = 1
+    seed: int = 0
+    overrides: list[str] = field(default_factory=list)
+    # got
+    effective_mode: str | None = None
+    effective_mode_reason: str | None = None
+    num_graphs: int | None = None
+    num_graph_breaks: int | None = None
+    graph_breaks: list[dict[str, Any]] | None = None
+    num_recompiles: int | None = None
+    recompiles: list[str] | None = None
+    num_cudagraph_skips: int | None = None
+    num_cudagraphs: int | None = None
+    cache_hits: int | None = None
+    cache_misses: int | None = None
+    # cost
+    compile_time_s: float | None = None
+    num_steps: int = 0
+    num_steady_steps: int = 0
+    step_time_ms_p50: float | None = None
+    step_time_ms_p90: float | None = None
+    step_time_ms_p99: float | None = None
+    epoch_train_time_s: float | None = None
+    epoch_val_time_s: float | None = None
+    samples_per_s: float | None = None
+    data_wait_frac: float | None = None
+    peak_allocated_bytes: int | None = None
+    peak_reserved_bytes: int | None = None
+    peak_device_bytes: int | None = None
+    # worth
+    num_epochs: int = 0
+    train_loss: float | None = None
+    val_loss: float | None = None
+    val_accuracy: float | None = None
+    # machine
+    device_name: str | None = None
+    num_devices: int | None = None
+    torch_version: str | None = None
+    triton_version: str | None = None
+    cuda_version: str | None = None
+    python_version: str | None = None
+    lightning_version: str | None = None
+    git_commit: str | None = None
+    git_dirty: bool | None = None
+
+
+@dataclass(frozen=True)
+class EpochRecord:
+    """One epoch of a run. Train time is without validation, checkpoints and logging; samples over all processes."""
+
+    epoch: int
+    train_time_s: float
+    val_time_s: float | None
+    compile_time_s: float
+    num_steps: int
+    num_samples: int
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int
+    peak_device_bytes: int
+    train_loss: float | None
+    val_loss: float | None
+    val_accuracy: float | None
+
+
+def asked(config: RunConfig) -> dict[str, Any]:
+    """The fields of a Row that say what the config asked for; known before anything runs."""
+    return {
+        "run_id": f"{Path(config.job.run_dir).parent.name}/{Path(config.job.run_dir).name}",
+        "sweep_id": config.sweep,
+        "repeat": config.repeat,
+        "model": config.job.model,
+        "data": config.job.data,
+        "batch_size": config.data.get("batch_size"),
+        "compile_mode": config.compile.mode.value,
+        "compile_dynamic": config.compile.dynamic,
+        "compile_fullgraph": config.compile.fullgraph,
+        "compile_backend": config.compile.backend,
+        "compile_scope": config.compile.scope.value,
+        "compile_cache": config.compile.cache.value,
+        "precision": config.amp.precision.value,
+        "strategy": config.ddp.strategy.value,
+        "accelerator": config.trainer.accelerator.value,
+        "seed": config.seed,
+        "overrides": [o for o in config.job.overrides if o.split("=")[0] not in ("sweep", "repeat")],
+    }
+
+
+def write_row(run_dir: Path | str, row: Row) -> Path:
+    """Write `<run_dir>/row.json` in one atomic step: a reader sees the old row or the new one, never half of one."""
+    path = Path(run_dir) / "row.json"
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    temporary.write_text(json.dumps(asdict(row), indent=2) + "\n")
+    temporary.replace(path)
+    return path
+
+
+def read_row(run_dir: Path | str) -> Row | None:
+    """The row of a run directory, or None where there is none. Fields of a newer schema are left out."""
+    path = Path(run_dir) / "row.json"
+    if not path.exists():
+        return None
+    known = {f.name for f in fields(Row)}
+    return Row(**{name: value for name, value in json.loads(path.read_text()).items() if name in known})
+
+
+def read_rows(root: Path | str) -> list[Row]:
+    """All rows in or below a directory, in the order of their paths."""
+    return [row for path in sorted(Path(root).rglob("row.json")) if (row := read_row(path.parent)) is not None]
+
+
+def append_epoch(run_dir: Path | str, record: EpochRecord) -> None:
+    """Append one line to `<run_dir>/epochs.jsonl` and flush it to the disk."""
+    with (Path(run_dir) / "epochs.jsonl").open("a") as file:
+        file.write(json.dumps(asdict(record)) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_epochs(run_dir: Path | str) -> Iterator[EpochRecord]:
+    """The epoch records of a run directory, oldest first."""
+    path = Path(run_dir) / "epochs.jsonl"
+    if path.exists():
+        for line in path.read_text().splitlines():
+            yield EpochRecord(**json.loads(line))
+
+
+def fail_row(run_dir: Path | str, status: str, error: str) -> None:
+    """Another process than the one that measures says why the run ended; the first reason stays."""
+    row = read_row(run_dir)
+    if row is not None and row.status == "interrupted" and status != "interrupted":
+        write_row(run_dir, replace(row, status=status, error=error))
+
+
+def end_row(run_dir: Path | str, row: Row) -> Row:
+    """Write the last row of a run. Where another process already said why the run failed, its reason stays."""
+    before = read_row(run_dir)
+    if row.status != "ok" and before is not None and before.status not in ("ok", "interrupted"):
+        row = replace(row, status=before.status, error=before.error)
+    write_row(run_dir, row)
+    return row

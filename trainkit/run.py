@@ -1,0 +1,199 @@
+"""One run: a typed config in, a typed row out. The row is there on success and on failure."""
+
+import logging
+import os
+import traceback
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+import torch
+import torch.distributed as dist
+from lightning import LightningModule, Trainer, seed_everything
+from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.loggers import Logger, WandbLogger
+from lightning.pytorch.strategies import DDPStrategy
+from lightning.pytorch.utilities.exceptions import SIGTERMException
+
+from trainkit import build, compile
+from trainkit.compile import CompileFacts, Compiler, combined, first_line, is_compile_error
+from trainkit.config import ConfigError, RunConfig, check
+from trainkit.meters import Meters, gather, machine
+from trainkit.results import EpochRecord, Row, append_epoch, asked, end_row, fail_row, write_row
+from trainkit.task import Task
+
+GIB = 2**30
+
+
+class NonFiniteLoss(RuntimeError):
+    """The training loss of an epoch is NaN or infinite."""
+
+
+class Recorder(Callback):
+    """Writes the record of every epoch, and the row so far, as soon as they are known."""
+
+    def __init__(self, config: RunConfig, meters: Meters, compiler: Compiler, on_epoch: Callable[[EpochRecord], None]):
+        self.config, self.meters, self.compiler, self.on_epoch = config, meters, compiler, on_epoch
+        self.run_dir = Path(config.job.run_dir)
+        self.row = Row(status="interrupted", **asked(config))
+        self.facts: CompileFacts | None = None  # of all ranks, as of the last epoch's end
+
+    def setup(self, trainer: Trainer, task: LightningModule, stage: str) -> None:
+        """Write a row at once: a run that is killed leaves one, `interrupted`, with what was measured by then."""
+        self.run_dir = Path(trainer.strategy.broadcast(str(self.run_dir)))
+        device = trainer.strategy.root_device
+        self.row = replace(
+            self.row,
+            world_size=trainer.world_size,
+            strategy="ddp" if isinstance(trainer.strategy, DDPStrategy) else "single",
+            accelerator="gpu" if device.type == "cuda" else device.type,
+            **machine(device),
+        )
+        if trainer.is_global_zero:
+            write_row(self.run_dir, self.row)
+
+    def on_train_epoch_end(self, trainer: Trainer, task: LightningModule) -> None:
+        assert isinstance(task, Task)
+        task.finish_train_epoch()
+        record = self._record(task)
+        self.facts = combined(gather(self.compiler.facts()))
+        if trainer.is_global_zero:
+            append_epoch(self.run_dir, record)
+            write_row(self.run_dir, self.measured(task))
+            self.on_epoch(record)
+            if trainer.logger is not None:
+                trainer.logger.log_metrics(logged(record), step=trainer.global_step)
+        if task.train_loss is not None and not abs(task.train_loss) < float("inf"):
+            raise NonFiniteLoss(f"the training loss of epoch {record.epoch} is {task.train_loss}")
+
+    def _record(self, task: Task) -> EpochRecord:
+        cost = self.meters.epochs[-1]
+        return EpochRecord(
+            epoch=task.current_epoch,
+            train_time_s=cost.train_time_s,
+            val_time_s=cost.val_time_s,
+            compile_time_s=cost.compile_time_s,
+            num_steps=len(cost.steps),
+            num_samples=len(cost.steps) * self.samples_per_step,
+            peak_allocated_bytes=cost.peak_allocated_bytes,
+            peak_reserved_bytes=cost.peak_reserved_bytes,
+            peak_device_bytes=cost.peak_device_bytes,
+            train_loss=task.train_loss,
+            val_loss=task.val_loss,
+            val_accuracy=task.val_accuracy,
+        )
+
+    @property
+    def samples_per_step(self) -> int:
+        return (self.row.batch_size or 0) * self.row.world_size
+
+    def measured(self, task: Task) -> Row:
+        """The row with everything that is known now."""
+        return replace(
+            self.row,
+            **asdict(self.facts or self.compiler.facts()),
+            **self.meters.summary(self.samples_per_step),
+            num_epochs=len(self.meters.epochs),
+            train_loss=task.train_loss,
+            val_loss=task.val_loss,
+            val_accuracy=task.val_accuracy,
+        )
+
+
+def logged(record: EpochRecord) -> dict[str, float]:
+    """The epoch's record under the names that loggers get."""
+    named = {
+        "epoch/train_time_s": record.train_time_s,
+        "epoch/val_time_s": record.val_time_s,
+        "epoch/peak_allocated_gib": record.peak_allocated_bytes / GIB,
+        "epoch/peak_reserved_gib": record.peak_reserved_bytes / GIB,
+        "epoch/peak_device_gib": record.peak_device_bytes / GIB,
+        "epoch/compile_time_s": record.compile_time_s,
+        "train/loss": record.train_loss,
+        "val/loss": record.val_loss,
+        "val/accuracy": record.val_accuracy,
+        "epoch": record.epoch,
+    }
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def run(config: RunConfig, on_epoch: Callable[[EpochRecord], None] = lambda record: None) -> Row:
+    """Train and validate as asked, and return the row that now lies in the run directory.
+
+    `on_epoch` is called with every epoch's record on rank 0. A run that fails returns a row with its status and
+    reason. Raises ConfigError, before any device is touched, for what cannot be run as asked.
+    """
+    check(config)
+    quiet(offline=bool(config.logger.get("offline")))
+    seed_everything(config.seed, verbose=False)
+    devices = build.devices(config)
+    compile.check_backend(config.compile, devices.type)
+    data = build.data(config)
+    net = build.net(config, data)
+    optimizer = build.optimizer(config)
+    ckpt_path = build.resume_path(config, net)
+    meters = Meters()
+    with (
+        compile.cache(config.compile.cache.value),
+        Compiler(config.compile, meters.on_compile_start, meters.on_compile_end) as compiler,
+    ):
+        recorder = Recorder(config, meters, compiler, on_epoch)
+        trainer = build.trainer(config, devices, [meters, recorder])
+        task = Task(net, compiler, optimizer, config)
+        torch.set_float32_matmul_precision(config.amp.matmul_precision.value)
+        error: BaseException | None = None
+        try:
+            trainer.fit(task, datamodule=data, ckpt_path=ckpt_path, weights_only=True)
+        except (Exception, KeyboardInterrupt, SystemExit) as caught:  # a failure is a row
+            error = caught
+        return finish(trainer, task, recorder, error)
+
+
+def finish(trainer: Trainer, task: Task, recorder: Recorder, error: BaseException | None) -> Row:
+    """Write the last row, close the logger, and raise again what the user must correct."""
+    status, reason = outcome(error)
+    row = replace(recorder.measured(task), status=status, error=reason)
+    if status in ("failed", "compile_error"):
+        traceback.print_exception(error)
+    if trainer.is_global_zero:
+        row = end_row(recorder.run_dir, row)
+        close_logger(trainer.logger, row)
+    elif reason is not None:
+        fail_row(recorder.run_dir, status, f"rank {trainer.global_rank}: {reason}")
+    if isinstance(error, ConfigError):
+        raise error
+    if error is None and dist.is_initialized():
+        dist.destroy_process_group()
+    return row
+
+
+def outcome(error: BaseException | None) -> tuple[str, str | None]:
+    """The status of a run that ended with this exception, and why in one line."""
+    if error is None:
+        return "ok", None
+    text = first_line(error)
+    if isinstance(error, KeyboardInterrupt | SystemExit):  # SIGTERMException of Lightning is a SystemExit
+        return "interrupted", "stopped by SIGTERM" if isinstance(error, SIGTERMException) else "stopped by SIGINT"
+    if isinstance(error, NonFiniteLoss):
+        return "nan", text
+    # The CPU allocator raises a plain RuntimeError.
+    if isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator: can't allocate" in text:
+        return "oom", text
+    return ("compile_error" if is_compile_error(error) else "failed"), text
+
+
+def close_logger(logger: Logger | None, row: Row) -> None:
+    """Give W&B the row as the run's summary and end its run: the next run of this process is another one."""
+    if isinstance(logger, WandbLogger):
+        logger.experiment.summary.update(asdict(row))
+        logger.experiment.finish(exit_code=0 if row.status == "ok" else 1)
+
+
+def quiet(offline: bool) -> None:
+    """Silence what Lightning and offline W&B say about every run; warnings about the user's own code stay."""
+    if offline:
+        os.environ.setdefault("WANDB_SILENT", "true")
+    for name in ("lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    for message in ("does not have many workers", "exists and is not empty", "log_every_n_steps", "LeafSpec"):
+        warnings.filterwarnings("ignore", f".*{message}.*")

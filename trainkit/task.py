@@ -1,0 +1,136 @@
+"""What is trained: the one LightningModule. It knows no model and no data set."""
+
+from collections.abc import Callable
+from math import cos, pi
+from typing import Any
+
+import torch
+from lightning import LightningModule, seed_everything
+from torch import Tensor, nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
+from torch.nn.functional import cross_entropy
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+from trainkit.compile import Compiler
+from trainkit.config import ConfigError, RunConfig
+
+
+class Objective(nn.Module):
+    """A network and its loss: mean cross entropy over the last dimension of the logits.
+
+    forward(inputs, targets [...]) with `net(inputs)` giving logits [..., C] returns the mean loss in training, and
+    (mean loss, number of right predictions) in evaluation. One class of ours, so that torch.compile takes the network
+    and the loss into one graph, in which the logits need not be written out in float32.
+    """
+
+    def __init__(self, net: nn.Module):
+        super().__init__()
+        self.net = net
+
+    def forward(self, inputs: Tensor, targets: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        logits = self.net(inputs)
+        loss = cross_entropy(logits.flatten(0, -2), targets.flatten())
+        return loss if self.training else (loss, (logits.argmax(-1) == targets).sum())
+
+
+class Task(LightningModule):
+    """Trains and validates an Objective.
+
+    `train_loss`, `val_loss`, `val_accuracy` are those of the last epoch, means over all samples of all ranks.
+    Randomness (dropout) in an epoch is a function of seed, epoch and rank alone, so that a run resumed at the end of
+    an epoch goes on as if it had never stopped.
+    """
+
+    def __init__(self, net: nn.Module, compiler: Compiler, optimizer: Callable[..., Optimizer], config: RunConfig):
+        super().__init__()
+        self.objective = Objective(net)
+        self.train_loss: float | None = None
+        self.val_loss: float | None = None
+        self.val_accuracy: float | None = None
+        self._compiler, self._optimizer, self._config = compiler, optimizer, config
+        self._configured = False
+
+    def configure_model(self) -> None:
+        """The order of transformations: checkpoint the blocks, compile in place; then Lightning wraps with DDP."""
+        if self._configured:  # Lightning calls this once for fit and again for each test or validate
+            return
+        self._configured = True
+        if self._config.trainer.activation_checkpointing:
+            checkpoint_blocks(self.objective.net)
+        self._compiler.apply(self.objective, self._config.ddp.optimize_ddp)
+
+    def configure_optimizers(self) -> dict[str, Any]:
+        optimizer = self._optimizer(self.parameters())
+        trainer = self._config.trainer
+        total = int(self.trainer.estimated_stepping_batches)
+        factor = schedule(trainer.schedule.value, trainer.warmup_steps, total)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": LambdaLR(optimizer, factor), "interval": "step"}}
+
+    def on_train_epoch_start(self) -> None:
+        epoch, world, rank = self.current_epoch, self.trainer.world_size, self.global_rank
+        seed_everything((self._config.seed + epoch * world + rank) % 2**32, verbose=False)
+        self._loss_sum = torch.zeros((), device=self.device)
+        self._num_batches = 0
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        torch.compiler.cudagraph_mark_step_begin()  # outputs of the step before are no longer needed
+        loss = self._compiler(*batch)
+        self._loss_sum += loss.detach()
+        self._num_batches += 1
+        return loss
+
+    def finish_train_epoch(self) -> None:
+        """Set `train_loss`: the mean over the epoch's batches (all of one size) and the ranks."""
+        total = self.trainer.strategy.reduce(self._loss_sum / max(self._num_batches, 1), reduce_op="mean")
+        self.train_loss = float(total)
+
+    def on_validation_epoch_start(self) -> None:
+        # Ranks train with batch statistics of their own; validation is of one network: rank 0's, as in a checkpoint.
+        if self.trainer.world_size > 1:
+            for buffer in self.objective.buffers():
+                torch.distributed.broadcast(buffer, src=0)
+        self._val_sums = torch.zeros(3, device=self.device, dtype=torch.float64)  # loss * targets, right, targets
+
+    def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+        torch.compiler.cudagraph_mark_step_begin()
+        loss, num_right = self._compiler(*batch)
+        num_targets = batch[1].numel()
+        self._val_sums[0] += loss * num_targets
+        self._val_sums[1] += num_right
+        self._val_sums[2] += num_targets
+
+    def on_validation_epoch_end(self) -> None:
+        loss_sum, num_right, num_targets = self.trainer.strategy.reduce(self._val_sums, reduce_op="sum").tolist()
+        self.val_loss, self.val_accuracy = loss_sum / num_targets, num_right / num_targets
+        # For ModelCheckpoint's monitor alone; loggers get the epoch's record.
+        self.log("val/loss", self.val_loss, logger=False, sync_dist=True)
+
+
+def schedule(kind: str, warmup_steps: int, total_steps: int) -> Callable[[int], float]:
+    """The learning rate's factor at each optimizer step: linear warm-up, then constant, or a half cosine to 0."""
+
+    def factor(step: int) -> float:
+        if step < warmup_steps:
+            return (step + 1) / warmup_steps
+        if kind == "constant":
+            return 1.0
+        progress = (step - warmup_steps) / max(total_steps - warmup_steps, 1)
+        return (1 + cos(pi * min(progress, 1.0))) / 2
+
+    return factor
+
+
+def checkpoint_blocks(net: nn.Module) -> None:
+    """Recompute each block in backward instead of keeping its activations; checkpoint keys stay as they are.
+
+    Blocks are the entries of the ModuleLists and Sequentials that are children of the network. Raises ConfigError
+    where there is none.
+    """
+    blocks = {b for child in net.children() if isinstance(child, nn.ModuleList | nn.Sequential) for b in child}
+    if not blocks:
+        raise ConfigError(
+            f"trainer.activation_checkpointing = True: {type(net).__name__} has no blocks to checkpoint "
+            "(children of an nn.ModuleList or nn.Sequential of the network); set it to false"
+        )
+    apply_activation_checkpointing(net, check_fn=lambda module: module in blocks)
