@@ -39,7 +39,8 @@ class BareLoop:
         data = build.data(config)
         self.objective = self.Objective(build.net(config, data)).to(self.device).train()
         self.optimizer = build.optimizer(config)(self.objective.parameters())
-        self.batches = data.batches(self.device)
+        data.setup("fit")
+        self.batches = [tuple(t.to(self.device) for t in batch) for batch in data.train_dataloader().batches]
         self.bf16 = config.amp.precision.value == "bf16-mixed"
         if config.compile.mode.value != "eager":
             self.objective.compile(mode=config.compile.mode.value, dynamic=config.compile.dynamic)

@@ -74,7 +74,8 @@ def test_there_is_one_logit_for_each_target_and_class(pair):
 def test_every_parameter_gets_a_finite_gradient(pair):
     net, batch, _ = pair
     _, gradients = loss_and_gradients(net, *batch)
-    assert gradients and all(gradient is not None and gradient.isfinite().all() for gradient in gradients.values())
+    assert gradients
+    assert all(gradient is not None and gradient.isfinite().all() for gradient in gradients.values())
     assert all(gradient.any() for gradient in gradients.values() if gradient.ndim > 1)
 
 

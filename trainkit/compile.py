@@ -200,7 +200,7 @@ def check_backend(config: CompileConfig, device_type: str) -> None:
     if config.mode.value == "eager":
         return
     if config.backend not in torch._dynamo.list_backends(exclude_tags=()):
-        known = ", ".join(torch._dynamo.list_backends())
+        known = ", ".join(["eager", "aot_eager", *torch._dynamo.list_backends()])  # the list leaves out what debugs
         raise ConfigError(f"compile.backend = {config.backend}: expected one of {known}")
     if config.backend == "inductor" and device_type == "cpu" and config.on_error.value == "raise":
         from torch._inductor.cpp_builder import get_cpp_compiler

@@ -1,6 +1,7 @@
 """What a run leaves on disk: one Row and its EpochRecords. Flat, frozen, units in the names. No torch."""
 
 import json
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -126,6 +127,11 @@ def asked(config: RunConfig) -> dict[str, Any]:
         "seed": config.seed,
         "overrides": [o for o in config.job.overrides if o.split("=")[0] not in ("sweep", "repeat")],
     }
+
+
+def finite(value: float | None) -> float | None:
+    """The value, or None where it is not a finite number: JSON knows neither NaN nor infinity."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 def write_row(run_dir: Path | str, row: Row) -> Path:

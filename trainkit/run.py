@@ -19,7 +19,7 @@ from trainkit import build, compile
 from trainkit.compile import CompileFacts, Compiler, combined, first_line, is_compile_error
 from trainkit.config import ConfigError, RunConfig, check
 from trainkit.meters import Meters, gather, machine
-from trainkit.results import EpochRecord, Row, append_epoch, asked, end_row, fail_row, write_row
+from trainkit.results import EpochRecord, Row, append_epoch, asked, end_row, fail_row, finite, write_row
 from trainkit.task import Task
 
 GIB = 2**30
@@ -51,6 +51,8 @@ class Recorder(Callback):
         )
         if trainer.is_global_zero:
             write_row(self.run_dir, self.row)
+            if trainer.logger is not None:
+                trainer.logger.log_hyperparams(asdict(self.config))
 
     def on_train_epoch_end(self, trainer: Trainer, task: LightningModule) -> None:
         assert isinstance(task, Task)
@@ -78,8 +80,8 @@ class Recorder(Callback):
             peak_allocated_bytes=cost.peak_allocated_bytes,
             peak_reserved_bytes=cost.peak_reserved_bytes,
             peak_device_bytes=cost.peak_device_bytes,
-            train_loss=task.train_loss,
-            val_loss=task.val_loss,
+            train_loss=finite(task.train_loss),
+            val_loss=finite(task.val_loss),
             val_accuracy=task.val_accuracy,
         )
 
@@ -94,8 +96,8 @@ class Recorder(Callback):
             **asdict(self.facts or self.compiler.facts()),
             **self.meters.summary(self.samples_per_step),
             num_epochs=len(self.meters.epochs),
-            train_loss=task.train_loss,
-            val_loss=task.val_loss,
+            train_loss=finite(task.train_loss),
+            val_loss=finite(task.val_loss),
             val_accuracy=task.val_accuracy,
         )
 
@@ -153,7 +155,7 @@ def finish(trainer: Trainer, task: Task, recorder: Recorder, error: BaseExceptio
     """Write the last row, close the logger, and raise again what the user must correct."""
     status, reason = outcome(error)
     row = replace(recorder.measured(task), status=status, error=reason)
-    if status in ("failed", "compile_error"):
+    if status in ("failed", "compile_error") and not isinstance(error, ConfigError):
         traceback.print_exception(error)
     if trainer.is_global_zero:
         row = end_row(recorder.run_dir, row)
@@ -171,7 +173,7 @@ def outcome(error: BaseException | None) -> tuple[str, str | None]:
     """The status of a run that ended with this exception, and why in one line."""
     if error is None:
         return "ok", None
-    text = first_line(error)
+    text = first_line(error) if not isinstance(error, ConfigError) else str(error)
     if isinstance(error, KeyboardInterrupt | SystemExit):  # SIGTERMException of Lightning is a SystemExit
         return "interrupted", "stopped by SIGTERM" if isinstance(error, SIGTERMException) else "stopped by SIGINT"
     if isinstance(error, NonFiniteLoss):

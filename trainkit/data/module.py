@@ -22,9 +22,9 @@ class DataModule(lightning.LightningDataModule):
     tokens: int64 [B, seq_len], targets int64 [B], or [B, seq_len] where every next token is predicted.
     Training: full batches only; batch k of all processes together holds the same samples for any split of the same
     global batch over processes. Validation: every sample exactly once over all processes, in order; the last batch may
-    be short. Making an iterator draws nothing from the global random state. Run it with
-    `Trainer(use_distributed_sampler=False)`: ranks are taken from the trainer, 1 process where there is none.
-    ConfigError if there are fewer samples than one global batch, or than processes to validate on.
+    be short. Making an iterator draws nothing from the global random state. Ranks and device are the trainer's, which
+    needs `use_distributed_sampler=False`; without a trainer it is one process on the CPU. ConfigError if there are
+    fewer samples than one global batch, or than processes to validate on.
 
     A subclass sets `train_set` and `val_set` (map-style; a data set with `__getitems__` returns whole batches) in
     `setup`; costly one-time work goes into `prepare_data`. `sizes` are the shapes it declares to the network.
@@ -48,6 +48,10 @@ class DataModule(lightning.LightningDataModule):
     @property
     def rank(self) -> int:
         return self.trainer.global_rank if self.trainer else 0
+
+    @property
+    def device(self) -> torch.device:
+        return self.trainer.strategy.root_device if self.trainer else torch.device("cpu")
 
     def train_dataloader(self) -> Any:
         self._check_num_samples()
@@ -108,7 +112,7 @@ class DataModule(lightning.LightningDataModule):
             collate_fn=_collate,
             num_workers=self.num_workers,
             persistent_workers=self.num_workers > 0,
-            pin_memory=self.trainer is not None and self.trainer.strategy.root_device.type == "cuda",
+            pin_memory=self.device.type == "cuda",
             # Its own: else each new iterator draws the workers' seed from the global state, and a resumed run,
             # which makes other iterators, would go on with other random numbers.
             generator=torch.Generator().manual_seed(self.seed),

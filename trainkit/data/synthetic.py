@@ -50,8 +50,7 @@ class Synthetic(DataModule):
             raise ConfigError(*complaints)
 
     def setup(self, stage: str) -> None:
-        assert self.trainer is not None, "Synthetic makes its batches on the trainer's device"
-        generator = torch.Generator(self.trainer.strategy.root_device).manual_seed(self.seed + self.rank)
+        generator = torch.Generator(self.device).manual_seed(self.seed + self.rank)
         self.train_batches = self._batches(self.num_batches, generator)
         self.val_batches = self._batches(self.num_val_batches, generator)
 

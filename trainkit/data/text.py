@@ -100,8 +100,8 @@ class Text(DataModule):
             train, val = train[:cut], train[cut:]
         else:
             val = _read("data.val_path", self.val_path)
-        # The library asks for a word on parallelism, or warns in each worker that a DataLoader forks later on.
-        pass
+        # Else tokenizers 0.21 (not 0.23) prints a warning in each worker that a DataLoader forks later on.
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
         tokenizer = ByteLevelBPETokenizer()
         tokenizer.train_from_iterator(_lines(train), vocab_size=self.sizes["vocab_size"], show_progress=False)
         tokenizer.save(str(folder / "tokenizer.json"))

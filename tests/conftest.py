@@ -1,0 +1,66 @@
+"""What all tests share: the real conf/, a run in a directory of its own, and one compile cache for the session."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+CONF = ROOT / "conf"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compile_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """One cache of compiled code for all tests and their subprocesses: coldness is the subject of few."""
+    shared = tmp_path_factory.getbasetemp().parent / "compile-cache"
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(shared))
+
+
+@pytest.fixture
+def compose(tmp_path: Path):
+    """(overrides, ...) -> the RunConfig that train.py would run, its run directory below tmp_path."""
+    from trainkit import cli
+    from trainkit.config import RunConfig
+
+    def composed(*overrides: str, run_dir: Path = tmp_path / "run") -> RunConfig:
+        run_dir.mkdir(exist_ok=True)
+        return cli.composed(["logger=none", *overrides], CONF, str(run_dir))
+
+    return composed
+
+
+@pytest.fixture
+def train(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """(words, ...) -> `python train.py words...` run to its end in tmp_path, on the CPU. `launcher` comes before."""
+
+    def started(*words: str, launcher: tuple[str, ...] = (), env: dict[str, str] | None = None):
+        return subprocess.run(
+            [sys.executable, *launcher, str(ROOT / "train.py"), *words, "trainer.accelerator=cpu"],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": f"{ROOT}:{tmp_path}", "OMP_NUM_THREADS": "1"} | (env or {}),
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+
+    return started
+
+
+@pytest.fixture(scope="session")
+def text_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small text with something to learn in it."""
+    words = ["the", "cat", "sat", "on", "a", "mat", "and", "then", "it", "ran", "to", "some", "other", "house"]
+    lines = [" ".join(words[(i * k) % len(words)] for k in range(3, 14)) + f" {i}." for i in range(400)]
+    path = tmp_path_factory.mktemp("text") / "small.txt"
+    path.write_text("\n".join(lines))
+    return path
+
+
+@pytest.fixture
+def needs_compiler() -> None:
+    if not any(shutil.which(name) for name in ("g++", "clang++")):
+        pytest.skip("no C++ compiler: inductor cannot compile for a CPU here")

@@ -1,0 +1,79 @@
+"""Networks that misbehave in one known way each; tests name them by `model._target_`."""
+
+import os
+import signal
+
+import torch
+from torch import Tensor, nn
+
+
+class Plain(nn.Module):
+    """A linear classifier of digits."""
+
+    def __init__(self, channels: int, image_size: int, num_classes: int, width: int):
+        super().__init__()
+        self.fc = nn.Linear(channels * image_size**2, num_classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.fc(images.flatten(1))
+
+
+class Raises(Plain):
+    def forward(self, images: Tensor) -> Tensor:
+        if self.training:
+            raise ArithmeticError("this network always fails")
+        return super().forward(images)
+
+
+class Killed(Plain):
+    def forward(self, images: Tensor) -> Tensor:
+        if self.training:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().forward(images)
+
+
+class OutOfMemory(Plain):
+    def forward(self, images: Tensor) -> Tensor:
+        if self.training:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
+        return super().forward(images)
+
+
+class NotANumber(Plain):
+    def forward(self, images: Tensor) -> Tensor:
+        return super().forward(images) * float("nan" if self.training else 1)
+
+
+class Sleeps(Plain):
+    """Takes far longer than any time limit of a test."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        if self.training:
+            signal.pause()
+        return super().forward(images)
+
+
+class Breaks(Plain):
+    """One graph break, in the line of the print."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits = super().forward(images)
+        print("here", end="")
+        return logits * 2
+
+
+class Blocks(Plain):
+    """With dropout and BatchNorm, and blocks to checkpoint."""
+
+    def __init__(self, channels: int, image_size: int, num_classes: int, width: int):
+        super().__init__(channels, image_size, num_classes, width)
+        size = channels * image_size**2
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Linear(size, size), nn.BatchNorm1d(size), nn.ReLU(), nn.Dropout(0.2)) for _ in range(2)
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        hidden = images.flatten(1)
+        for block in self.blocks:
+            hidden = hidden + block(hidden)
+        return self.fc(hidden)

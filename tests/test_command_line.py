@@ -1,0 +1,73 @@
+"""`python train.py` as a user types it: exit status, one line for each mistake, no traceback."""
+
+import re
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("words", "lines"),
+    [
+        (["compile.mode=foo"], [r"compile\.mode = foo: expected one of eager, default, reduce-overhead, max-autotune.*"]),
+        (["-m", "compile.mode=eager,foo"], [r"compile\.mode = foo: expected one of .*"]),
+        (
+            ["compile.mdoe=eager", "model=foo", "seed=a", "data.batch_size=-1"],
+            [
+                r"model = foo: expected one of mini_transformer, .*",
+                r"compile\.mdoe = eager: no such setting; did you mean compile\.mode\?",
+                r"seed = a: expected a whole number",
+                r"data\.batch_size = -1: expected a whole number of at least 1; .*",
+            ],
+        ),
+        (["nonsense"], [r"nonsense: cannot be read; .*"]),
+        (["model.witdh=3"], [r"model\.witdh = 3: no such setting; did you mean model\.width\?"]),
+        (["data=text"], [r"model = simple_cnn: takes images, but data = text gives tokens; .*"]),
+        (["model=mini_transformer", "data=text"], [r"data\.path = .*; .*"]),
+        (["model=mini_transformer", "data=text", "data.path=missing.txt"], [r"data\.path = missing\.txt: no such file.*; .*"]),
+        (["amp=fp16"], [r"amp\.precision = 16-mixed: fp16 needs a GPU.*"]),
+        (["compile.backend=foo"], [r"compile\.backend = foo: expected one of eager, aot_eager, .*"]),
+        (["ckpt_path=missing.ckpt"], [r"ckpt_path = missing\.ckpt: no such file; .*"]),
+        (["ckpt_path=last"], [r"ckpt_path = last: no run of this model and data left one; .*"]),
+        (["ckpt_path=corrupt.ckpt"], [r"ckpt_path = corrupt\.ckpt: not a checkpoint of a run: .*"]),
+        (["model._target_=models.nowhere.Net"], [r"model\._target_ = models\.nowhere\.Net: .*; give a class"]),
+        (["+model.colour=3"], [r"model = simple_cnn: .*colour.*; SimpleCNN takes \(.*\)"]),
+        (["data.batch_size=100000"], [r"data\.batch_size = 100000: .*"]),
+        (["-m", "seed=0,1", "hydra.launcher.repeats=0"], [r"hydra\.launcher\.repeats = 0: expected .*"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) and "\\" not in value[0] else "",
+)  # fmt: skip
+def test_a_mistake_is_one_line_and_exit_status_2(words, lines, train, tmp_path):
+    (tmp_path / "corrupt.ckpt").write_bytes(b"\x80\x02 this is no checkpoint")
+    done = train(*words)
+    assert done.returncode == 2, done.stderr
+    said = done.stderr.strip().splitlines()
+    assert len(said) == len(lines), done.stderr
+    for line, expected in zip(said, lines, strict=True):
+        assert re.fullmatch(expected, line), line
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_a_graph_mode_on_a_cpu_runs_and_says_that_it_took_no_effect(train, tmp_path):
+    done = train("compile.mode=reduce-overhead", "trainer.max_epochs=1", "logger=none", "hydra.run.dir=run")
+    assert done.returncode == 0, done.stderr
+    assert "CUDA graphs did not take effect" in done.stdout
+    from trainkit.results import read_row
+
+    row = read_row(tmp_path / "run")
+    assert (row.status, row.compile_mode, row.effective_mode) == ("ok", "reduce-overhead", "default")
+    assert "CUDA graphs" in row.effective_mode_reason
+
+
+def test_a_network_that_fails_on_the_data_says_where(train, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import torch\n"
+        "class Net(torch.nn.Module):\n"
+        "    def __init__(self, **sizes):\n"
+        "        super().__init__()\n"
+        "        self.fc = torch.nn.Linear(5, 10)\n"
+        "    def forward(self, images):\n"
+        "        return self.fc(images.flatten(1))\n"
+    )
+    done = train("model._target_=mine.Net")
+    assert done.returncode == 2
+    assert re.fullmatch(r"model = simple_cnn: does not fit data = digits: RuntimeError: mat1 and mat2 .*; .*\n", done.stderr)

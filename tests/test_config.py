@@ -1,0 +1,104 @@
+"""What may be asked: every yaml composes, every setting is in the manual, and what cannot be run is one line."""
+
+import subprocess
+import sys
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from trainkit.config import MODES, ConfigError, RunConfig
+
+ROOT = Path(__file__).parent.parent
+CONF = ROOT / "conf"
+MODELS = sorted(path.stem for path in (CONF / "model").glob("*.yaml"))
+PLAIN = [path for path in CONF.glob("*/*.yaml") if path.parent.name not in ("model", "data", "experiment", "hydra")]
+
+
+def fitting_data(model: str, text_file: Path) -> list[str]:
+    inputs = yaml.safe_load((CONF / "model" / f"{model}.yaml").read_text())["inputs"]
+    return ["data=digits"] if inputs == "images" else ["data=text", f"data.path={text_file}"]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_model_composes_with_data_that_fits(model, compose, text_file):
+    for data in (fitting_data(model, text_file), ["data=synthetic"]):
+        config = compose(f"model={model}", *data)
+        assert config.job.model == model
+        assert config.model["_target_"].startswith("models.")
+
+
+@pytest.mark.parametrize("path", PLAIN, ids=lambda path: f"{path.parent.name}={path.stem}")
+def test_every_other_yaml_composes(path, compose):
+    assert isinstance(compose(f"{path.parent.name}={path.stem}", "trainer.accelerator=auto"), RunConfig)
+
+
+@pytest.mark.parametrize("path", sorted((CONF / "experiment").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_experiment_composes(path, compose, text_file):
+    assert isinstance(compose(f"experiment={path.stem}", f"++data.path={text_file}"), RunConfig)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_mode_is_typed_as_torch_spells_it(mode, compose):
+    assert compose(f"compile.mode={mode}").compile.mode == mode
+
+
+def test_every_setting_is_in_the_manual():
+    manual = subprocess.run([sys.executable, ROOT / "train.py", "--help"], capture_output=True, text=True).stdout
+    for group in fields(RunConfig):
+        if group.name == "job" or group.name == "repeat":
+            continue  # set by Hydra and by the launcher
+        assert group.name in manual
+        if is_dataclass(group.type):
+            for setting in fields(group.type):
+                assert f"{group.name}.{setting.name}" in manual
+    for option in ("timeout_s", "nproc_per_node", "repeats"):
+        assert f"hydra.launcher.{option}" in manual
+    assert "Powered by Hydra" not in manual
+
+
+@pytest.mark.parametrize(
+    ("overrides", "complaint"),
+    [
+        (["data.batch_size=-1"], "data.batch_size = -1: expected a whole number of at least 1"),
+        (["data.batch_size=1.5"], "data.batch_size = 1.5: expected a whole number"),
+        (["data.num_workers=-1"], "data.num_workers = -1: "),
+        (["optimizer.lr=0"], "optimizer.lr = 0: expected a number above 0"),
+        (["trainer.max_epochs=0"], "trainer.max_epochs = 0: "),
+        (["trainer.max_steps=0"], "trainer.max_steps = 0: "),
+        (["trainer.limit_val_batches=1.5"], "trainer.limit_val_batches = 1.5: "),
+        (["trainer.limit_train_batches=0"], "trainer.limit_train_batches = 0: "),
+        (["model.num_classes=5"], "model.num_classes = 5: data = digits has 10; "),
+        (["model.channels=3"], "model.channels = 3: data = digits has 1; "),
+        (["model=mini_transformer"], "model = mini_transformer: takes tokens, but data = digits gives images; "),
+        (
+            ["model=mini_transformer", "data=synthetic", "model.seq_len=8"],
+            "model.seq_len = 8: data = synthetic has 128; ",
+        ),
+        (["compile.backend=eager", "compile.mode=reduce-overhead"], "compile.mode = reduce-overhead: "),
+        (["amp=fp16", "trainer.accelerator=cpu"], "amp.precision = 16-mixed: fp16 needs a GPU"),
+        (["ddp.optimize_ddp=maybe"], "ddp.optimize_ddp = maybe: expected one of true, false, "),
+        (["seed=-1"], "seed = -1: "),
+    ],
+)
+def test_what_cannot_be_run_is_one_line_with_setting_value_and_way_out(overrides, complaint, compose):
+    with pytest.raises(ConfigError) as caught:
+        compose(*overrides)
+    assert len(caught.value.complaints) == 1
+    assert caught.value.complaints[0].startswith(complaint)
+
+
+def test_all_complaints_come_at_once(compose):
+    with pytest.raises(ConfigError) as caught:
+        compose("data.batch_size=0", "optimizer.lr=-1", "trainer.max_epochs=0")
+    assert [line.split(" =")[0] for line in caught.value.complaints] == [
+        "data.batch_size",
+        "trainer.max_epochs",
+        "optimizer.lr",
+    ]
+
+
+def test_a_longer_sequence_and_a_padded_vocabulary_are_room_to_spare(compose):
+    config = compose("model=mini_transformer", "data=synthetic", "model.seq_len=256", "model.vocab_size=2048")
+    assert config.model["seq_len"] == 256

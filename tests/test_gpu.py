@@ -1,0 +1,58 @@
+"""What only a GPU can show. Run on one: pytest -m gpu."""
+
+import pytest
+import torch
+
+from trainkit.meters import peak_bytes, reset_peaks
+from trainkit.run import run
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+MIB = 2**20
+ON_GPU = ("trainer.accelerator=gpu", "model=resnet18", "data=synthetic", "amp=bf16", "data.num_batches=20")
+
+
+def test_a_graphs_pool_counts_as_allocated_and_a_plain_tensor_counts_once():
+    device = torch.device("cuda:0")
+    held = torch.ones(64 * MIB, dtype=torch.uint8, device=device)
+    graph, out = torch.cuda.CUDAGraph(), torch.zeros(1, device=device)
+    with torch.cuda.graph(graph):
+        inside = torch.ones(256 * MIB, dtype=torch.uint8, device=device)
+        out += inside[:1]
+        del inside
+    reset_peaks(device)
+    graph.replay()
+    torch.cuda.synchronize()
+    allocated, reserved, on_device = peak_bytes(device, captured=False)
+    plain = torch.cuda.max_memory_allocated(device)
+    assert plain < 80 * MIB  # what torch says: the graph's memory is not in it
+    assert allocated == pytest.approx(plain + 256 * MIB, rel=0.03)
+    assert allocated <= reserved <= on_device
+    del held, graph
+
+
+@pytest.fixture(scope="module")
+def seen_peaks() -> dict[str, int]:
+    return {}
+
+
+@pytest.mark.parametrize("mode", ["eager", "default", "reduce-overhead"])
+def test_modes_take_effect_and_their_memory_compares(mode, compose, seen_peaks):
+    row = run(compose(*ON_GPU, f"compile.mode={mode}", "trainer.max_epochs=3"))
+    assert (row.status, row.effective_mode, row.accelerator) == ("ok", mode, "gpu"), row.effective_mode_reason
+    assert (row.num_cudagraphs > 0) == (mode == "reduce-overhead")
+    assert 0 < row.peak_allocated_bytes <= row.peak_reserved_bytes <= row.peak_device_bytes
+    seen_peaks[mode] = row.peak_allocated_bytes
+    assert max(seen_peaks.values()) < 2 * min(seen_peaks.values())
+
+
+def test_fp16_trains_with_its_scaler(compose):
+    row = run(compose("trainer.accelerator=gpu", "amp=fp16", "compile.mode=default", "trainer.max_epochs=4"))
+    assert (row.status, row.precision, row.val_accuracy > 0.9) == ("ok", "16-mixed", True)
+
+
+def test_a_batch_too_large_is_an_oom_row(compose, capsys):
+    row = run(compose(*ON_GPU, "compile.mode=eager", "data.batch_size=200000", "data.num_distinct=1", "logger=none"))
+    assert row.status == "oom"

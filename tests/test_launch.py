@@ -1,0 +1,220 @@
+"""Many processes: two ranks by either launcher, and sweeps of fresh processes."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from trainkit.results import read_epochs, read_row, read_rows
+
+ROOT = Path(__file__).parent.parent
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+EAGER = ("compile.mode=eager", "logger=none")
+TINY = ("model.width=4", "trainer.max_epochs=1", "trainer.limit_train_batches=5")
+
+
+def wandb_runs(run_dir: Path) -> list[Path]:
+    return sorted(run_dir.rglob("run-*.wandb"))
+
+
+def wandb_content(path: Path) -> dict:
+    """History rows, summary and config of an offline W&B file, as W&B's own reader prints them."""
+
+    def inspect(*options: str) -> str:
+        command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", *options, str(path)]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+
+    return {"all": inspect(), "summary": inspect("--summary")}
+
+
+@pytest.fixture(scope="module")
+def single_process(tmp_path_factory, text_file):
+    """The losses of one process with the doubled batch: what two ranks must reproduce."""
+    return train_text(tmp_path_factory.mktemp("single"), text_file, 16)
+
+
+def train_text(folder: Path, text_file: Path, batch_size: int, *words: str, launcher: tuple[str, ...] = ()):
+    """Three epochs of mini_transformer on the text, in a subprocess; its run directory is folder/run."""
+    done = subprocess.run(
+        [
+            sys.executable, *launcher, str(ROOT / "train.py"), "model=mini_transformer", "data=text",
+            f"data.path={text_file}", f"data.cache_dir={folder}", f"data.batch_size={batch_size}", "data.seq_len=16",
+            "data.vocab_size=300", "model.dim=32", "model.depth=1", "trainer.max_epochs=3", "compile.backend=aot_eager",
+            "trainer.accelerator=cpu", "hydra.run.dir=run", *words,
+        ],
+        cwd=folder, capture_output=True, text=True, timeout=300,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return folder / "run"
+
+
+@pytest.mark.parametrize("words", [{"launcher": TORCHRUN}, {"devices": 2}], ids=["torchrun", "lightning"])
+def test_two_ranks_train_as_one_process_with_the_doubled_batch(words, single_process, text_file, tmp_path):
+    asked = ["trainer.devices=2"] if "devices" in words else []
+    run_dir = train_text(tmp_path, text_file, 8, *asked, launcher=words.get("launcher", ()))
+    ours, single = list(read_epochs(run_dir)), list(read_epochs(single_process))
+    assert len(ours) == 3
+    for a, b in zip(ours, single, strict=True):
+        assert a.train_loss == pytest.approx(b.train_loss, rel=1e-4)
+        assert a.val_loss == pytest.approx(b.val_loss, rel=1e-4)
+        assert a.val_accuracy == pytest.approx(b.val_accuracy, abs=2e-3)
+        assert (a.num_steps, a.num_samples) == (b.num_steps, b.num_samples)
+    row = read_row(run_dir)
+    assert (row.status, row.world_size, row.strategy, row.batch_size) == ("ok", 2, "ddp", 8)
+    assert len(read_rows(tmp_path)) == 1
+    assert len(wandb_runs(tmp_path)) == 1
+    assert [path.name for path in tmp_path.glob("*") if path.suffix != ".json"].count("run") == 1
+
+
+def test_wandb_offline_files_hold_the_epochs_the_row_and_the_config(single_process):
+    (path,) = wandb_runs(single_process)
+    content = wandb_content(path)
+    for name in (
+        "epoch/train_time_s", "epoch/val_time_s", "epoch/peak_allocated_gib", "epoch/peak_reserved_gib", "train/loss",
+        "val/loss", "val/accuracy",
+    ):  # fmt: skip
+        assert name in content["all"], name
+    row = read_row(single_process)
+    assert "step_time_ms_p50" in content["summary"]
+    assert row.run_id in content["summary"]
+    assert "models.mini_transformer.MiniTransformer" in content["all"]
+
+
+def test_what_torchrun_launched_must_be_what_was_asked(train, tmp_path):
+    done = train("trainer.devices=4", "hydra.run.dir=run", launcher=TORCHRUN)
+    assert done.returncode != 0
+    lines = [line for line in done.stderr.splitlines() if line.startswith("trainer.devices")]
+    assert lines == [
+        "trainer.devices = 4: torchrun launched 2 processes on this node; "
+        "use torchrun --nproc-per-node=4, or leave trainer.devices out"
+    ]
+    assert not list(tmp_path.rglob("epochs.jsonl"))
+
+
+def test_a_rank_that_fails_alone_is_in_the_row(train, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import os, torch\n"
+        "from tests.networks import Plain\n"
+        "class Net(Plain):\n"
+        "    def forward(self, images):\n"
+        "        if self.training and os.environ['RANK'] == '1':\n"
+        "            raise torch.OutOfMemoryError('rank one has no memory')\n"
+        "        return super().forward(images)\n"
+    )
+    done = train("model._target_=mine.Net", *EAGER, "hydra.run.dir=run", launcher=TORCHRUN)
+    assert done.returncode != 0
+    row = read_row(tmp_path / "run")
+    assert (row.status, row.error) == ("oom", "rank 1: OutOfMemoryError: rank one has no memory")
+
+
+def test_a_killed_run_leaves_the_row_of_its_last_epoch(tmp_path):
+    command = [sys.executable, str(ROOT / "train.py"), *EAGER, "trainer.max_epochs=10000", "hydra.run.dir=run"]
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen([*command, "trainer.accelerator=cpu"], cwd=tmp_path, env=env, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while len(list(read_epochs(tmp_path / "run"))) < 2:
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.2)
+    process.kill()
+    process.wait()
+    row = read_row(tmp_path / "run")
+    assert (row.status, row.num_epochs >= 1, row.step_time_ms_p50 > 0) == ("interrupted", True, True)
+
+
+def test_sigterm_and_ctrl_c_end_a_run_with_an_interrupted_row(tmp_path):
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    for number in (signal.SIGTERM, signal.SIGINT):
+        run_dir = tmp_path / number.name
+        command = [
+            sys.executable, str(ROOT / "train.py"), *EAGER, "trainer.max_epochs=10000", f"hydra.run.dir={run_dir}",
+            "trainer.accelerator=cpu",
+        ]  # fmt: skip
+        process = subprocess.Popen(command, env=env, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        deadline = time.monotonic() + 120
+        while not list(read_epochs(run_dir)):
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        process.send_signal(number)
+        assert process.wait(60) != 0
+        row = read_row(run_dir)
+        assert (row.status, row.error) == ("interrupted", f"stopped by {number.name}")
+
+
+def test_a_sweep_compares_and_skips_what_it_has_when_started_again(train, tmp_path):
+    words = ("-m", "compile.mode=eager,default", "compile.backend=eager", "sweep=again", *TINY, "logger=none")
+    done = train(*words, "hydra.launcher.repeats=2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = read_rows(tmp_path / "runs" / "sweeps" / "again")
+    assert [(row.compile_mode, row.repeat, row.status) for row in rows] == [
+        ("eager", 0, "ok"), ("default", 0, "ok"), ("eager", 1, "ok"), ("default", 1, "ok"),
+    ]  # fmt: skip
+    assert {row.sweep_id for row in rows} == {"again"}
+    assert all("sweep=again" not in row.overrides for row in rows)
+    assert "speed-up" in done.stdout
+    again = train(*words, "hydra.launcher.repeats=3")
+    assert again.stdout.count("finished before") == 4
+    assert len(read_rows(tmp_path / "runs" / "sweeps" / "again")) == 6
+
+
+def test_a_sweep_goes_on_after_jobs_that_raise_are_killed_run_out_of_memory_or_take_too_long(train, tmp_path):
+    networks = ("Raises", "Killed", "OutOfMemory", "Sleeps", "Plain")
+    targets = ",".join(f"tests.networks.{name}" for name in networks)
+    done = train("-m", f"model._target_={targets}", "sweep=s", *EAGER, *TINY, "hydra.launcher.timeout_s=25")
+    assert done.returncode == 1
+    rows = {row.overrides[0].rsplit(".", 1)[1]: row for row in read_rows(tmp_path / "runs" / "sweeps" / "s")}
+    assert {name: rows[name].status for name in networks} == {
+        "Raises": "failed", "Killed": "failed", "OutOfMemory": "oom", "Sleeps": "timeout", "Plain": "ok",
+    }  # fmt: skip
+    assert rows["Raises"].error == "ArithmeticError: this network always fails"
+    assert rows["Killed"].error == "killed by SIGKILL"
+    assert rows["Sleeps"].error == "stopped after 25 s (hydra.launcher.timeout_s)"
+    assert rows["Killed"].device_name  # what was known before it was killed is kept
+    for name in ("Raises", "Killed", "OutOfMemory", "Sleeps"):
+        assert rows[name].error.split(":")[0] in done.stdout
+    log = next((tmp_path / "runs" / "sweeps" / "s").glob("*Raises"), None)
+    assert log is not None
+    assert "Traceback" in (log / "output.log").read_text()
+
+
+def test_a_job_that_cannot_be_run_as_asked_is_a_row_with_the_complaint(train, tmp_path):
+    done = train("-m", "data.batch_size=64,-1", "sweep=s", *EAGER, *TINY)
+    assert done.returncode == 1
+    rows = read_rows(tmp_path / "runs" / "sweeps" / "s")
+    assert [(row.status, row.batch_size) for row in rows] == [("ok", 64), ("failed", -1)]
+    assert rows[1].error.startswith("data.batch_size = -1: expected a whole number of at least 1")
+
+
+def test_an_interrupted_sweep_ends_its_job_and_goes_on_when_started_again(train, tmp_path):
+    command = [
+        sys.executable, str(ROOT / "train.py"), "-m", "seed=0,1", "sweep=s", *EAGER, "trainer.max_epochs=100000",
+        "trainer.accelerator=cpu",
+    ]  # fmt: skip
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.rglob("epochs.jsonl")):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) != 0
+    (row,) = read_rows(tmp_path)
+    assert (row.status, row.num_epochs >= 1) == ("interrupted", True)
+
+
+def test_a_sweep_runs_its_jobs_under_torchrun(train, tmp_path):
+    done = train("-m", "compile.mode=eager", "sweep=s", "logger=none", *TINY, "hydra.launcher.nproc_per_node=2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (row,) = read_rows(tmp_path)
+    assert (row.status, row.world_size) == ("ok", 2)
+
+
+def test_the_last_checkpoint_of_two_ranks_loads_in_one(single_process):
+    state = torch.load(single_process / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+    assert all(key.startswith("objective.net.") for key in state)

@@ -1,0 +1,85 @@
+"""The layer law of the design: imports go downwards only."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+# Each room and what of ours it may import. Edges (train.py, scripts, the launcher) may import any of trainkit.
+MAY_IMPORT = {
+    "config": set(),
+    "results": {"config"},
+    "compare": {"results"},
+    "report": {"compare", "results"},
+    "cli": {"config"},
+    "compile": {"config", "results"},
+    "meters": {"compile", "config", "results"},
+    "data": {"data", "config", "results"},
+    "task": {"compile", "config", "results"},
+    "build": {"compile", "config", "data", "results"},
+    "run": {"build", "compile", "config", "data", "meters", "results", "task"},
+}
+WITHOUT_TORCH = ("config", "results", "compare", "report", "cli")
+
+
+def imports(path: Path) -> set[str]:
+    """The dotted names of all modules that a file imports, anywhere in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names} | {str(node.module)}
+    return found
+
+
+def rooms() -> list[Path]:
+    return [path for path in sorted((ROOT / "trainkit").rglob("*.py")) if path.name != "__init__.py"]
+
+
+def room(path: Path) -> str:
+    return path.relative_to(ROOT / "trainkit").parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("path", rooms(), ids=lambda path: path.stem)
+def test_a_room_imports_only_from_below(path):
+    ours = {name.split(".")[1] for name in imports(path) if name.startswith("trainkit.")}
+    names = {p.stem for p in (ROOT / "trainkit").iterdir()}
+    assert ours & names <= MAY_IMPORT[room(path)] | {room(path)}
+
+
+@pytest.mark.parametrize("path", rooms(), ids=lambda path: path.stem)
+def test_nobody_imports_models_and_results_need_no_torch(path):
+    roots = {name.split(".")[0] for name in imports(path)}
+    assert not roots & {"models", "hydra_plugins", "train", "wandb"}
+    if room(path) in WITHOUT_TORCH:
+        assert not roots & {"torch", "lightning", "torchmetrics"}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "models").glob("*.py")), ids=lambda path: path.stem)
+def test_networks_import_torch_alone(path):
+    standard = {"math", "collections", "dataclasses", "functools", "typing"}
+    assert {name.split(".")[0] for name in imports(path)} <= {"torch"} | standard
+
+
+@pytest.mark.parametrize("path", rooms(), ids=lambda path: path.stem)
+def test_secrets_stay_in_their_room(path):
+    text, tree = path.read_text(), ast.parse(path.read_text())
+    names = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    if room(path) != "compile":
+        assert not {n for n in imports(path) if "torch._dynamo" in n or "torch._inductor" in n}
+        assert not {n for n in names if n == "torch.compile" or n.startswith(("torch._dynamo", "torch._inductor"))}
+    if room(path) != "meters":
+        assert not {n for n in names if n.startswith(("time.perf_counter", "time.monotonic", "time.time"))}
+        assert "max_memory" not in text
+        assert "getrusage" not in text
+
+
+def test_the_edge_is_thin():
+    assert len((ROOT / "train.py").read_text().splitlines()) <= 40
+
+
+def test_every_package_file_is_of_a_known_room():
+    assert {room(path) for path in rooms()} == set(MAY_IMPORT)
