@@ -156,20 +156,21 @@ class Meters(Callback):
         times, waits = between[0::2], [0.0, *between[1::2]]
         return [Step(t, w, c) for t, w, c in zip(times, waits, self._compiled, strict=False)]
 
-    def steady_steps(self) -> list[Step]:
-        """The steps of all epochs so far in which nothing compiled, less the WARMUP_STEPS after a start or a compile."""
+    def steady_steps(self) -> list[list[Step]]:
+        """Of each epoch so far the steps in which nothing compiled, less WARMUP_STEPS after a start or a compile."""
         steady, since = [], 0
-        for step in (step for epoch in self.epochs for step in epoch.steps):
-            since = 0 if step.compiled else since + 1
-            if since > WARMUP_STEPS:
-                steady.append(step)
+        for epoch in self.epochs:
+            steady.append([])
+            for step in epoch.steps:
+                since = 0 if step.compiled else since + 1
+                if since > WARMUP_STEPS:
+                    steady[-1].append(step)
         return steady
 
     def summary(self, samples_per_step: int) -> dict[str, Any]:
         """The cost fields of results.Row. `samples_per_step` counts all ranks. None where nothing steady was seen."""
-        steady = self.steady_steps()
+        steady = [step for epoch in self.steady_steps() for step in epoch]
         times = [step.time_ms for step in steady]
-        total_ms = sum(times) + sum(step.wait_ms for step in steady)
         uncompiled = [epoch for epoch in self.epochs if not epoch.compiled_in_training]
         val_times = [epoch.val_time_s for epoch in uncompiled if epoch.val_time_s is not None]
         return {
@@ -181,12 +182,22 @@ class Meters(Callback):
             "step_time_ms_p99": percentile(times, 99),
             "epoch_train_time_s": median(epoch.train_time_s for epoch in uncompiled) if uncompiled else None,
             "epoch_val_time_s": median(val_times) if val_times else None,
-            "samples_per_s": samples_per_step * len(steady) / total_ms * 1e3 if total_ms else None,
-            "data_wait_frac": sum(step.wait_ms for step in steady) / total_ms if total_ms else None,
+            "samples_per_s": samples_per_s(steady, samples_per_step),
+            "data_wait_frac": 1 - sum(times) / total_ms(steady) if steady else None,
             "peak_allocated_bytes": max((epoch.peak_allocated_bytes for epoch in self.epochs), default=None),
             "peak_reserved_bytes": max((epoch.peak_reserved_bytes for epoch in self.epochs), default=None),
             "peak_device_bytes": max((epoch.peak_device_bytes for epoch in self.epochs), default=None),
         }
+
+
+def total_ms(steps: Sequence[Step]) -> float:
+    """Milliseconds of the steps with the waits before them."""
+    return sum(step.time_ms + step.wait_ms for step in steps)
+
+
+def samples_per_s(steps: Sequence[Step], samples_per_step: int) -> float | None:
+    """Samples a second while the steps ran, waits included, or None of no steps."""
+    return samples_per_step * len(steps) / total_ms(steps) * 1e3 if steps else None
 
 
 def _ms(start: Any, end: Any) -> float:

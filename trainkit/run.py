@@ -18,7 +18,7 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from trainkit import build, compile
 from trainkit.compile import CompileFacts, Compiler, combined, first_line, is_compile_error
 from trainkit.config import ConfigError, RunConfig, check
-from trainkit.meters import Meters, gather, machine
+from trainkit.meters import Meters, gather, machine, percentile, samples_per_s
 from trainkit.results import EpochRecord, Row, append_epoch, asked, end_row, fail_row, finite, write_row
 from trainkit.task import Task
 
@@ -69,7 +69,7 @@ class Recorder(Callback):
             raise NonFiniteLoss(f"the training loss of epoch {record.epoch} is {task.train_loss}")
 
     def _record(self, task: Task) -> EpochRecord:
-        cost = self.meters.epochs[-1]
+        cost, steady = self.meters.epochs[-1], self.meters.steady_steps()[-1]
         return EpochRecord(
             epoch=task.current_epoch,
             train_time_s=cost.train_time_s,
@@ -77,6 +77,8 @@ class Recorder(Callback):
             compile_time_s=cost.compile_time_s,
             num_steps=len(cost.steps),
             num_samples=len(cost.steps) * self.samples_per_step,
+            step_time_ms_p50=percentile([step.time_ms for step in steady], 50),
+            samples_per_s=samples_per_s(steady, self.samples_per_step),
             peak_allocated_bytes=cost.peak_allocated_bytes,
             peak_reserved_bytes=cost.peak_reserved_bytes,
             peak_device_bytes=cost.peak_device_bytes,
@@ -111,6 +113,7 @@ def logged(record: EpochRecord) -> dict[str, float]:
         "epoch/peak_reserved_gib": record.peak_reserved_bytes / GIB,
         "epoch/peak_device_gib": record.peak_device_bytes / GIB,
         "epoch/compile_time_s": record.compile_time_s,
+        "epoch/samples_per_s": record.samples_per_s,
         "train/loss": record.train_loss,
         "val/loss": record.val_loss,
         "val/accuracy": record.val_accuracy,
