@@ -14,7 +14,7 @@ train: setup
 	$(BIN)/python train.py $(NO_COMPILER) $(ARGS)
 
 test: setup
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n 2 $(ARGS)
 
 check: setup
 	$(BIN)/ruff check .

@@ -22,7 +22,6 @@ from trainkit.config import RunConfig
 from trainkit.results import EpochRecord
 from trainkit.run import run
 
-
 SETTLING = 3  # as many as trainkit leaves out at the start
 
 
@@ -89,7 +88,9 @@ def main() -> None:
     settled_ours, settled_bare = ours[2:], bare[2:]  # the first two epochs hold compiles and warm-up
     ratios = [a / b for a, b in zip(settled_ours, settled_bare, strict=True)]
     print(f"{row.model} {row.compile_mode} {row.precision} batch {row.batch_size} on {row.device_name}")
-    print(f"trainkit {median(settled_ours):.3f} ms a step, bare loop {median(settled_bare):.3f} ms, {len(ratios)} rounds")
+    print(
+        f"trainkit {median(settled_ours):.3f} ms a step, bare loop {median(settled_bare):.3f} ms, {len(ratios)} rounds"
+    )
     print("rounds " + " ".join(f"{a:.2f}/{b:.2f}" for a, b in zip(settled_ours, settled_bare, strict=True)))
     print(f"ratio {median(ratios):.4f} (min {min(ratios):.4f}, max {max(ratios):.4f})")
 

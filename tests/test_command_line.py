@@ -8,7 +8,7 @@ import pytest
 @pytest.mark.parametrize(
     ("words", "lines"),
     [
-        (["compile.mode=foo"], [r"compile\.mode = foo: expected one of eager, default, reduce-overhead, max-autotune.*"]),
+        (["compile.mode=foo"], [r"compile\.mode = foo: expected one of eager, default, reduce-overhead, .*"]),
         (["-m", "compile.mode=eager,foo"], [r"compile\.mode = foo: expected one of .*"]),
         (
             ["compile.mdoe=eager", "model=foo", "seed=a", "data.batch_size=-1"],
@@ -23,7 +23,7 @@ import pytest
         (["model.witdh=3"], [r"model\.witdh = 3: no such setting; did you mean model\.width\?"]),
         (["data=text"], [r"model = simple_cnn: takes images, but data = text gives tokens; .*"]),
         (["model=mini_transformer", "data=text"], [r"data\.path = .*; .*"]),
-        (["model=mini_transformer", "data=text", "data.path=missing.txt"], [r"data\.path = missing\.txt: no such file.*; .*"]),
+        (["model=mini_transformer", "data=text", "data.path=missing.txt"], [r"data\.path = missing\.txt: no .*; .*"]),
         (["amp=fp16"], [r"amp\.precision = 16-mixed: fp16 needs a GPU.*"]),
         (["compile.backend=foo"], [r"compile\.backend = foo: expected one of eager, aot_eager, .*"]),
         (["ckpt_path=missing.ckpt"], [r"ckpt_path = missing\.ckpt: no such file; .*"]),
@@ -70,4 +70,6 @@ def test_a_network_that_fails_on_the_data_says_where(train, tmp_path):
     )
     done = train("model._target_=mine.Net")
     assert done.returncode == 2
-    assert re.fullmatch(r"model = simple_cnn: does not fit data = digits: RuntimeError: mat1 and mat2 .*; .*\n", done.stderr)
+    assert re.fullmatch(
+        r"model = simple_cnn: does not fit data = digits: RuntimeError: mat1 and mat2 .*; .*\n", done.stderr
+    )

@@ -125,7 +125,8 @@ def test_no_line_is_longer_than_the_terminal_and_no_number_is_cut(width):
     assert max(map(len, text.splitlines())) <= width
     assert "1,234.50" in text
     assert "22.10" in text
-    assert "..." not in text and "…" not in text
+    assert "..." not in text
+    assert "…" not in text
 
 
 def test_numbers_stay_whole_where_the_terminal_is_too_narrow():
@@ -149,7 +150,8 @@ def test_a_long_label_breaks_at_its_hyphens():
 
 def test_memory_below_a_gib_is_in_mib():
     text = shown(print_comparison, compare([row("eager", 34.0, peak_allocated_bytes=523 * MIB)]))
-    assert "MiB" in text and "GiB" not in text
+    assert "MiB" in text
+    assert "GiB" not in text
     assert " 523 " in line_of(text, "eager")
 
 
@@ -208,9 +210,11 @@ def test_names_and_errors_are_no_markup():
     ]
     text = shown(print_comparison, compare(rows))
     assert "[red]net[/red] on synthetic" in text
-    assert "a=[bold]b[/bold]" in text and "a=[/]" in text
+    assert "a=[bold]b[/bold]" in text
+    assert "a=[/]" in text
     assert "failed: bad  [/nope] :boom:" in text
-    assert "\x1b" not in text and "\x07" not in text
+    assert "\x1b" not in text
+    assert "\x07" not in text
 
 
 def test_a_reason_of_pages_is_cut_short():
@@ -293,7 +297,8 @@ def test_a_failure_ends_the_summary_with_a_red_line_and_dashes_for_what_is_unkno
     print_run(failed, tmp_path, console=Console(file=file, width=120, force_terminal=True, color_system="standard"))
     text = file.getvalue()
     assert text.endswith("\x1b[31moom: OutOfMemoryError: 2 GiB\x1b[0m\n")
-    assert "p50 -, p90 -, p99 -" in text and "allocated -, reserved -" in text
+    assert "p50 -, p90 -, p99 -" in text
+    assert "allocated -, reserved -" in text
     assert "None" not in text
 
 
@@ -352,7 +357,8 @@ def sweep(tmp_path: Path) -> Path:
 def test_the_script_prints_the_comparison_of_all_directories_in_a_width_that_cuts_nothing(sweep):
     ended = script(sweep / "sweep" / "000", sweep / "sweep" / "001", cwd=sweep)
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert "default" in ended.stdout and "1.10x" in ended.stdout
+    assert "default" in ended.stdout
+    assert "1.10x" in ended.stdout
     assert "1 x NVIDIA H100, torch 2.11.0, triton 3.6.0, CUDA 13.0, Python 3.12.3, lightning 2.6.6\n" in ended.stdout
 
 

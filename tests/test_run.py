@@ -107,7 +107,7 @@ def _eager_parameters(compose, tmp_path, asked):
     [
         ("Raises", "failed", "ArithmeticError: this network always fails"),
         ("OutOfMemory", "oom", "OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB."),
-        ("NotANumber", "nan", "NonFiniteLoss: the training loss of epoch 0 is nan"),
+        ("NotANumber", "nan", "NonFiniteLossError: the training loss of epoch 0 is nan"),
     ],
 )
 def test_a_failure_is_a_row(name, status, reason, compose, tmp_path, capsys):

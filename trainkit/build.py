@@ -93,7 +93,9 @@ def net(config: RunConfig, data: DataModule) -> nn.Module:
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(frame.filename).name}:{frame.lineno}"
-        raise ConfigError(f"{subject}: {first_line(error)} (at {where}); choose others or change their sizes") from error
+        raise ConfigError(
+            f"{subject}: {first_line(error)} (at {where}); choose others or change their sizes"
+        ) from error
     if tuple(logits.shape[:-1]) != tuple(targets.shape):
         raise ConfigError(
             f"{subject}: gives logits {tuple(logits.shape)} for targets {tuple(targets.shape)}; "
@@ -142,6 +144,7 @@ def trainer(config: RunConfig, devices: Devices, callbacks: list[Callback]) -> T
     if isinstance(logger, WandbLogger):
         # Lightning 2.6 hands W&B an argument that W&B has dropped and warns about, whatever it says.
         logger._wandb_init.pop("anonymous", None)
+    precision: Any = config.amp.precision.value  # one of Lightning's words
     validates = asked.limit_val_batches != 0
     checkpoints = ModelCheckpoint(
         dirpath=Path(run_dir, "checkpoints"),
@@ -155,7 +158,7 @@ def trainer(config: RunConfig, devices: Devices, callbacks: list[Callback]) -> T
         devices=devices.per_node,
         num_nodes=devices.num_nodes,
         strategy=strategy(config, devices.world_size),
-        precision=config.amp.precision.value,
+        precision=precision,
         max_epochs=asked.max_epochs,
         max_steps=asked.max_steps,
         limit_train_batches=asked.limit_train_batches,
@@ -175,17 +178,18 @@ def trainer(config: RunConfig, devices: Devices, callbacks: list[Callback]) -> T
 def strategy(config: RunConfig, world_size: int) -> Strategy | str:
     """DDP where there are several processes or it was asked for; else Lightning's own choice for one device."""
     ddp = config.ddp
-    # torch 2.13 renamed the argument; the old name warns there.
-    renamed = "forward_sync_buffers" in inspect.signature(DistributedDataParallel).parameters
     if world_size == 1 and ddp.strategy.value == "auto":
         return "auto"
-    return SampledDDP(
-        bucket_cap_mb=ddp.bucket_cap_mb,
-        static_graph=ddp.static_graph,
-        gradient_as_bucket_view=ddp.gradient_as_bucket_view,
-        find_unused_parameters=ddp.find_unused_parameters,
-        **{"forward_sync_buffers" if renamed else "broadcast_buffers": ddp.broadcast_buffers},
-    )
+    # torch 2.13 renamed the argument; the old name warns there.
+    renamed = "forward_sync_buffers" in inspect.signature(DistributedDataParallel).parameters
+    arguments: dict[str, Any] = {
+        "bucket_cap_mb": ddp.bucket_cap_mb,
+        "static_graph": ddp.static_graph,
+        "gradient_as_bucket_view": ddp.gradient_as_bucket_view,
+        "find_unused_parameters": ddp.find_unused_parameters,
+        "forward_sync_buffers" if renamed else "broadcast_buffers": ddp.broadcast_buffers,
+    }
+    return TrainingDDP(**arguments)
 
 
 def resume_path(config: RunConfig, net: nn.Module) -> str | None:
@@ -234,11 +238,19 @@ def last_checkpoint(config: RunConfig) -> Path | None:
     return None
 
 
-class SampledDDP(DDPStrategy):
-    """DDP for training alone. Validation calls the network itself: ranks may have different numbers of batches there,
-    and the collectives of DDP.forward would wait for ever for the rank that has one less."""
+class TrainingDDP(DDPStrategy):
+    """DDP for training alone, on the stream that trains.
+
+    Validation calls the network itself: DDP has nothing to do there, and the collectives of its forward would wait
+    for ever for a rank that has a batch less.
+    """
 
     def validation_step(self, *args: Any, **kwargs: Any) -> Any:
         assert self.lightning_module is not None
         with self.precision_plugin.val_step_context():
             return self.lightning_module.validation_step(*args, **kwargs)
+
+    def _setup_model(self, model: nn.Module) -> DistributedDataParallel:
+        # Lightning 2.6 wraps on a side stream, and each backward then waits between streams. It can go with the
+        # release that has https://github.com/Lightning-AI/pytorch-lightning/pull/21746; a test tells.
+        return DistributedDataParallel(module=model, device_ids=self.determine_ddp_device_ids(), **self._ddp_kwargs)

@@ -43,6 +43,8 @@ def entry(main: Callable[[], Any], conf: Path) -> None:
         try:
             main()
         except (HydraException, OmegaConfBaseException) as error:
+            if isinstance(error.__cause__, ConfigError):  # of the launcher, which Hydra instantiates
+                raise error.__cause__ from None
             raise ConfigError(*complaints(sys.argv[1:], conf) or [" ".join(str(error).split())]) from error
 
 
@@ -91,12 +93,15 @@ def complaints(argv: list[str], conf: Path) -> list[str]:
     """One line for every override that does not compose with those before it, group choices first, and one for
     everything else that cannot be run."""
     GlobalHydra.instance().clear()
-    found, accepted = [], []
+    found: list[str] = []
+    accepted: list[str] = []
     for word in sorted(_typed(argv), key=lambda word: not (conf / word.split("=")[0].lstrip("+~")).is_dir()):
         try:
             values = list(_each_value(word))
         except HydraException:
-            found.append(f"{word}: cannot be read; write group=name or setting=value, and quote what has commas or spaces")
+            found.append(
+                f"{word}: cannot be read; write group=name or setting=value, and quote what has commas or spaces"
+            )
             continue
         for single in values:
             try:
@@ -151,6 +156,6 @@ def explain(override: str, error: Exception, conf: Path) -> str:
 def _settings(node: DictConfig, prefix: str = "") -> Iterator[str]:
     """The dotted names of all settings of a config, and of its groups."""
     for key in node:
-        yield f"{prefix}{key}"
+        yield f"{prefix}{key!s}"
         if isinstance(child := node._get_node(key), DictConfig):
-            yield from _settings(child, f"{prefix}{key}.")
+            yield from _settings(child, f"{prefix}{key!s}.")

@@ -80,7 +80,7 @@ class Compiler:
     def _ended(self, args: Any) -> None:
         self._on_end()
 
-    def apply(self, objective: nn.Module, optimize_ddp: bool | str) -> None:
+    def apply(self, objective: nn.Module, optimize_ddp: Any) -> None:
         """Compile `objective` (scope step) or `objective.net` (scope net) in place: its checkpoint keys stay as they
         are. Called once, before DDP wraps it.
 
@@ -120,7 +120,7 @@ class Compiler:
         metrics = get_compilation_metrics()
         breaks = [_site(reason) for reason in graph_break_reasons if reason.graph_break]
         distinct = list({(site["file"], site["line"], site["reason"]): site for site in breaks}.values())
-        recompiles = [m.recompile_reason for m in metrics if getattr(m, "recompile_reason", None)]
+        recompiles = [str(m.recompile_reason) for m in metrics if getattr(m, "recompile_reason", None)]
         inductor, autograd = counters["inductor"], counters["aot_autograd"]
         mode, reason = self._effective(metrics)
         return CompileFacts(
@@ -220,7 +220,9 @@ def cache(kind: str) -> Iterator[None]:
     """`cold`: compile into a fresh directory of this process, deleted at the end. `warm`: the user's own cache."""
     with ExitStack() as stack:
         if kind == "cold":
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="trainkit-cold-", ignore_cleanup_errors=True))
+            folder = stack.enter_context(
+                tempfile.TemporaryDirectory(prefix="trainkit-cold-", ignore_cleanup_errors=True)
+            )
             fresh = {"TORCHINDUCTOR_CACHE_DIR": folder, "TRITON_CACHE_DIR": str(Path(folder, "triton"))}
             stack.enter_context(mock.patch.dict(os.environ, fresh))
         yield

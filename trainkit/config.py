@@ -15,7 +15,7 @@ CUDAGRAPH_MODES = ("reduce-overhead", "max-autotune")
 Mode = StrEnum("Mode", {word: word for word in MODES})  # type: ignore[misc]
 Scope = StrEnum("Scope", {word: word for word in ("net", "step")})  # type: ignore[misc]
 Cache = StrEnum("Cache", {word: word for word in ("warm", "cold")})  # type: ignore[misc]
-OnError = StrEnum("OnError", {"raise": "raise", "eager": "eager"})  # type: ignore[misc]
+OnError = StrEnum("OnError", {"raise": "raise", "eager": "eager"})
 Precision = StrEnum("Precision", {w: w for w in ("32-true", "bf16-mixed", "16-mixed")})  # type: ignore[misc]
 MatmulPrecision = StrEnum("MatmulPrecision", {w: w for w in ("highest", "high", "medium")})  # type: ignore[misc]
 Strategy = StrEnum("Strategy", {word: word for word in ("auto", "ddp")})  # type: ignore[misc]
@@ -163,7 +163,7 @@ def _bounds(config: RunConfig) -> Iterator[str]:
         ("trainer.limit_train_batches", trainer.limit_train_batches),
         ("trainer.limit_val_batches", trainer.limit_val_batches),
     ):
-        if limit is not None and (limit < 0 or isinstance(limit, float) and limit > 1):
+        if limit is not None and (limit < 0 or (isinstance(limit, float) and limit > 1)):
             yield f"{setting} = {limit}: expected a number of batches (1, 2, ...) or a fraction (0.0 to 1.0)"
     if trainer.limit_train_batches == 0:
         yield "trainer.limit_train_batches = 0: nothing would be trained; use at least 1"

@@ -158,7 +158,8 @@ class Meters(Callback):
 
     def steady_steps(self) -> list[list[Step]]:
         """Of each epoch so far the steps in which nothing compiled, less WARMUP_STEPS after a start or a compile."""
-        steady, since = [], 0
+        steady: list[list[Step]] = []
+        since = 0
         for epoch in self.epochs:
             steady.append([])
             for step in epoch.steps:

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
+
 import torch
 import torch.distributed as dist
 from lightning import LightningModule, Trainer, seed_everything
@@ -25,7 +26,7 @@ from trainkit.task import Task
 GIB = 2**30
 
 
-class NonFiniteLoss(RuntimeError):
+class NonFiniteLossError(RuntimeError):
     """The training loss of an epoch is NaN or infinite."""
 
 
@@ -66,7 +67,7 @@ class Recorder(Callback):
             if trainer.logger is not None:
                 trainer.logger.log_metrics(logged(record), step=trainer.global_step)
         if task.train_loss is not None and not abs(task.train_loss) < float("inf"):
-            raise NonFiniteLoss(f"the training loss of epoch {record.epoch} is {task.train_loss}")
+            raise NonFiniteLossError(f"the training loss of epoch {record.epoch} is {task.train_loss}")
 
     def _record(self, task: Task) -> EpochRecord:
         cost, steady = self.meters.epochs[-1], self.meters.steady_steps()[-1]
@@ -179,7 +180,7 @@ def outcome(error: BaseException | None) -> tuple[str, str | None]:
     text = first_line(error) if not isinstance(error, ConfigError) else str(error)
     if isinstance(error, KeyboardInterrupt | SystemExit):  # SIGTERMException of Lightning is a SystemExit
         return "interrupted", "stopped by SIGTERM" if isinstance(error, SIGTERMException) else "stopped by SIGINT"
-    if isinstance(error, NonFiniteLoss):
+    if isinstance(error, NonFiniteLossError):
         return "nan", text
     # The CPU allocator raises a plain RuntimeError.
     if isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator: can't allocate" in text:
@@ -200,5 +201,11 @@ def quiet(offline: bool) -> None:
         os.environ.setdefault("WANDB_SILENT", "true")
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    for message in ("does not have many workers", "exists and is not empty", "log_every_n_steps", "LeafSpec"):
+    for message in (
+        "does not have many workers",
+        "exists and is not empty",
+        "log_every_n_steps",
+        "LeafSpec",
+        "dirpath has changed",
+    ):
         warnings.filterwarnings("ignore", f".*{message}.*")

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 from math import cos, pi
-from typing import Any
 
 import torch
 from lightning import LightningModule, seed_everything
+from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
 from torch.nn.functional import cross_entropy
@@ -60,7 +60,7 @@ class Task(LightningModule):
             checkpoint_blocks(self.objective.net)
         self._compiler.apply(self.objective, self._config.ddp.optimize_ddp)
 
-    def configure_optimizers(self) -> dict[str, Any]:
+    def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         optimizer = self._optimizer(self.parameters())
         trainer = self._config.trainer
         total = int(self.trainer.estimated_stepping_batches)

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -135,7 +136,11 @@ class TrainkitLauncher(Launcher):
             start += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={self.nproc_per_node}"]
         hydra = [word for word in self.config.hydra.overrides.hydra if not SWEEPS_OWN.match(word)]
         flags = [f"--config-name={self.config.hydra.job.config_name}"]
-        flags += [f"--config-dir={s.path[7:]}" for s in self.config.hydra.runtime.config_sources if s.provider == "command-line"]
+        flags += [
+            f"--config-dir={s.path[7:]}"
+            for s in self.config.hydra.runtime.config_sources
+            if s.provider == "command-line"
+        ]
         own = [f"sweep={sweep}", f"repeat={repeat}", "hydra.mode=RUN", f"hydra.run.dir='{run_dir}'"]
         return [*start, os.path.abspath(sys.argv[0]), *flags, *overrides, *hydra, *own]
 
@@ -154,14 +159,10 @@ def stop(process: subprocess.Popen[bytes]) -> None:
     """End a job and all it started: SIGINT, so that it writes its row, then SIGKILL."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGINT)
-        try:
+        with suppress(subprocess.TimeoutExpired):  # SIGKILL comes next
             process.wait(GRACE_S)
-        except subprocess.TimeoutExpired:
-            pass  # SIGKILL comes now
-    try:
+    with suppress(ProcessLookupError):  # nothing of it is left
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass  # nothing of it is left
     process.wait()
 
 
