@@ -323,13 +323,13 @@ def test_a_jobs_outcome_is_one_line(job, outcome):
 
 def test_an_epoch_is_one_line_that_counts_from_one():
     line = shown(print_epoch, EPOCH, 10, width=80)
-    assert line == "epoch  3/10  loss 0.5123  val -  accuracy 0.913  12.8 s (12.3 s compile)\n"
+    assert line == "epoch  3/10  loss 0.5123  val -  accuracy 0.913  12.8 s + 0.050 s (12.3 s compile)\n"
 
 
 @pytest.mark.parametrize("max_epochs", [None, -1])
 def test_an_epoch_of_a_run_without_a_last_one(max_epochs):
     line = shown(print_epoch, replace(EPOCH, compile_time_s=0.0, val_loss=0.48), max_epochs)
-    assert line == "epoch 3  loss 0.5123  val 0.4800  accuracy 0.913  12.8 s\n"
+    assert line == "epoch 3  loss 0.5123  val 0.4800  accuracy 0.913  12.8 s + 0.050 s\n"
 
 
 # scripts/report.py

@@ -26,14 +26,15 @@ MIN_LABEL_WIDTH, LABEL_WIDTH = len("max-autotune-no-"), len("max-autotune-no-cud
 
 
 def print_epoch(record: EpochRecord, max_epochs: int | None, console: Console | None = None) -> None:
-    """Print one line, of at most 80 columns while losses and times are of the usual size."""
+    """Print one line: training seconds + validation seconds, and how many of both went into compiling."""
     number = f"{record.epoch + 1}"
     if max_epochs is not None and max_epochs > 0:
         number = f"{number:>{len(str(max_epochs))}}/{max_epochs}"
+    validating = f" + {_seconds(record.val_time_s)}" if record.val_time_s else ""
     compiling = f" ({_seconds(record.compile_time_s)} compile)" if record.compile_time_s else ""
     worth = f"loss {_fixed(record.train_loss, 4)}  val {_fixed(record.val_loss, 4)}"
     line = f"epoch {number}  {worth}  accuracy {_fixed(record.val_accuracy, 3)}  {_seconds(record.train_time_s)}"
-    (console or _terminal()).print(Text(line + compiling))
+    (console or _terminal()).print(Text(line + validating + compiling))
 
 
 def job_outcome(row: Row) -> str:
@@ -211,6 +212,8 @@ def _steps(row: Row) -> str:
 
 
 def _peaks(row: Row) -> dict[str, int | None]:
+    if row.accelerator == "cpu":  # where all three are the same figure
+        return {"resident": row.peak_device_bytes}
     return {"allocated": row.peak_allocated_bytes, "reserved": row.peak_reserved_bytes, "device": row.peak_device_bytes}
 
 
