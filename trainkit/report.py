@@ -34,7 +34,7 @@ def print_epoch(record: EpochRecord, max_epochs: int | None, console: Console | 
     compiling = f" ({_seconds(record.compile_time_s)} compile)" if record.compile_time_s else ""
     worth = f"loss {_fixed(record.train_loss, 4)}  val {_fixed(record.val_loss, 4)}"
     line = f"epoch {number}  {worth}  accuracy {_fixed(record.val_accuracy, 3)}  {_seconds(record.train_time_s)}"
-    (console or _terminal()).print(Text(line + validating + compiling))
+    (console or _terminal()).print(Text(line + validating + compiling), soft_wrap=True)
 
 
 def job_outcome(row: Row) -> str:
