@@ -232,6 +232,16 @@ def test_a_cold_cache_is_fresh_and_gone_afterwards(compose, tmp_path, monkeypatc
     assert warm[1].cache_hits > 0
 
 
+def test_a_second_run_in_the_same_directory_sets_the_first_ones_files_aside(compose, tmp_path):
+    rows = [run(compose("compile.mode=eager", f"seed={seed}", *QUICK)) for seed in range(3)]
+    names = ["row.1.json", "row.2.json", "row.json"]
+    kept = [json.loads((tmp_path / "run" / name).read_text()) for name in names]
+    assert [row["seed"] for row in kept] == [0, 1, 2]
+    assert len((tmp_path / "run" / "epochs.1.jsonl").read_text().splitlines()) == 2
+    assert len(list(read_epochs(tmp_path / "run"))) == 2
+    assert read_row(tmp_path / "run") == rows[2]
+
+
 def test_rows_are_flat_and_survive_the_disk(tmp_path):
     from trainkit.results import write_row
 

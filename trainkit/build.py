@@ -15,6 +15,7 @@ from hydra.utils import get_object, instantiate
 from lightning import Trainer
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.loggers import WandbLogger
+from lightning.pytorch.profilers import Profiler
 from lightning.pytorch.strategies import DDPStrategy, Strategy
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -137,7 +138,7 @@ def optimizer(config: RunConfig) -> Callable[..., Optimizer]:
     return instantiate(node, _partial_=True, _convert_="all")
 
 
-def trainer(config: RunConfig, devices: Devices, callbacks: list[Callback]) -> Trainer:
+def trainer(config: RunConfig, devices: Devices, callbacks: list[Callback], profiler: Profiler) -> Trainer:
     """Lightning's Trainer as asked; it keeps the last and the best checkpoint."""
     asked, run_dir = config.trainer, config.job.run_dir
     logger = instance("logger", "", config.logger) if config.logger.get("_target_") else False
@@ -166,6 +167,7 @@ def trainer(config: RunConfig, devices: Devices, callbacks: list[Callback]) -> T
         accumulate_grad_batches=asked.accumulate_grad_batches,
         gradient_clip_val=asked.gradient_clip_val,
         callbacks=[*callbacks, checkpoints],
+        profiler=profiler,
         logger=logger,
         default_root_dir=run_dir,
         num_sanity_val_steps=0,

@@ -20,15 +20,18 @@ import lightning
 import torch
 import torch.distributed as dist
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.profilers import Profiler
 
 WARMUP_STEPS = 3  # steps after a start or a compile in which allocator, autotuned libraries and CUDA graphs settle
 
 
 @dataclass
 class Step:
-    """One training step: its own milliseconds, the wait for its batch before it, and whether anything compiled."""
+    """One training step: its own milliseconds, the gap before it, how much of the gap was a wait for its batch, and
+    whether anything compiled."""
 
     time_ms: float
+    gap_ms: float
     wait_ms: float
     compiled: bool
 
@@ -63,6 +66,27 @@ class Stopwatch:
         self._since = None
 
 
+class BatchClock(Profiler):
+    """Takes the time that the training loop waits for its batches; Lightning tells its profiler around each fetch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._fetching = Stopwatch()
+
+    def start(self, action_name: str) -> None:
+        if action_name.endswith("train_dataloader_next"):
+            self._fetching.start()
+
+    def stop(self, action_name: str) -> None:
+        if action_name.endswith("train_dataloader_next"):
+            self._fetching.stop()
+
+    def lap_ms(self) -> float:
+        """Milliseconds since the last lap."""
+        lap_s, self._fetching = self._fetching.total_s, Stopwatch()
+        return lap_s * 1e3
+
+
 class Meters(Callback):
     """Measures every epoch of a fit; `epochs` holds what they cost.
 
@@ -73,6 +97,7 @@ class Meters(Callback):
     def __init__(self) -> None:
         self.epochs: list[EpochCost] = []
         self.compiling = Stopwatch()
+        self.batch_clock = BatchClock()
         self.num_compiles = 0
         self._open = False  # an epoch is under way
 
@@ -88,6 +113,7 @@ class Meters(Callback):
         self._device = trainer.strategy.root_device
         self._training, self._validating = Stopwatch(), Stopwatch()
         self._marks: list[Any] = []  # start, end, start, end, ... of the steps
+        self._waits_ms: list[float] = []
         self._compiled: list[bool] = []
         self._compiling_before_s = self.compiling.total_s
         reset_peaks(self._device)
@@ -98,6 +124,7 @@ class Meters(Callback):
     def on_train_batch_start(self, trainer: Trainer, task: LightningModule, batch: Any, batch_idx: int) -> None:
         self._training.start()  # again, after a validation inside the epoch
         self._compiles_before = self.num_compiles
+        self._waits_ms.append(self.batch_clock.lap_ms())
         self._marks.append(self._mark())
 
     def on_train_batch_end(
@@ -151,10 +178,14 @@ class Meters(Callback):
         return event
 
     def _steps(self) -> list[Step]:
-        """The epoch's steps; the device must have finished them. The first one's wait is unknown and counts as 0."""
+        """The epoch's steps; the device must have finished them. The first one's gap is unknown and counts as 0.
+
+        On a GPU the gap is one of the device: a wait of the host while the device still works costs nothing.
+        """
         between = [_ms(a, b) for a, b in zip(self._marks, self._marks[1:], strict=False)]
-        times, waits = between[0::2], [0.0, *between[1::2]]
-        return [Step(t, w, c) for t, w, c in zip(times, waits, self._compiled, strict=False)]
+        times, gaps = between[0::2], [0.0, *between[1::2]]
+        steps = zip(times, gaps, self._waits_ms, self._compiled, strict=False)
+        return [Step(time, gap, min(gap, wait), compiled) for time, gap, wait, compiled in steps]
 
     def steady_steps(self) -> list[list[Step]]:
         """Of each epoch so far the steps in which nothing compiled, less WARMUP_STEPS after a start or a compile."""
@@ -184,7 +215,7 @@ class Meters(Callback):
             "epoch_train_time_s": median(epoch.train_time_s for epoch in uncompiled) if uncompiled else None,
             "epoch_val_time_s": median(val_times) if val_times else None,
             "samples_per_s": samples_per_s(steady, samples_per_step),
-            "data_wait_frac": 1 - sum(times) / total_ms(steady) if steady else None,
+            "data_wait_frac": sum(step.wait_ms for step in steady) / total_ms(steady) if steady else None,
             "peak_allocated_bytes": max((epoch.peak_allocated_bytes for epoch in self.epochs), default=None),
             "peak_reserved_bytes": max((epoch.peak_reserved_bytes for epoch in self.epochs), default=None),
             "peak_device_bytes": max((epoch.peak_device_bytes for epoch in self.epochs), default=None),
@@ -192,12 +223,12 @@ class Meters(Callback):
 
 
 def total_ms(steps: Sequence[Step]) -> float:
-    """Milliseconds of the steps with the waits before them."""
-    return sum(step.time_ms + step.wait_ms for step in steps)
+    """Milliseconds of the steps with the gaps before them."""
+    return sum(step.time_ms + step.gap_ms for step in steps)
 
 
 def samples_per_s(steps: Sequence[Step], samples_per_step: int) -> float | None:
-    """Samples a second while the steps ran, waits included, or None of no steps."""
+    """Samples a second while the steps ran, gaps included, or None of no steps."""
     return samples_per_step * len(steps) / total_ms(steps) * 1e3 if steps else None
 
 
@@ -228,7 +259,12 @@ def slowest(ranks: list[EpochCost]) -> EpochCost:
         max(rank.compile_time_s for rank in ranks),
         any(rank.compiled_in_training for rank in ranks),
         [
-            Step(max(s.time_ms for s in step), max(s.wait_ms for s in step), any(s.compiled for s in step))
+            Step(
+                max(rank.time_ms for rank in step),
+                max(rank.gap_ms for rank in step),
+                max(rank.wait_ms for rank in step),
+                any(rank.compiled for rank in step),
+            )
             for step in zip(*(rank.steps for rank in ranks), strict=True)
         ],
         max(rank.peak_allocated_bytes for rank in ranks),

@@ -178,6 +178,14 @@ def read_epochs(run_dir: Path | str) -> Iterator[EpochRecord]:
             yield EpochRecord(**json.loads(line))
 
 
+def set_aside(run_dir: Path | str) -> None:
+    """Rename the files of an earlier run in the same directory to `row.1.json`, `epochs.1.jsonl`, ...: none is lost."""
+    for path in (Path(run_dir, "row.json"), Path(run_dir, "epochs.jsonl")):
+        if path.exists():
+            numbers = [int(older.suffixes[0][1:]) for older in path.parent.glob(f"{path.stem}.[0-9]*{path.suffix}")]
+            path.rename(path.with_suffix(f".{max(numbers, default=0) + 1}{path.suffix}"))
+
+
 def fail_row(run_dir: Path | str, status: str, error: str) -> None:
     """Another process than the one that measures says why the run ended; the first reason stays."""
     row = read_row(run_dir)

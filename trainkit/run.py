@@ -20,7 +20,7 @@ from trainkit import build, compile
 from trainkit.compile import CompileFacts, Compiler, combined, first_line, is_compile_error
 from trainkit.config import ConfigError, RunConfig, check
 from trainkit.meters import Meters, gather, machine, percentile, samples_per_s
-from trainkit.results import EpochRecord, Row, append_epoch, asked, end_row, fail_row, finite, write_row
+from trainkit.results import EpochRecord, Row, append_epoch, asked, end_row, fail_row, finite, set_aside, write_row
 from trainkit.task import Task
 
 GIB = 2**30
@@ -51,6 +51,8 @@ class Recorder(Callback):
             **machine(device),
         )
         if trainer.is_global_zero:
+            if self.config.ckpt_path is None:
+                set_aside(self.run_dir)
             write_row(self.run_dir, self.row)
             if trainer.logger is not None:
                 trainer.logger.log_hyperparams(asdict(self.config))
@@ -144,7 +146,7 @@ def run(config: RunConfig, on_epoch: Callable[[EpochRecord], None] = lambda reco
         Compiler(config.compile, meters.on_compile_start, meters.on_compile_end) as compiler,
     ):
         recorder = Recorder(config, meters, compiler, on_epoch)
-        trainer = build.trainer(config, devices, [meters, recorder])
+        trainer = build.trainer(config, devices, [meters, recorder], meters.batch_clock)
         task = Task(net, compiler, optimizer, config)
         torch.set_float32_matmul_precision(config.amp.matmul_precision.value)
         error: BaseException | None = None

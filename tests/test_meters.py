@@ -1,0 +1,124 @@
+"""The meters read back what is known: a sleep, an allocation, a wait for data, a compile."""
+
+import time
+
+import pytest
+import torch
+
+from trainkit import meters
+from trainkit.meters import EpochCost, Meters, Step, Stopwatch, percentile, slowest
+from trainkit.run import run
+
+QUICK = ("compile.mode=eager", "trainer.max_epochs=2", "trainer.limit_train_batches=8")
+
+
+class SleepyLoader:
+    """A loader that needs a known time for each batch."""
+
+    def __init__(self, loader, seconds):
+        self.loader, self.seconds, self.sampler = loader, seconds, loader.sampler
+
+    def __len__(self):
+        return len(self.loader)
+
+    def __iter__(self):
+        for batch in self.loader:
+            time.sleep(self.seconds)
+            yield batch
+
+
+def test_a_slow_loader_is_a_wait_for_data_and_no_part_of_the_step(compose, monkeypatch):
+    from trainkit.data.digits import Digits
+
+    plain = Digits.train_dataloader
+    monkeypatch.setattr(Digits, "train_dataloader", lambda self: SleepyLoader(plain(self), 0.05))
+    row = run(compose(*QUICK))
+    period_ms = 1e3 * 64 / row.samples_per_s  # from step to step
+    # Of the 13 steady steps one is the first of its epoch, before which no gap is known.
+    assert row.data_wait_frac * period_ms == pytest.approx(50 * 12 / 13, rel=0.1)
+    assert row.step_time_ms_p50 < period_ms - 40
+
+
+def test_a_slow_step_is_no_wait_for_data(compose, monkeypatch):
+    from trainkit.task import Objective
+
+    plain = Objective.forward
+
+    def slow(self, *inputs):
+        time.sleep(0.03 if self.training else 0)
+        return plain(self, *inputs)
+
+    monkeypatch.setattr(Objective, "forward", slow)
+    row = run(compose(*QUICK))
+    assert row.step_time_ms_p50 > 30
+    assert row.data_wait_frac < 0.2
+
+
+def test_training_time_is_without_validation_checkpoints_and_logging(compose, monkeypatch):
+    from trainkit.run import Recorder
+    from trainkit.task import Task
+
+    def sleep_first(plain):
+        def slow(self, *args, **kwargs):
+            time.sleep(0.5)
+            return plain(self, *args, **kwargs)
+
+        return slow
+
+    records = []
+    for owner, name in ((Task, "on_validation_epoch_start"), (Recorder, "_record"), (Task, "finish_train_epoch")):
+        monkeypatch.setattr(owner, name, sleep_first(getattr(owner, name)))
+    run(compose(*QUICK), on_epoch=records.append)
+    assert records[1].train_time_s < 0.4
+    assert 0.5 < records[1].val_time_s < 0.9
+
+
+def test_resident_memory_reads_back_an_allocation():
+    first = torch.ones(1000 * 2**20, dtype=torch.uint8)  # lifts the peak over what earlier tests have left
+    before = meters.peak_resident_bytes()
+    second = torch.ones(300 * 2**20, dtype=torch.uint8)
+    assert meters.peak_resident_bytes() - before == pytest.approx(second.numel(), rel=0.05)
+    del first
+    assert meters.peak_resident_bytes() - before == pytest.approx(second.numel(), rel=0.05)
+
+
+def cost(*steps: Step) -> EpochCost:
+    return EpochCost(1.0, None, 0.0, any(step.compiled for step in steps), list(steps), 1, 2, 3)
+
+
+def test_steps_that_compile_and_the_warm_up_after_them_are_not_steady():
+    measured = Meters()
+    quick, compiling = Step(1.0, 0.0, 0.0, False), Step(900.0, 0.0, 0.0, True)
+    measured.epochs = [cost(compiling, *[quick] * 5), cost(quick, compiling, *[quick] * 4)]
+    assert [len(epoch) for epoch in measured.steady_steps()] == [2, 2]
+    summary = measured.summary(samples_per_step=10)
+    assert (summary["num_steps"], summary["num_steady_steps"]) == (12, 4)
+    assert summary["step_time_ms_p99"] == 1.0
+    assert summary["samples_per_s"] == 10_000
+    assert summary["epoch_train_time_s"] is None  # both epochs hold a compile
+
+
+def test_of_several_ranks_the_slowest_counts_step_by_step():
+    fast = cost(Step(1.0, 0.1, 0.0, False), Step(5.0, 0.0, 0.0, False))
+    slow = EpochCost(2.0, 0.5, 3.0, True, [Step(4.0, 0.0, 0.0, True), Step(2.0, 0.3, 0.2, False)], 9, 9, 9)
+    both = slowest([fast, slow])
+    assert [step.time_ms for step in both.steps] == [4.0, 5.0]
+    assert [step.compiled for step in both.steps] == [True, False]
+    assert (both.train_time_s, both.val_time_s, both.compile_time_s, both.peak_device_bytes) == (2.0, 0.5, 3.0, 9)
+
+
+def test_a_stopwatch_adds_up_and_forgives_a_second_stop(monkeypatch):
+    now = iter([1.0, 3.0, 10.0, 11.0])
+    monkeypatch.setattr(meters.time, "perf_counter", lambda: next(now))
+    watch = Stopwatch()
+    watch.start()
+    watch.stop()
+    watch.stop()
+    watch.start()
+    watch.stop()
+    assert watch.total_s == 3.0
+
+
+def test_percentiles_interpolate_and_nothing_has_none():
+    assert percentile([1.0, 2.0, 3.0, 4.0], 50) == 2.5
+    assert percentile([], 50) is None
