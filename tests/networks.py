@@ -62,6 +62,29 @@ class Breaks(Plain):
         return logits * 2
 
 
+class BreaksLate(Plain):
+    """Raises in its 31st training step."""
+
+    def __init__(self, **sizes: int):
+        super().__init__(**sizes)
+        self.steps = 0
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.steps += self.training
+        if self.steps == 31:
+            raise ArithmeticError("thirty steps are enough")
+        return super().forward(images)
+
+
+class PrintsLate(Plain):
+    """Has a graph break in its second variant, which the first validation brings."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        if not self.training:
+            print("validating", end="")
+        return super().forward(images)
+
+
 class Blocks(Plain):
     """With dropout and BatchNorm, and blocks to checkpoint."""
 

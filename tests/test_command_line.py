@@ -30,6 +30,17 @@ import pytest
         (["ckpt_path=last"], [r"ckpt_path = last: no run of this model and data left one; .*"]),
         (["ckpt_path=corrupt.ckpt"], [r"ckpt_path = corrupt\.ckpt: not a checkpoint of a run: .*"]),
         (["model._target_=models.nowhere.Net"], [r"model\._target_ = models\.nowhere\.Net: .*; give a class"]),
+        (["+compile.foo=1", "+bar=2"], [r"bar = 2: no such setting; .*", r"compile\.foo = 1: no such setting; .*"]),
+        (["experiment=next_token", "model.width=4"], [r"model\.width = 4: no such setting; .*"]),
+        (["model=mini_transformer", "data=text", "data.path=x", "seed=a"], [r"seed = a: expected a whole number"]),
+        (["~compile.dynamic", "seed=b"], [r"~compile\.dynamic: .*", r"seed = b: expected a whole number"]),
+        (["model=null"], [r"model = null: .*"]),
+        (["seed=99999999999"], [r"seed = 99999999999: expected a whole number below 2\*\*32; .*"]),
+        (["hydra.run.dir=corrupt.ckpt/x"], [r"hydra\.run\.dir = .*corrupt\.ckpt.*: Not a directory; .*"]),
+        (["optimizer.weight_decay=-1"], [r"optimizer\._target_ = torch\.optim\.AdamW: ValueError: .*"]),
+        (["optimizer._target_=torch.nn.Linear"], [r"optimizer\._target_ = torch\.nn\.Linear: .*"]),
+        (["trainer.limit_train_batches=0.01"], [r".*limit_train_batches.*"]),
+        (["-m", "sweep=../up", "seed=0,1"], [r"sweep = \.\./up: names a folder; .*"]),
         (["+model.colour=3"], [r"model = simple_cnn: .*colour.*; SimpleCNN takes \(.*\)"]),
         (["data.batch_size=100000"], [r"data\.batch_size = 100000: .*"]),
         (["-m", "seed=0,1", "hydra.launcher.repeats=0"], [r"hydra\.launcher\.repeats = 0: expected .*"]),
@@ -47,7 +58,7 @@ def test_a_mistake_is_one_line_and_exit_status_2(words, lines, train, tmp_path):
     assert "Traceback" not in done.stdout + done.stderr
 
 
-def test_a_graph_mode_on_a_cpu_runs_and_says_that_it_took_no_effect(train, tmp_path):
+def test_a_graph_mode_on_a_cpu_runs_and_says_that_it_took_no_effect(train, tmp_path, needs_compiler):
     done = train("compile.mode=reduce-overhead", "trainer.max_epochs=1", "logger=none", "hydra.run.dir=run")
     assert done.returncode == 0, done.stderr
     assert "CUDA graphs did not take effect" in done.stdout
@@ -71,5 +82,5 @@ def test_a_network_that_fails_on_the_data_says_where(train, tmp_path):
     done = train("model._target_=mine.Net")
     assert done.returncode == 2
     assert re.fullmatch(
-        r"model = simple_cnn: does not fit data = digits: RuntimeError: mat1 and mat2 .*; .*\n", done.stderr
+        r"model = mine\.Net: does not fit data = digits: RuntimeError: mat1 and mat2 .*; .*\n", done.stderr
     )

@@ -32,6 +32,15 @@ def wandb_content(path: Path) -> dict:
     return {"all": inspect(), "summary": inspect("--summary")}
 
 
+def wait_until(condition, process: subprocess.Popen) -> None:
+    """Wait for something that a process brings about; it must not end before."""
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
 @pytest.fixture(scope="module")
 def single_process(tmp_path_factory, text_file):
     """The losses of one process with the doubled batch: what two ranks must reproduce."""
@@ -117,11 +126,7 @@ def test_a_killed_run_leaves_the_row_of_its_last_epoch(tmp_path):
     command = [sys.executable, str(ROOT / "train.py"), *EAGER, "trainer.max_epochs=10000", "hydra.run.dir=run"]
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     process = subprocess.Popen([*command, "trainer.accelerator=cpu"], cwd=tmp_path, env=env, stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while len(list(read_epochs(tmp_path / "run"))) < 2:
-        assert time.monotonic() < deadline
-        assert process.poll() is None
-        time.sleep(0.2)
+    wait_until(lambda: len(list(read_epochs(tmp_path / "run"))) >= 2, process)
     process.kill()
     process.wait()
     row = read_row(tmp_path / "run")
@@ -137,10 +142,7 @@ def test_sigterm_and_ctrl_c_end_a_run_with_an_interrupted_row(tmp_path):
             "trainer.accelerator=cpu",
         ]  # fmt: skip
         process = subprocess.Popen(command, env=env, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        deadline = time.monotonic() + 120
-        while not list(read_epochs(run_dir)):
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
+        wait_until(lambda at=run_dir: list(read_epochs(at)), process)
         process.send_signal(number)
         assert process.wait(60) != 0
         row = read_row(run_dir)
@@ -192,25 +194,36 @@ def test_a_job_that_cannot_be_run_as_asked_is_a_row_with_the_complaint(train, tm
 
 
 def test_an_interrupted_sweep_ends_its_job_and_goes_on_when_started_again(train, tmp_path):
-    command = [
-        sys.executable, str(ROOT / "train.py"), "-m", "seed=0,1", "sweep=s", *EAGER, "trainer.max_epochs=100000",
-        "trainer.accelerator=cpu",
-    ]  # fmt: skip
-    env = os.environ | {"PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    deadline = time.monotonic() + 120
-    while not list(tmp_path.rglob("epochs.jsonl")):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    words = ["-m", "seed=0,1", "sweep=s", *EAGER, "model._target_=mine.Net", "model.width=4", "trainer.max_epochs=2"]
+    slow = "from tests.networks import Plain, Sleeps\nclass Net(Sleeps):\n    pass\n"
+    (tmp_path / "mine.py").write_text(slow)
+    env = os.environ | {"PYTHONPATH": f"{ROOT}:{tmp_path}"}
+    command = [sys.executable, str(ROOT / "train.py"), *words, "trainer.accelerator=cpu"]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    wait_until(lambda: read_rows(tmp_path), process)
+    second = train("-m", "seed=2", "sweep=s", *EAGER)
+    assert (second.returncode, second.stderr) == (
+        2,
+        "sweep = s: is running already; wait for it, or use another name\n",
+    )
     process.send_signal(signal.SIGTERM)
-    assert process.wait(60) != 0
-    (row,) = read_rows(tmp_path)
-    assert (row.status, row.num_epochs >= 1) == ("interrupted", True)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err == ""
+    assert "interrupted; the same command with sweep=s goes on" in out
+    assert [row.status for row in read_rows(tmp_path)] == ["interrupted"]
+    (tmp_path / "mine.py").write_text(slow.replace("(Sleeps)", "(Plain)"))
+    again = train(*words)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert [(row.seed, row.status) for row in read_rows(tmp_path)] == [(0, "interrupted"), (0, "ok"), (1, "ok")]
 
 
 def test_a_sweep_runs_its_jobs_under_torchrun(train, tmp_path):
     done = train("-m", "compile.mode=eager", "sweep=s", "logger=none", *TINY, "hydra.launcher.nproc_per_node=2")
-    assert done.returncode == 0, done.stdout + done.stderr
+    logs = [path.read_text() for path in tmp_path.rglob("output.log")]
+    assert done.returncode == 0, (done.stdout, done.stderr, logs)
     (row,) = read_rows(tmp_path)
     assert (row.status, row.world_size) == ("ok", 2)
 

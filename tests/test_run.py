@@ -160,6 +160,59 @@ def test_a_checkpoint_written_in_one_mode_loads_in_the_other(first, then, compos
     assert parameters(tmp_path / "run").keys() == keys
 
 
+def test_max_steps_ends_inside_an_epoch_and_what_was_not_validated_has_no_figures(compose, tmp_path):
+    seen = []
+    row = run(compose("compile.mode=eager", "trainer.max_steps=25", "trainer.max_epochs=5"), on_epoch=seen.append)
+    assert (row.status, row.num_steps, [record.num_steps for record in seen]) == ("ok", 25, [22, 3])
+    checkpoint = torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)
+    assert checkpoint["global_step"] == 25
+    with pytest.raises(ConfigError, match="was written inside of an epoch"):
+        run(compose("trainer.max_epochs=9", "ckpt_path=last"))
+
+
+def test_max_steps_goes_with_resuming(compose, tmp_path):
+    asked = ("compile.mode=eager", network("Blocks"), "trainer.max_epochs=9", "trainer.schedule=cosine")
+    run(compose(*asked, "trainer.max_steps=66", run_dir=tmp_path / "whole"))
+    run(compose(*asked, "trainer.max_steps=44", "trainer.schedule=constant", run_dir=tmp_path / "parts"))
+    path = tmp_path / "parts" / "checkpoints" / "last.ckpt"
+    row = run(compose(*asked[:3], "trainer.max_steps=66", f"ckpt_path='{path}'", run_dir=tmp_path / "then"))
+    assert (row.status, row.num_steps, row.num_epochs) == ("ok", 22, 1)
+    run(compose(*asked[:3], "trainer.max_steps=66", run_dir=tmp_path / "constant"))
+    assert same(parameters(tmp_path / "then"), parameters(tmp_path / "constant"))
+    assert not same(parameters(tmp_path / "whole"), parameters(tmp_path / "constant"))
+    with pytest.raises(ConfigError, match=r"trainer\.max_steps = 44: the checkpoint has finished 44 steps"):
+        run(compose(*asked[:3], "trainer.max_steps=44", f"ckpt_path='{path}'", run_dir=tmp_path / "again"))
+
+
+def test_a_checkpoint_of_another_optimizer_is_one_line(compose, tmp_path):
+    run(compose("compile.mode=eager", *QUICK, run_dir=tmp_path / "first"))
+    path = tmp_path / "first" / "checkpoints" / "last.ckpt"
+    with pytest.raises(ConfigError, match="is of another optimizer than"):
+        run(compose("optimizer=sgd", "trainer.max_epochs=9", f"ckpt_path='{path}'"))
+
+
+def test_the_epochs_of_the_row_are_those_of_the_records(compose, tmp_path, capsys):
+    row = run(compose(network("BreaksLate"), "compile.mode=eager", "trainer.max_epochs=5"))
+    assert row.status == "failed"
+    assert row.num_epochs == len(list(read_epochs(tmp_path / "run"))) == 1
+    assert row.num_steps == 30  # the steps of the epoch that broke off are not lost
+
+
+def test_going_on_uncompiled_late_is_mixed_and_begins_a_new_warm_up(compose, capsys):
+    asked = ("compile.backend=eager", "compile.fullgraph=true", "compile.on_error=eager", "trainer.max_epochs=2")
+    row = run(compose(network("PrintsLate"), *asked))
+    assert (row.status, row.effective_mode) == ("ok", "mixed")
+    assert "went on uncompiled" in row.effective_mode_reason
+    assert row.num_steady_steps == 44 - 4  # no step is warm-up again: what failed to compile was the validation
+
+
+def test_a_step_with_accumulation_is_all_its_batches_and_the_optimizer(compose, tmp_path):
+    row = run(compose("compile.mode=eager", "trainer.accumulate_grad_batches=4", "trainer.max_epochs=3"))
+    assert row.num_steps == 3 * 6  # 22 batches: five steps of four, and one of two, which is not steady
+    assert row.num_steady_steps == 3 * 5 - 3
+    assert [record.num_samples for record in read_epochs(tmp_path / "run")] == [22 * 64] * 3
+
+
 def test_a_checkpoint_of_another_network_or_of_a_finished_run_is_one_line(compose, tmp_path):
     run(compose("compile.mode=eager", *QUICK, run_dir=tmp_path / "first"))
     path = tmp_path / "first" / "checkpoints" / "last.ckpt"

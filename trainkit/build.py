@@ -88,6 +88,8 @@ def net(config: RunConfig, data: DataModule) -> nn.Module:
     network: nn.Module = instance("model", name, taken)
     inputs, targets = data.sample()
     subject = f"model = {name}: does not fit data = {config.job.data}"
+    if not isinstance(network, nn.Module):
+        raise ConfigError(f"model._target_ = {taken['_target_']}: gives a {type(network).__name__}; give an nn.Module")
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             logits = copy.deepcopy(network).eval()(inputs)
@@ -97,6 +99,8 @@ def net(config: RunConfig, data: DataModule) -> nn.Module:
         raise ConfigError(
             f"{subject}: {first_line(error)} (at {where}); choose others or change their sizes"
         ) from error
+    if not isinstance(logits, torch.Tensor):
+        raise ConfigError(f"{subject}: returns a {type(logits).__name__}; wrap it so that it returns the logits alone")
     if tuple(logits.shape[:-1]) != tuple(targets.shape):
         raise ConfigError(
             f"{subject}: gives logits {tuple(logits.shape)} for targets {tuple(targets.shape)}; "
@@ -135,7 +139,18 @@ def optimizer(config: RunConfig) -> Callable[..., Optimizer]:
         clipped_fp16 = config.amp.precision.value == "16-mixed" and config.trainer.gradient_clip_val is not None
         del node["fused"]
         node |= {"fused": not clipped_fp16} if has_fused else {}
-    return instantiate(node, _partial_=True, _convert_="all")
+    factory: Callable[..., Optimizer] = instantiate(node, _partial_=True, _convert_="all")
+    try:
+        built = factory([nn.Parameter(torch.zeros(1))])
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"optimizer._target_ = {node['_target_']}: {first_line(error)}; correct optimizer.*"
+        ) from error
+    if not isinstance(built, Optimizer):
+        raise ConfigError(
+            f"optimizer._target_ = {node['_target_']}: is no torch.optim.Optimizer; choose optimizer=adamw"
+        )
+    return factory
 
 
 def trainer(config: RunConfig, devices: Devices, callbacks: list[Callback], profiler: Profiler) -> Trainer:
@@ -145,6 +160,8 @@ def trainer(config: RunConfig, devices: Devices, callbacks: list[Callback], prof
     if isinstance(logger, WandbLogger):
         # Lightning 2.6 hands W&B an argument that W&B has dropped and warns about, whatever it says.
         logger._wandb_init.pop("anonymous", None)
+        if not config.logger.get("offline"):
+            reach_server(logger)
     precision: Any = config.amp.precision.value  # one of Lightning's words
     validates = asked.limit_val_batches != 0
     checkpoints = ModelCheckpoint(
@@ -161,7 +178,6 @@ def trainer(config: RunConfig, devices: Devices, callbacks: list[Callback], prof
         strategy=strategy(config, devices.world_size),
         precision=precision,
         max_epochs=asked.max_epochs,
-        max_steps=asked.max_steps,
         limit_train_batches=asked.limit_train_batches,
         limit_val_batches=asked.limit_val_batches,
         accumulate_grad_batches=asked.accumulate_grad_batches,
@@ -175,6 +191,14 @@ def trainer(config: RunConfig, devices: Devices, callbacks: list[Callback], prof
         enable_progress_bar=False,
         enable_model_summary=False,
     )
+
+
+def reach_server(logger: WandbLogger) -> None:
+    """Start the online W&B run now, on rank 0: without a key or a network nothing should be trained first."""
+    try:
+        _ = logger.experiment
+    except Exception as error:  # W&B's own classes, which only report.py may import
+        raise ConfigError(f"logger = wandb_online: {first_line(error)}; `wandb login`, or logger=wandb") from error
 
 
 def strategy(config: RunConfig, world_size: int) -> Strategy | str:
@@ -194,7 +218,7 @@ def strategy(config: RunConfig, world_size: int) -> Strategy | str:
     return TrainingDDP(**arguments)
 
 
-def resume_path(config: RunConfig, net: nn.Module) -> str | None:
+def resume_path(config: RunConfig, net: nn.Module, optimizer: Callable[..., Optimizer]) -> str | None:
     """The checkpoint to resume from, shown to be whole and of this network; None where none was asked for.
 
     `last` is the last checkpoint of the run directory itself, or else of the newest run of this model and data.
@@ -208,7 +232,8 @@ def resume_path(config: RunConfig, net: nn.Module) -> str | None:
         raise ConfigError(f"{subject}: {found}; give the path of a checkpoint, RUN_DIR/checkpoints/last.ckpt")
     try:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-        state, finished = checkpoint["state_dict"], checkpoint["epoch"] + 1
+        state, steps, finished = checkpoint["state_dict"], checkpoint["global_step"], checkpoint["epoch"] + 1
+        slots = set(checkpoint["optimizer_states"][0]["param_groups"][0])
     except Exception as error:  # a file that is not a checkpoint makes torch.load raise nearly anything
         raise ConfigError(f"{subject}: not a checkpoint of a run: {first_line(error)}; give another one") from error
     shapes = {f"objective.net.{name}": tensor.shape for name, tensor in net.state_dict().items()}
@@ -219,6 +244,17 @@ def resume_path(config: RunConfig, net: nn.Module) -> str | None:
         raise ConfigError(
             f"{subject}: is of another network than model = {config.job.model} "
             f"({len(differing)} tensors differ, first {differing[0]}); give the model it was written with"
+        )
+    if not checkpoint.get("end_of_epoch"):
+        raise ConfigError(f"{subject}: was written inside of an epoch; give one that was written at an epoch's end")
+    if missing := sorted(set(optimizer([nn.Parameter(torch.zeros(1))]).defaults) - slots):
+        raise ConfigError(
+            f"{subject}: is of another optimizer than optimizer._target_ = {config.optimizer['_target_']} "
+            f"(it has no {', '.join(missing)}); give the optimizer it was written with"
+        )
+    if 0 < config.trainer.max_steps <= steps:
+        raise ConfigError(
+            f"trainer.max_steps = {config.trainer.max_steps}: the checkpoint has finished {steps} steps; ask for more"
         )
     if finished >= config.trainer.max_epochs:
         raise ConfigError(

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,13 @@ from omegaconf.errors import InterpolationKeyError, OmegaConfBaseException
 from trainkit.config import ConfigError, RunConfig, check, misfit
 
 SPEAKING_S = 5
+UNREADABLE = (HydraException, OmegaConfBaseException, ValueError)  # Hydra raises a bare ValueError for `model=null`
 KINDS = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false"}  # OmegaConf's words, in ours
 
 
 def rank() -> int:
     """This process's rank, as torchrun or Lightning's launcher tells it; 0 where neither launched it."""
-    return int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", 0)))
+    return int(os.environ.get("RANK" if "TORCHELASTIC_RUN_ID" in os.environ else "LOCAL_RANK", 0))
 
 
 def entry(main: Callable[[], Any], conf: Path) -> None:
@@ -36,16 +38,26 @@ def entry(main: Callable[[], Any], conf: Path) -> None:
     Of the ranks that torchrun launched, rank 0 alone gets a Hydra run directory.
     """
     if "TORCHELASTIC_RUN_ID" in os.environ and rank() > 0:
-        sys.argv += ["hydra.output_subdir=null"]
-        sys.argv += [] if any(word.startswith("hydra.run.dir=") for word in sys.argv) else ["hydra.run.dir=."]
+        named = any(word.startswith("hydra.run.dir=") for word in sys.argv)
+        # Beside the others: Hydra takes all its overrides in one place, before or after the options.
+        typed = next(_typed(sys.argv[1:]), None)
+        place = sys.argv.index(typed, 1) if typed else len(sys.argv)
+        sys.argv[place:place] = ["hydra.output_subdir=null"] + ([] if named else ["hydra.run.dir=."])
     os.environ["HYDRA_FULL_ERROR"] = "1"  # makes Hydra raise instead of printing and exiting with 1
     with one_line_errors():
         try:
             main()
-        except (HydraException, OmegaConfBaseException) as error:
+        except UNREADABLE as error:
             if isinstance(error.__cause__, ConfigError):  # of the launcher, which Hydra instantiates
                 raise error.__cause__ from None
-            raise ConfigError(*complaints(sys.argv[1:], conf) or [" ".join(str(error).split())]) from error
+            found = complaints(sys.argv[1:], conf)
+            if not found and type(error) is ValueError:
+                raise
+            raise ConfigError(*found or [" ".join(str(error).split())]) from error
+        except OSError as error:  # from Hydra, which makes the run directory; a run's own failures are rows
+            raise ConfigError(
+                f"hydra.run.dir = {error.filename}: {error.strerror}; choose another, or another hydra.sweep.dir"
+            ) from error
 
 
 @contextmanager
@@ -66,6 +78,10 @@ def one_line_errors() -> Iterator[None]:
 
 def run_config(cfg: DictConfig) -> RunConfig:
     """The typed, checked config of a composed one. Raises ConfigError with every complaint at once."""
+    if unknown := sorted(_unknown(cfg)):
+        raise ConfigError(*(f"{name} = {OmegaConf.select(cfg, name)}: no such setting; see --help" for name in unknown))
+    if any(word.lstrip("+").startswith("model._target_=") for word in cfg.job.overrides):
+        cfg.job.model = cfg.model._target_  # the row and its complaints name the network that runs
     if complaint := misfit(cfg.job.model, cfg.job.data, cfg.model.get("inputs"), cfg.data.get("inputs")):
         raise ConfigError(complaint)
     try:
@@ -76,6 +92,15 @@ def run_config(cfg: DictConfig) -> RunConfig:
     assert isinstance(config, RunConfig)
     check(config)
     return config
+
+
+def _unknown(cfg: DictConfig) -> Iterator[str]:
+    """Settings that `+` has added to what is typed; nobody reads them."""
+    for group in fields(RunConfig):
+        if is_dataclass(group.type):
+            known = {setting.name for setting in fields(group.type)}
+            yield from (f"{group.name}.{key!s}" for key in cfg[group.name] if key not in known)
+    yield from (str(key) for key in cfg if key not in {group.name for group in fields(RunConfig)})
 
 
 def composed(overrides: list[str], conf: Path, run_dir: str = "") -> RunConfig:
@@ -105,14 +130,19 @@ def complaints(argv: list[str], conf: Path) -> list[str]:
             continue
         for single in values:
             try:
-                composed([*accepted, single], conf)
-            except (HydraException, OmegaConfBaseException) as error:
-                found.append(explain(single, error, conf))
+                with initialize_config_dir(str(conf.resolve()), version_base="1.3"):
+                    compose("config", [*accepted, single])
+            except UNREADABLE as error:
+                found.append(explain(single, error, accepted, conf))
                 break
-            except ConfigError as error:
-                found += [line for line in error.complaints if line not in found]
         else:
             accepted.append(values[-1])
+    try:
+        composed(accepted, conf)
+    except ConfigError as error:
+        found += error.complaints
+    except (HydraException, OmegaConfBaseException):
+        pass  # said above, of the override that brought it in
     return found
 
 
@@ -133,11 +163,11 @@ def _each_value(word: str) -> Iterator[str]:
         yield f"{override.get_key_element()}={value}"
 
 
-def explain(override: str, error: Exception, conf: Path) -> str:
+def explain(override: str, error: Exception, accepted: list[str], conf: Path) -> str:
     """What is wrong with one override, in one line: `setting = value: problem; way out`."""
-    key, value = override.lstrip("+").split("=", 1)
+    key, _, value = override.lstrip("+~").partition("=")
     said = f"{error}\n{error.__cause__ or ''}"
-    subject = f"{key} = {value}"
+    subject = f"{key} = {value}" if value else override
     if found := re.search(r"expected one of \[(.*)\]", said):
         return f"{subject}: expected one of {found[1]}"
     if found := re.search(r"Available options in .*:\n((?:\t.*\n)+)", said):
@@ -148,7 +178,7 @@ def explain(override: str, error: Exception, conf: Path) -> str:
         return f"{subject}: expected {found[1]}"
     if re.search(r"not in struct|No match in the defaults list|Key '.*' not in ", said):
         with initialize_config_dir(str(conf.resolve()), version_base="1.3"):
-            near = difflib.get_close_matches(key, list(_settings(compose("config"))), 1)
+            near = difflib.get_close_matches(key, list(_settings(compose("config", accepted))), 1)
         return f"{subject}: no such setting; {f'did you mean {near[0]}?' if near else 'see python train.py --help'}"
     return f"{subject}: {' '.join(said.split())}"
 

@@ -17,7 +17,7 @@ import torch
 import torch._dynamo
 from torch import nn
 from torch._dynamo.callback import callback_handler
-from torch._dynamo.exc import TorchDynamoException
+from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
 from torch._dynamo.utils import counters, get_compilation_metrics, graph_break_reasons
 
 from trainkit.config import CUDAGRAPH_MODES, CompileConfig, ConfigError
@@ -110,6 +110,8 @@ class Compiler:
             if self.config.on_error.value != "eager" or self.error or not is_compile_error(error):
                 raise
             self.error = first_line(error)
+        self._on_start()  # what runs from here on is another program: no step of before compares with one of after
+        self._on_end()
         for module in (self._objective, self._objective.get_submodule("net")):
             module._compiled_call_impl = None  # what Module.compile() sets; None is uncompiled
         return self._objective(*inputs)
@@ -143,7 +145,8 @@ class Compiler:
         if asked == "eager":
             return asked, None
         if self.error:
-            return "eager", f"could not be compiled, ran uncompiled (compile.on_error=eager): {self.error}"
+            mode = "eager" if counters["stats"]["unique_graphs"] == 0 else "mixed"
+            return mode, f"could not be compiled, went on uncompiled (compile.on_error=eager): {self.error}"
         if counters["stats"]["unique_graphs"] == 0:
             return "eager", "nothing was compiled"
         if any("recompile limit" in (metric.fail_reason or "") for metric in metrics):
@@ -180,9 +183,10 @@ def _site(reason: Any) -> dict[str, Any]:
 
 
 def first_line(error: BaseException) -> str:
-    """The error's type and the first line of what it says."""
-    text = str(error).strip()
-    return f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__
+    """The error's type and the first line of what it says; the first two where the first only announces the second."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
+    text = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def is_compile_error(error: BaseException) -> bool:
@@ -192,17 +196,17 @@ def is_compile_error(error: BaseException) -> bool:
         if isinstance(cause, torch.OutOfMemoryError):
             return False
         cause = getattr(cause, "inner_exception", None) or cause.__cause__
-    return isinstance(error, TorchDynamoException)
+    return isinstance(error, TorchDynamoException | FailOnRecompileLimitHit)
 
 
 def check_backend(config: CompileConfig, device_type: str) -> None:
     """Raise ConfigError where the backend cannot work on this machine: unknown, or inductor without a C++ compiler."""
-    if config.mode.value == "eager":
-        return
     if config.backend not in torch._dynamo.list_backends(exclude_tags=()):
         known = ", ".join(["eager", "aot_eager", *torch._dynamo.list_backends()])  # the list leaves out what debugs
         raise ConfigError(f"compile.backend = {config.backend}: expected one of {known}")
-    if config.backend == "inductor" and device_type == "cpu" and config.on_error.value == "raise":
+    if config.mode.value == "eager" or config.on_error.value == "eager":
+        return
+    if config.backend == "inductor" and device_type == "cpu":
         from torch._inductor.cpp_builder import get_cpp_compiler
         from torch._inductor.exc import InvalidCxxCompiler
 

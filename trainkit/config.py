@@ -127,6 +127,11 @@ def check(config: RunConfig) -> None:
     if config.ddp.optimize_ddp not in OPTIMIZE_DDP:
         words = ", ".join(str(word).lower() for word in OPTIMIZE_DDP)
         complaints.append(f"ddp.optimize_ddp = {config.ddp.optimize_ddp}: expected one of {words}")
+    if config.ddp.static_graph and trainer.accumulate_grad_batches > 1:
+        complaints.append(
+            "ddp.static_graph = True: DDP cannot skip a synchronisation in a static graph; "
+            "use trainer.accumulate_grad_batches=1 with it"
+        )
     for group in ("model", "data", "optimizer"):
         if not getattr(config, group).get("_target_"):
             complaints.append(f"{group}._target_ = None: names no class; choose {group}=NAME or set {group}._target_")
@@ -137,6 +142,8 @@ def check(config: RunConfig) -> None:
 def _bounds(config: RunConfig) -> Iterator[str]:
     """A complaint for each number outside of what it can be. None stands for "not set" and is in bounds."""
     data, trainer = config.data, config.trainer
+    if config.seed >= 2**32:
+        yield f"seed = {config.seed}: expected a whole number below 2**32; try seed=0"
     for setting, value, least in (
         ("seed", config.seed, 0),
         ("repeat", config.repeat, 0),
@@ -150,7 +157,7 @@ def _bounds(config: RunConfig) -> Iterator[str]:
         ("trainer.warmup_steps", trainer.warmup_steps, 0),
     ):
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
-            yield f"{setting} = {value}: expected a whole number of at least {least}; try {setting}={max(least, 1)}"
+            yield f"{setting} = {value}: expected a whole number of at least {least}; try {setting}={least}"
     for setting, number in (
         ("optimizer.lr", config.optimizer.get("lr")),
         ("trainer.gradient_clip_val", trainer.gradient_clip_val),

@@ -27,12 +27,13 @@ WARMUP_STEPS = 3  # steps after a start or a compile in which allocator, autotun
 
 @dataclass
 class Step:
-    """One training step: its own milliseconds, the gap before it, how much of the gap was a wait for its batch, and
-    whether anything compiled."""
+    """One optimizer step: its own milliseconds, those from the end of the step before it to its own end (its period),
+    how much of that was a wait for batches, its number of batches, and whether anything compiled."""
 
     time_ms: float
-    gap_ms: float
+    period_ms: float
     wait_ms: float
+    num_batches: int
     compiled: bool
 
 
@@ -40,14 +41,19 @@ class Step:
 class EpochCost:
     """What one epoch cost, over all ranks: the slowest rank's time, the hungriest rank's memory."""
 
+    complete: bool  # it was trained to its end, not broken off
     train_time_s: float
     val_time_s: float | None
     compile_time_s: float
-    compiled_in_training: bool
+    compiled_in_validation: bool
     steps: list[Step]
     peak_allocated_bytes: int
     peak_reserved_bytes: int
     peak_device_bytes: int
+
+    @property
+    def compiled_in_training(self) -> bool:
+        return any(step.compiled for step in self.steps)
 
 
 @dataclass
@@ -90,8 +96,9 @@ class BatchClock(Profiler):
 class Meters(Callback):
     """Measures every epoch of a fit; `epochs` holds what they cost.
 
-    A step is from the moment its batch is there to the end of its optimizer step. A step during which anything
-    compiled, and the WARMUP_STEPS after it, are not steady; every figure of a step is one of the steady steps.
+    A step is from the moment its first batch is there to the end of its optimizer step, so with accumulation it has
+    several batches. A step during which anything compiled, the WARMUP_STEPS after it, and one with fewer batches at an
+    epoch's end are not steady; every figure of a step is one of the steady steps.
     """
 
     def __init__(self) -> None:
@@ -112,17 +119,17 @@ class Meters(Callback):
     def on_train_epoch_start(self, trainer: Trainer, task: LightningModule) -> None:
         self._device = trainer.strategy.root_device
         self._training, self._validating = Stopwatch(), Stopwatch()
-        self._marks: list[Any] = []  # start, end, start, end, ... of the steps
-        self._waits_ms: list[float] = []
-        self._compiled: list[bool] = []
+        self._waits_ms: list[float] = []  # of each batch
+        self._compiled: list[bool] = []  # in each batch
+        self._compiled_in_validation = False
         self._compiling_before_s = self.compiling.total_s
         reset_peaks(self._device)
         self._synchronize()
         self._open = True
         self._training.start()
+        self._marks = [self._mark()]  # the epoch's start, then start, end, start, end, ... of the batches
 
     def on_train_batch_start(self, trainer: Trainer, task: LightningModule, batch: Any, batch_idx: int) -> None:
-        self._training.start()  # again, after a validation inside the epoch
         self._compiles_before = self.num_compiles
         self._waits_ms.append(self.batch_clock.lap_ms())
         self._marks.append(self._mark())
@@ -137,32 +144,35 @@ class Meters(Callback):
         self._synchronize()
         self._training.stop()
         self._validating.start()
+        self._compiles_before = self.num_compiles
 
     def on_validation_end(self, trainer: Trainer, task: LightningModule) -> None:
         self._synchronize()
         self._validating.stop()
+        self._compiled_in_validation |= self.num_compiles > self._compiles_before
 
     def on_train_epoch_end(self, trainer: Trainer, task: LightningModule) -> None:
-        self.epochs.append(slowest(gather(self._close_epoch())))
+        self.epochs.append(slowest(gather(self._close_epoch(trainer.accumulate_grad_batches, complete=True))))
 
     def on_exception(self, trainer: Trainer, task: LightningModule, exception: BaseException) -> None:
         """Keep what was measured of the epoch that broke off, of this rank alone: the others may be gone."""
         if self._open and not isinstance(exception, torch.AcceleratorError):  # after which CUDA answers nothing
             self.compiling.stop()
-            self.epochs.append(self._close_epoch())
+            self.epochs.append(self._close_epoch(trainer.accumulate_grad_batches, complete=False))
 
-    def _close_epoch(self) -> EpochCost:
+    def _close_epoch(self, batches_per_step: int, complete: bool) -> EpochCost:
         self._synchronize()
         self._open = False
         self._training.stop()
         self._validating.stop()
         memory = peak_bytes(self._device, captured=any(self._compiled))
         return EpochCost(
+            complete,
             self._training.total_s,
             self._validating.total_s or None,
             self.compiling.total_s - self._compiling_before_s,
-            any(self._compiled),
-            self._steps(),
+            self._compiled_in_validation,
+            self._steps(batches_per_step),
             *memory,
         )
 
@@ -177,34 +187,55 @@ class Meters(Callback):
         event.record()
         return event
 
-    def _steps(self) -> list[Step]:
-        """The epoch's steps; the device must have finished them. The first one's gap is unknown and counts as 0.
+    def _steps(self, batches_per_step: int) -> list[Step]:
+        """The epoch's steps; the device must have finished them.
 
-        On a GPU the gap is one of the device: a wait of the host while the device still works costs nothing.
+        On a GPU only a wait in which the device stood idle counts as one: else the host was ahead of it.
         """
-        between = [_ms(a, b) for a, b in zip(self._marks, self._marks[1:], strict=False)]
-        times, gaps = between[0::2], [0.0, *between[1::2]]
-        steps = zip(times, gaps, self._waits_ms, self._compiled, strict=False)
-        return [Step(time, gap, min(gap, wait), compiled) for time, gap, wait, compiled in steps]
+        starts, ends = self._marks[1::2], self._marks[2::2]
+        before = [self._marks[0], *ends]
+        waits_ms = [
+            min(wait_ms, _ms(end, start)) for wait_ms, end, start in zip(self._waits_ms, before, starts, strict=False)
+        ]
+        steps = []
+        for first in range(0, len(ends), batches_per_step):
+            last = min(first + batches_per_step, len(ends)) - 1
+            steps.append(
+                Step(
+                    _ms(starts[first], ends[last]),
+                    _ms(before[first], ends[last]),
+                    sum(waits_ms[first : last + 1]),
+                    last + 1 - first,
+                    any(self._compiled[first : last + 1]),
+                )
+            )
+        return steps
 
     def steady_steps(self) -> list[list[Step]]:
-        """Of each epoch so far the steps in which nothing compiled, less WARMUP_STEPS after a start or a compile."""
+        """The steady steps of each epoch so far."""
         steady: list[list[Step]] = []
+        full = max((step.num_batches for epoch in self.epochs for step in epoch.steps), default=1)
         since = 0
         for epoch in self.epochs:
             steady.append([])
             for step in epoch.steps:
                 since = 0 if step.compiled else since + 1
-                if since > WARMUP_STEPS:
+                if since > WARMUP_STEPS and step.num_batches == full:
                     steady[-1].append(step)
         return steady
 
-    def summary(self, samples_per_step: int) -> dict[str, Any]:
-        """The cost fields of results.Row. `samples_per_step` counts all ranks. None where nothing steady was seen."""
+    def settled(self, epochs: list[EpochCost]) -> list[EpochCost]:
+        """Of these epochs those that compare between modes: without the run's first one where there are others."""
+        return [epoch for epoch in epochs if epoch is not self.epochs[0]] or epochs
+
+    def summary(self, samples_per_batch: int) -> dict[str, Any]:
+        """The cost fields of results.Row. `samples_per_batch` counts all ranks. None where nothing steady was seen."""
         steady = [step for epoch in self.steady_steps() for step in epoch]
         times = [step.time_ms for step in steady]
-        uncompiled = [epoch for epoch in self.epochs if not epoch.compiled_in_training]
-        val_times = [epoch.val_time_s for epoch in uncompiled if epoch.val_time_s is not None]
+        complete = [epoch for epoch in self.epochs if epoch.complete]
+        trained = self.settled([epoch for epoch in complete if not epoch.compiled_in_training])
+        validated = self.settled([epoch for epoch in complete if not epoch.compiled_in_validation])
+        val_times = [epoch.val_time_s for epoch in validated if epoch.val_time_s is not None]
         return {
             "compile_time_s": max(self.compiling.total_s, sum(epoch.compile_time_s for epoch in self.epochs)),
             "num_steps": sum(len(epoch.steps) for epoch in self.epochs),
@@ -212,24 +243,26 @@ class Meters(Callback):
             "step_time_ms_p50": percentile(times, 50),
             "step_time_ms_p90": percentile(times, 90),
             "step_time_ms_p99": percentile(times, 99),
-            "epoch_train_time_s": median(epoch.train_time_s for epoch in uncompiled) if uncompiled else None,
+            "epoch_train_time_s": median(epoch.train_time_s for epoch in trained) if trained else None,
             "epoch_val_time_s": median(val_times) if val_times else None,
-            "samples_per_s": samples_per_s(steady, samples_per_step),
-            "data_wait_frac": sum(step.wait_ms for step in steady) / total_ms(steady) if steady else None,
+            "samples_per_s": samples_per_s(steady, samples_per_batch),
+            "data_wait_frac": sum(step.wait_ms for step in steady) / periods_ms(steady) if steady else None,
             "peak_allocated_bytes": max((epoch.peak_allocated_bytes for epoch in self.epochs), default=None),
             "peak_reserved_bytes": max((epoch.peak_reserved_bytes for epoch in self.epochs), default=None),
             "peak_device_bytes": max((epoch.peak_device_bytes for epoch in self.epochs), default=None),
         }
 
 
-def total_ms(steps: Sequence[Step]) -> float:
-    """Milliseconds of the steps with the gaps before them."""
-    return sum(step.time_ms + step.gap_ms for step in steps)
+def periods_ms(steps: Sequence[Step]) -> float:
+    """Milliseconds of the steps with all that was between them."""
+    return sum(step.period_ms for step in steps)
 
 
-def samples_per_s(steps: Sequence[Step], samples_per_step: int) -> float | None:
-    """Samples a second while the steps ran, gaps included, or None of no steps."""
-    return samples_per_step * len(steps) / total_ms(steps) * 1e3 if steps else None
+def samples_per_s(steps: Sequence[Step], samples_per_batch: int) -> float | None:
+    """Samples a second while the steps ran, all that was between them included, or None of no steps."""
+    if not steps:
+        return None
+    return samples_per_batch * sum(step.num_batches for step in steps) / periods_ms(steps) * 1e3
 
 
 def _ms(start: Any, end: Any) -> float:
@@ -254,15 +287,17 @@ def slowest(ranks: list[EpochCost]) -> EpochCost:
     """The epoch as a user of all ranks sees it: in each figure the rank with the most."""
     val_times = [rank.val_time_s for rank in ranks if rank.val_time_s is not None]
     return EpochCost(
+        all(rank.complete for rank in ranks),
         max(rank.train_time_s for rank in ranks),
         max(val_times, default=None),
         max(rank.compile_time_s for rank in ranks),
-        any(rank.compiled_in_training for rank in ranks),
+        any(rank.compiled_in_validation for rank in ranks),
         [
             Step(
                 max(rank.time_ms for rank in step),
-                max(rank.gap_ms for rank in step),
+                max(rank.period_ms for rank in step),
                 max(rank.wait_ms for rank in step),
+                step[0].num_batches,
                 any(rank.compiled for rank in step),
             )
             for step in zip(*(rank.steps for rank in ranks), strict=True)
@@ -344,10 +379,14 @@ def cpu_name() -> str:
 
 @functools.cache
 def git_state() -> tuple[str | None, bool | None]:
-    """The commit of the directory the run was started in and whether files differ from it; None outside git."""
+    """The commit of this code and whether files differ from it; None outside of git."""
     try:
-        commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
-        status = subprocess.run(["git", "status", "--porcelain"], capture_output=True, text=True, check=True).stdout
+        commit, status = (
+            subprocess.run(
+                ["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True, check=True
+            ).stdout.strip()
+            for words in (["rev-parse", "HEAD"], ["status", "--porcelain"])
+        )
     except (OSError, subprocess.CalledProcessError):
         return None, None
     return commit, bool(status)

@@ -87,6 +87,9 @@ class Row:
     git_commit: str | None = None
     git_dirty: bool | None = None
 
+    def __post_init__(self) -> None:
+        assert self.status in STATUSES, self.status
+
 
 @dataclass(frozen=True)
 class EpochRecord:

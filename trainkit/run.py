@@ -14,7 +14,7 @@ from lightning import LightningModule, Trainer, seed_everything
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger, WandbLogger
 from lightning.pytorch.strategies import DDPStrategy
-from lightning.pytorch.utilities.exceptions import SIGTERMException
+from lightning.pytorch.utilities.exceptions import MisconfigurationException, SIGTERMException
 
 from trainkit import build, compile
 from trainkit.compile import CompileFacts, Compiler, combined, first_line, is_compile_error
@@ -79,9 +79,9 @@ class Recorder(Callback):
             val_time_s=cost.val_time_s,
             compile_time_s=cost.compile_time_s,
             num_steps=len(cost.steps),
-            num_samples=len(cost.steps) * self.samples_per_step,
+            num_samples=sum(step.num_batches for step in cost.steps) * self.samples_per_batch,
             step_time_ms_p50=percentile([step.time_ms for step in steady], 50),
-            samples_per_s=samples_per_s(steady, self.samples_per_step),
+            samples_per_s=samples_per_s(steady, self.samples_per_batch),
             peak_allocated_bytes=cost.peak_allocated_bytes,
             peak_reserved_bytes=cost.peak_reserved_bytes,
             peak_device_bytes=cost.peak_device_bytes,
@@ -91,7 +91,7 @@ class Recorder(Callback):
         )
 
     @property
-    def samples_per_step(self) -> int:
+    def samples_per_batch(self) -> int:
         return (self.row.batch_size or 0) * self.row.world_size
 
     def measured(self, task: Task) -> Row:
@@ -99,8 +99,8 @@ class Recorder(Callback):
         return replace(
             self.row,
             **asdict(self.facts or self.compiler.facts()),
-            **self.meters.summary(self.samples_per_step),
-            num_epochs=len(self.meters.epochs),
+            **self.meters.summary(self.samples_per_batch),
+            num_epochs=sum(epoch.complete for epoch in self.meters.epochs),
             train_loss=finite(task.train_loss),
             val_loss=finite(task.val_loss),
             val_accuracy=task.val_accuracy,
@@ -135,11 +135,11 @@ def run(config: RunConfig, on_epoch: Callable[[EpochRecord], None] = lambda reco
     quiet(offline=bool(config.logger.get("offline")))
     seed_everything(config.seed, verbose=False)
     devices = build.devices(config)
-    compile.check_backend(config.compile, devices.type)
     data = build.data(config)
     net = build.net(config, data)
     optimizer = build.optimizer(config)
-    ckpt_path = build.resume_path(config, net)
+    ckpt_path = build.resume_path(config, net, optimizer)
+    compile.check_backend(config.compile, devices.type)
     meters = Meters()
     with (
         compile.cache(config.compile.cache.value),
@@ -161,7 +161,7 @@ def finish(trainer: Trainer, task: Task, recorder: Recorder, error: BaseExceptio
     """Write the last row, close the logger, and raise again what the user must correct."""
     status, reason = outcome(error)
     row = replace(recorder.measured(task), status=status, error=reason)
-    if status in ("failed", "compile_error") and not isinstance(error, ConfigError):
+    if status in ("failed", "compile_error") and not isinstance(error, ConfigError | MisconfigurationException):
         traceback.print_exception(error)
     if trainer.is_global_zero:
         row = end_row(recorder.run_dir, row)
@@ -170,6 +170,8 @@ def finish(trainer: Trainer, task: Task, recorder: Recorder, error: BaseExceptio
         fail_row(recorder.run_dir, status, f"rank {trainer.global_rank}: {reason}")
     if isinstance(error, ConfigError):
         raise error
+    if isinstance(error, MisconfigurationException):
+        raise ConfigError(" ".join(str(error).split())) from error
     if error is None and dist.is_initialized():
         dist.destroy_process_group()
     return row
@@ -192,7 +194,7 @@ def outcome(error: BaseException | None) -> tuple[str, str | None]:
 
 def close_logger(logger: Logger | None, row: Row) -> None:
     """Give W&B the row as the run's summary and end its run: the next run of this process is another one."""
-    if isinstance(logger, WandbLogger):
+    if isinstance(logger, WandbLogger) and logger._experiment is not None:
         logger.experiment.summary.update(asdict(row))
         logger.experiment.finish(exit_code=0 if row.status == "ok" else 1)
 

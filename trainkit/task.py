@@ -1,7 +1,9 @@
 """What is trained: the one LightningModule. It knows no model and no data set."""
 
+import random
 from collections.abc import Callable
 from math import cos, pi
+from typing import Any
 
 import torch
 from lightning import LightningModule, seed_everything
@@ -49,13 +51,9 @@ class Task(LightningModule):
         self.val_loss: float | None = None
         self.val_accuracy: float | None = None
         self._compiler, self._optimizer, self._config = compiler, optimizer, config
-        self._configured = False
 
     def configure_model(self) -> None:
         """The order of transformations: checkpoint the blocks, compile in place; then Lightning wraps with DDP."""
-        if self._configured:  # Lightning calls this once for fit and again for each test or validate
-            return
-        self._configured = True
         if self._config.trainer.activation_checkpointing:
             checkpoint_blocks(self.objective.net)
         self._compiler.apply(self.objective, self._config.ddp.optimize_ddp)
@@ -64,12 +62,14 @@ class Task(LightningModule):
         optimizer = self._optimizer(self.parameters())
         trainer = self._config.trainer
         total = int(self.trainer.estimated_stepping_batches)
+        total = min(total, trainer.max_steps) if trainer.max_steps > 0 else total
         factor = schedule(trainer.schedule.value, trainer.warmup_steps, total)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": LambdaLR(optimizer, factor), "interval": "step"}}
 
     def on_train_epoch_start(self) -> None:
-        epoch, world, rank = self.current_epoch, self.trainer.world_size, self.global_rank
-        seed_everything((self._config.seed + epoch * world + rank) % 2**32, verbose=False)
+        mixed = random.Random(f"{self._config.seed} {self.current_epoch} {self.global_rank}")
+        seed_everything(mixed.getrandbits(32), verbose=False)
+        self.val_loss = self.val_accuracy = None
         self._loss_sum = torch.zeros((), device=self.device)
         self._num_batches = 0
 
@@ -79,6 +79,15 @@ class Task(LightningModule):
         self._loss_sum += loss.detach()
         self._num_batches += 1
         return loss
+
+    def on_train_batch_end(self, outputs: object, batch: object, batch_idx: int) -> None:
+        # Not Lightning's max_steps: with it a resumed run ends an epoch that it has not begun.
+        if self.global_step == self._config.trainer.max_steps:
+            self.trainer.should_stop = True
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Say whether the epoch was at its end: only from there a resumed run is the uninterrupted one."""
+        checkpoint["end_of_epoch"] = self.trainer.is_last_batch
 
     def finish_train_epoch(self) -> None:
         """Set `train_loss`: the mean over the epoch's batches (all of one size) and the ranks."""

@@ -4,6 +4,7 @@ A fresh process, because compiled code, counters, caches and the allocator of on
 measurement. A package under `hydra_plugins` is where Hydra looks for launchers.
 """
 
+import fcntl
 import os
 import re
 import signal
@@ -54,25 +55,52 @@ class TrainkitLauncher(Launcher):
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         if "TORCHELASTIC_RUN_ID" in os.environ:
             raise ConfigError("--multirun = True: a sweep starts its jobs itself; use hydra.launcher.nproc_per_node")
-        self.hydra_context, self.config = hydra_context, config
+        sweep = Path(config.hydra.sweep.dir).name
+        if config.sweep is not None and not re.fullmatch(r"[A-Za-z0-9_.+-]*[A-Za-z0-9_+-]", config.sweep):
+            raise ConfigError(f"sweep = {config.sweep}: names a folder; use letters, digits and _ . + - alone")
+        self.hydra_context, self.config, self.sweep = hydra_context, config, sweep
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         setup_globals()
         sweep_dir = Path(self.config.hydra.sweep.dir)
         sweep_dir.mkdir(parents=True, exist_ok=True)
-        configs = [self._compose(list(overrides)) for overrides in job_overrides]  # all complaints before the first job
+        lock = (sweep_dir / ".lock").open("w")  # held until this process ends
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(f"sweep = {self.sweep}: is running already; wait for it, or use another name") from None
+        # What does not compose is said before the first job; what cannot be run is the row of its job.
+        configs = [self._compose(list(overrides)) for overrides in job_overrides]
         jobs = [
             (list(overrides), config, repeat)
             for repeat in range(self.repeats)  # the whole list again and again: drift of the machine hits all settings
             for overrides, config in zip(job_overrides, configs, strict=True)
         ]
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: the job under way is ended too
-        common = set.intersection(*map(set, job_overrides)) if len(job_overrides) > 1 else set()
-        print(f"sweep {sweep_dir.name}: {len(jobs)} jobs, each with {' '.join(sorted(common)) or 'the defaults'}")
+        # SIGTERM ends the job under way too; and a job must not inherit an ignored SIGINT, which ends it in time.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            rows = self._run_all(jobs, sweep_dir)
+            interrupted = False
+        except KeyboardInterrupt:
+            interrupted = True
+        report.print_comparison(compare.compare(read_rows(sweep_dir)))
+        print(f"rows and logs: {sweep_dir}", flush=True)
+        if interrupted:
+            print(f"interrupted; the same command with sweep={self.sweep} goes on", flush=True)
+            sys.exit(130)
+        if any(row.status != "ok" for row in rows):
+            sys.exit(1)
+        return [JobReturn(overrides=job[0], _return_value=None, status=JobStatus.COMPLETED) for job in jobs]
+
+    def _run_all(self, jobs: list[tuple[list[str], DictConfig, int]], sweep_dir: Path) -> list[Row]:
+        common = set.intersection(*(set(overrides) for overrides, _, _ in jobs))
+        shared = " ".join(word for word in jobs[0][0] if word in common and not word.startswith("sweep="))
+        print(f"sweep {self.sweep}: {len(jobs)} job(s), each with {shared or 'the defaults'}", flush=True)
         rows = []
         for number, (overrides, config, repeat) in enumerate(jobs, start=1):
             label = " ".join(override for override in overrides if override not in common)
-            title = f"[{number}/{len(jobs)}] {label}" + f" (repeat {repeat})" * (self.repeats > 1)
+            title = f"[{number}/{len(jobs)}] {label or 'job'}" + f" (repeat {repeat})" * (self.repeats > 1)
             row = self._finished(sweep_dir, overrides, repeat)
             if row is not None:
                 print(f"{title}: finished before, {report.job_outcome(row)}", flush=True)
@@ -81,27 +109,30 @@ class TrainkitLauncher(Launcher):
                 row = self._run(new_directory(sweep_dir, label), overrides, config, repeat)
                 print(report.job_outcome(row), flush=True)
             rows.append(row)
-        report.print_comparison(compare.compare(read_rows(sweep_dir)))
-        print(f"rows and logs: {sweep_dir}", flush=True)
-        if any(row.status != "ok" for row in rows):
-            sys.exit(1)
-        return [JobReturn(overrides=job[0], _return_value=None, status=JobStatus.COMPLETED) for job in jobs]
+        return rows
 
     def _compose(self, overrides: list[str]) -> DictConfig:
         return self.hydra_context.config_loader.load_sweep_config(self.config, overrides)
 
     def _finished(self, sweep_dir: Path, overrides: list[str], repeat: int) -> Row | None:
-        """The row of this job where it ran to its end, well or not, in an earlier start of the sweep."""
+        """The row of this job where it ran to its end, well or not, in an earlier start of the sweep.
+
+        A job that ran with other processes is another job, and one that hit another time limit has not ended.
+        """
         kept = [override for override in overrides if override.split("=")[0] not in ("sweep", "repeat")]
         for row in read_rows(sweep_dir):
-            if (row.overrides, row.repeat) == (kept, repeat) and row.status != "interrupted":
+            ended = row.status not in ("interrupted", "timeout") or (row.status, row.error) == self._timeout()
+            as_many = self.nproc_per_node in (None, row.world_size) or row.device_name is None
+            if (row.overrides, row.repeat) == (kept, repeat) and ended and as_many:
                 return row
         return None
 
+    def _timeout(self) -> tuple[str, str]:
+        return "timeout", f"stopped after {self.timeout_s or 0:g} s (hydra.launcher.timeout_s)"
+
     def _run(self, run_dir: Path, overrides: list[str], config: DictConfig, repeat: int) -> Row:
         """Run one job to its end; its output goes to output.log in its directory."""
-        sweep = run_dir.parent.name
-        command = self._command(sweep, run_dir, overrides, repeat)
+        command = self._command(run_dir, overrides, repeat)
         environment = {name: value for name, value in os.environ.items() if not RANK_VARIABLES.match(name)}
         log = run_dir / "output.log"
         with log.open("w") as output:
@@ -114,12 +145,12 @@ class TrainkitLauncher(Launcher):
             try:
                 process.wait(self.timeout_s)
             except subprocess.TimeoutExpired:
-                ended = "timeout", f"stopped after {self.timeout_s:g} s (hydra.launcher.timeout_s)"
+                ended = self._timeout()
             except KeyboardInterrupt:
                 ended = "interrupted", "the sweep was interrupted"
             finally:
                 stop(process)
-        row = read_row(run_dir) or blank_row(config, sweep, run_dir, overrides, repeat)
+        row = read_row(run_dir) or blank_row(config, self.sweep, run_dir, overrides, repeat)
         if ended is not None and row.status != "ok":
             row = replace(row, status=ended[0], error=ended[1])
         elif row.status == "interrupted":
@@ -130,7 +161,7 @@ class TrainkitLauncher(Launcher):
             raise KeyboardInterrupt
         return row
 
-    def _command(self, sweep: str, run_dir: Path, overrides: list[str], repeat: int) -> list[str]:
+    def _command(self, run_dir: Path, overrides: list[str], repeat: int) -> list[str]:
         start = [sys.executable]
         if self.nproc_per_node is not None:
             start += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={self.nproc_per_node}"]
@@ -141,13 +172,13 @@ class TrainkitLauncher(Launcher):
             for s in self.config.hydra.runtime.config_sources
             if s.provider == "command-line"
         ]
-        own = [f"sweep={sweep}", f"repeat={repeat}", "hydra.mode=RUN", f"hydra.run.dir='{run_dir}'"]
+        own = [f"sweep={self.sweep}", f"repeat={repeat}", "hydra.mode=RUN", f"hydra.run.dir='{run_dir}'"]
         return [*start, os.path.abspath(sys.argv[0]), *flags, *overrides, *hydra, *own]
 
 
 def new_directory(sweep_dir: Path, label: str) -> Path:
     """A new directory for a job: the next free number and the values in its label, as far as they name files."""
-    taken = [int(path.name.split("-")[0]) for path in sweep_dir.glob("[0-9]*-*")]
+    taken = [int(found[1]) for path in sweep_dir.iterdir() if (found := re.match(r"(\d+)-", path.name))]
     values = "-".join(override.split("=", 1)[1] for override in label.split(" ") if "=" in override)
     name = re.sub(r"[^A-Za-z0-9.+-]+", "_", values)[:80] or "job"
     path = sweep_dir / f"{max(taken, default=-1) + 1:03d}-{name}"

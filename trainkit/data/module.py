@@ -97,7 +97,7 @@ class DataModule(lightning.LightningDataModule):
                 f"data.batch_size = {self.batch_size}: {self._name} has {train} training samples, less than one "
                 f"batch for {world} process(es); {fits}"
             )
-        if val < world:  # DDP's first forward of an evaluation is collective: no rank may be without a batch
+        if val < world:  # validation begins and ends with collectives: no rank may be without a batch
             complaints.append(
                 f"data = {self._name}: {val} validation samples for {world} process(es); give more data or a "
                 "larger data.val_fraction, or use fewer processes"
