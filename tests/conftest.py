@@ -15,7 +15,11 @@ CONF = ROOT / "conf"
 
 @pytest.fixture(scope="session", autouse=True)
 def compile_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """One cache of compiled code for all tests and their subprocesses: coldness is the subject of few."""
+    """One cache of compiled code for all tests and their subprocesses: coldness is the subject of few. One thread for
+    each of them: several test workers share the cores."""
+    import torch
+
+    torch.set_num_threads(1)
     shared = tmp_path_factory.getbasetemp().parent / "compile-cache"
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(shared))
 
