@@ -41,6 +41,7 @@ import pytest
         (["optimizer._target_=torch.nn.Linear"], [r"optimizer\._target_ = torch\.nn\.Linear: .*"]),
         (["trainer.limit_train_batches=0.01"], [r".*limit_train_batches.*"]),
         (["-m", "sweep=../up", "seed=0,1"], [r"sweep = \.\./up: names a folder; .*"]),
+        (["hydra.launcher.repeats=3"], [r"hydra\.launcher\.repeats = 3: belongs to a sweep; use it with -m"]),
         (["+model.colour=3"], [r"model = simple_cnn: .*colour.*; SimpleCNN takes \(.*\)"]),
         (["data.batch_size=100000"], [r"data\.batch_size = 100000: .*"]),
         (["-m", "seed=0,1", "hydra.launcher.repeats=0"], [r"hydra\.launcher\.repeats = 0: expected .*"]),
@@ -56,6 +57,12 @@ def test_a_mistake_is_one_line_and_exit_status_2(words, lines, train, tmp_path):
     for line, expected in zip(said, lines, strict=True):
         assert re.fullmatch(expected, line), line
     assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_the_config_is_printed_resolved(train):
+    done = train("--cfg", "job", "--resolve")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "  model: simple_cnn" in done.stdout
 
 
 def test_a_graph_mode_on_a_cpu_runs_and_says_that_it_took_no_effect(train, tmp_path, needs_compiler):

@@ -97,7 +97,7 @@ def net(config: RunConfig, data: DataModule) -> nn.Module:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(frame.filename).name}:{frame.lineno}"
         raise ConfigError(
-            f"{subject}: {first_line(error)} (at {where}); choose others or change their sizes"
+            f"{subject}: {first_line(error)} (at {where}, tried on the CPU); choose others or change their sizes"
         ) from error
     if not isinstance(logits, torch.Tensor):
         raise ConfigError(f"{subject}: returns a {type(logits).__name__}; wrap it so that it returns the logits alone")
@@ -163,7 +163,7 @@ def trainer(config: RunConfig, devices: Devices, callbacks: list[Callback], prof
         if not config.logger.get("offline"):
             reach_server(logger)
     precision: Any = config.amp.precision.value  # one of Lightning's words
-    validates = asked.limit_val_batches != 0
+    validates = asked.limit_val_batches != 0 and config.data.get("num_val_batches") != 0
     checkpoints = ModelCheckpoint(
         dirpath=Path(run_dir, "checkpoints"),
         filename="best",

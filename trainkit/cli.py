@@ -17,6 +17,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import InterpolationKeyError, OmegaConfBaseException
 
@@ -78,6 +79,10 @@ def one_line_errors() -> Iterator[None]:
 
 def run_config(cfg: DictConfig) -> RunConfig:
     """The typed, checked config of a composed one. Raises ConfigError with every complaint at once."""
+    hydra = HydraConfig.get()
+    idle = [word for word in hydra.overrides.hydra if word.startswith("hydra.launcher.")]
+    if idle and hydra.mode == RunMode.RUN:
+        raise ConfigError(*(f"{word.replace('=', ' = ', 1)}: belongs to a sweep; use it with -m" for word in idle))
     if unknown := sorted(_unknown(cfg)):
         raise ConfigError(*(f"{name} = {OmegaConf.select(cfg, name)}: no such setting; see --help" for name in unknown))
     if any(word.lstrip("+").startswith("model._target_=") for word in cfg.job.overrides):

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 
 # OmegaConf matches an Enum by member name, so the names are the very words that the user types.
@@ -188,7 +189,14 @@ def _sizes(config: RunConfig) -> Iterator[str]:
         yield f"model.{size} = {has}: data = {config.job.data} has {needs}; leave it out and it follows the data"
 
 
+def _run_dir() -> str:
+    """The run directory that Hydra has made; empty where it makes none (`--cfg job --resolve`)."""
+    runtime = HydraConfig.get().runtime
+    return "" if OmegaConf.is_missing(runtime, "output_dir") else str(runtime.output_dir)
+
+
 ConfigStore.instance().store(name="schema", node=RunConfig)
+OmegaConf.register_new_resolver("run_dir", _run_dir, replace=True)
 OmegaConf.register_new_resolver(
     "sweep_name", lambda name: name or datetime.now().strftime("%Y-%m-%d_%H-%M-%S"), use_cache=True, replace=True
 )

@@ -189,11 +189,13 @@ def set_aside(run_dir: Path | str) -> None:
             path.rename(path.with_suffix(f".{max(numbers, default=0) + 1}{path.suffix}"))
 
 
-def fail_row(run_dir: Path | str, status: str, error: str) -> None:
-    """Another process than the one that measures says why the run ended; the first reason stays."""
+def fail_row(run_dir: Path | str, status: str, error: str) -> bool:
+    """Another process than the one that measures says why the run ended. The first reason stays: whether it was it."""
     row = read_row(run_dir)
-    if row is not None and row.status == "interrupted" and status != "interrupted":
+    first = row is not None and row.status == "interrupted" and status != "interrupted"
+    if row is not None and first:
         write_row(run_dir, replace(row, status=status, error=error))
+    return first
 
 
 def end_row(run_dir: Path | str, row: Row) -> Row:

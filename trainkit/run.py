@@ -161,13 +161,20 @@ def finish(trainer: Trainer, task: Task, recorder: Recorder, error: BaseExceptio
     """Write the last row, close the logger, and raise again what the user must correct."""
     status, reason = outcome(error)
     row = replace(recorder.measured(task), status=status, error=reason)
-    if status in ("failed", "compile_error") and not isinstance(error, ConfigError | MisconfigurationException):
-        traceback.print_exception(error)
+    first = True
     if trainer.is_global_zero:
         row = end_row(recorder.run_dir, row)
         close_logger(trainer.logger, row)
+        first = row.error == reason
     elif reason is not None:
-        fail_row(recorder.run_dir, status, f"rank {trainer.global_rank}: {reason}")
+        first = fail_row(recorder.run_dir, status, f"rank {trainer.global_rank}: {reason}")
+    # Of several ranks the one that failed first says where; the others failed for want of it.
+    if (
+        first
+        and status in ("failed", "compile_error")
+        and not isinstance(error, ConfigError | MisconfigurationException)
+    ):
+        traceback.print_exception(error)
     if isinstance(error, ConfigError):
         raise error
     if isinstance(error, MisconfigurationException):
