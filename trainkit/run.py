@@ -160,6 +160,8 @@ def run(config: RunConfig, on_epoch: Callable[[EpochRecord], None] = lambda reco
 def finish(trainer: Trainer, task: Task, recorder: Recorder, error: BaseException | None) -> Row:
     """Write the last row, close the logger, and raise again what the user must correct."""
     status, reason = outcome(error)
+    if error is not None:
+        recorder.facts = None  # this rank's own of now; the ranks' of the last epoch do not hold what failed after it
     row = replace(recorder.measured(task), status=status, error=reason)
     first = True
     if trainer.is_global_zero:
