@@ -114,6 +114,11 @@ class EpochRecord:
     val_accuracy: float | None
 
 
+def settings_typed(overrides: list[str]) -> list[str]:
+    """The overrides that set something of the run itself: what a launcher adds to tell jobs apart is left out."""
+    return [override for override in overrides if override.split("=")[0] not in ("sweep", "repeat")]
+
+
 def asked(config: RunConfig) -> dict[str, Any]:
     """The fields of a Row that say what the config asked for; known before anything runs."""
     return {
@@ -133,7 +138,7 @@ def asked(config: RunConfig) -> dict[str, Any]:
         "strategy": config.ddp.strategy.value,
         "accelerator": config.trainer.accelerator.value,
         "seed": config.seed,
-        "overrides": [o for o in config.job.overrides if o.split("=")[0] not in ("sweep", "repeat")],
+        "overrides": settings_typed(config.job.overrides),
     }
 
 

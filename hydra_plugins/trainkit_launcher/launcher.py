@@ -25,7 +25,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from trainkit import compare, report
 from trainkit.config import ConfigError, RunConfig
-from trainkit.results import Row, asked, read_row, read_rows, write_row
+from trainkit.results import Row, asked, read_row, read_rows, settings_typed, write_row
 
 GRACE_S = 15  # for a job that was told to stop to write its row
 RANK_VARIABLES = re.compile(r"(RANK|WORLD_SIZE|LOCAL_|GROUP_|ROLE_|MASTER_|NODE_RANK|TORCHELASTIC_)")
@@ -119,11 +119,11 @@ class TrainkitLauncher(Launcher):
 
         A job that ran with other processes is another job, and one that hit another time limit has not ended.
         """
-        kept = [override for override in overrides if override.split("=")[0] not in ("sweep", "repeat")]
+        asked_for = settings_typed(overrides)
         for row in read_rows(sweep_dir):
             ended = row.status not in ("interrupted", "timeout") or (row.status, row.error) == self._timeout()
             as_many = self.nproc_per_node in (None, row.world_size) or row.device_name is None
-            if (row.overrides, row.repeat) == (kept, repeat) and ended and as_many:
+            if (row.overrides, row.repeat) == (asked_for, repeat) and ended and as_many:
                 return row
         return None
 
