@@ -1,29 +1,61 @@
-"""Print the comparison of the rows in and below run directories: `python scripts/report.py runs/sweeps/NAME`."""
+"""Compare the rows in and below run directories: `python scripts/report.py runs/sweeps/NAME`.
+
+Prints the tables, and writes report.md and report.html into the first directory. With --against it compares with
+stored rows instead, and its exit status is 1 where a setting got measurably slower or hungrier.
+"""
 
 import argparse
 import sys
 from pathlib import Path
 
-from trainkit.compare import compare
-from trainkit.report import markdown_comparison, print_comparison
-from trainkit.results import Row, read_rows
+from trainkit.compare import against, compare
+from trainkit.page import write_report
+from trainkit.report import markdown_comparison, print_changes, print_comparison
+from trainkit.results import EpochRecord, Row, read_histories, read_rows
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("paths", nargs="+", metavar="DIR", help="a run, a sweep, or a folder of them")
-    parser.add_argument("--markdown", action="store_true", help="print Markdown tables instead")
+    parser.add_argument("--markdown", action="store_true", help="print Markdown, and write nothing")
+    parser.add_argument("--steps", type=positive, metavar="N", help="advise for a training of N steps")
+    parser.add_argument("--against", metavar="BASELINE_DIR", help="exit 1 where a setting got slower or hungrier")
     options = parser.parse_args()
     try:
-        comparison = compare(_rows(options.paths))
+        rows = _rows(options.paths)
+        baseline = _rows([options.against]) if options.against else []
     except ValueError as complaint:
         print(f"report: {complaint}", file=sys.stderr)
         return 2
+    if options.against:
+        return _print_against(rows, baseline)
+    comparison = compare(rows, options.steps)
     if options.markdown:
         print(markdown_comparison(comparison), end="")
-    else:
-        print_comparison(comparison)
+        return 0
+    print_comparison(comparison)
+    folder = Path(options.paths[0])
+    histories: dict[str, list[EpochRecord]] = {}
+    for path in options.paths:
+        histories |= read_histories(path)
+    print(f"written: {' '.join(str(path) for path in write_report(folder, comparison, histories))}")
     return 0
+
+
+def positive(word: str) -> int:
+    """A whole number above 0, for argparse."""
+    if not word.replace(",", "").isdigit() or int(word.replace(",", "")) == 0:
+        raise argparse.ArgumentTypeError(f"{word}: expected a whole number above 0")
+    return int(word.replace(",", ""))
+
+
+def _print_against(rows: list[Row], baseline: list[Row]) -> int:
+    changes = against(rows, baseline)
+    print_changes(changes)
+    if not changes.changes:
+        print("report: no setting of the baseline was measured again: nothing was checked", file=sys.stderr)
+        return 2
+    return int(any(change.slower or change.hungrier for change in changes.changes))
 
 
 def _rows(paths: list[str]) -> list[Row]:

@@ -3,6 +3,7 @@
 import os
 import signal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -100,3 +101,29 @@ class Blocks(Plain):
         for block in self.blocks:
             hidden = hidden + block(hidden)
         return self.fc(hidden)
+
+
+class ManyBreaks(Plain):
+    """Four graph breaks, each in the line that its comment names."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits = super().forward(images)
+        print("here", end="")  # BREAK print
+        logits = logits + logits.sum().item()  # BREAK item
+        if logits.sum() > 0:  # BREAK branch
+            logits = logits * 2
+        if np.random.rand() > 0.5:  # BREAK numpy
+            logits = logits * 3
+        return logits
+
+
+class Counts(Plain):
+    """A new value of an attribute in every call: each is a recompile."""
+
+    def __init__(self, **sizes: int):
+        super().__init__(**sizes)
+        self.calls = 0
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.calls += 1
+        return super().forward(images) * self.calls

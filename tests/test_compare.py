@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from trainkit.compare import Comparison, Setting, Spread, compare, why_dropped
+from trainkit.compare import Comparison, Setting, Spread, against, compare, why_dropped
 from trainkit.results import Row
 
 ROW = Row(
@@ -67,11 +67,14 @@ def test_what_no_repeat_measured_is_none_and_what_one_measured_is_kept():
     assert setting.peak_allocated_bytes is None
 
 
-def test_speedup_is_the_ratio_of_medians_and_its_range_the_extremes():
+def test_speedup_is_the_ratio_of_medians_inside_of_its_interval():
     rows = [row(step_ms=ms) for ms in (10.0, 12.0, 11.0)] + [row("default", ms) for ms in (5.0, 5.5, 6.0)]
     compared = settings(compare(rows))
-    assert compared["default"].speedup == Spread(11.0 / 5.5, 10.0 / 6.0, 12.0 / 5.0)
-    assert compared["eager"].speedup == Spread(1.0, 1.0, 1.0)
+    speedup = compared["default"].speedup
+    assert speedup.value == pytest.approx(2.0)
+    assert 1.0 < speedup.low < 2.0 < speedup.high
+    assert speedup.measurable
+    assert compared["eager"].speedup.value == 1.0
 
 
 def test_the_fastest_setting_comes_first():
@@ -90,7 +93,7 @@ def test_an_eager_row_serves_whatever_its_compile_settings_are():
     compared = settings(compare(eager + compiled))
     assert list(compared) == ["default, dynamic=null", "default, dynamic=true", "eager"]
     assert [compared[label].num_repeats for label in compared] == [1, 1, 2]
-    assert compared["default, dynamic=true"].speedup.median == 2.0
+    assert compared["default, dynamic=true"].speedup.value == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +107,7 @@ def test_an_eager_row_serves_whatever_its_compile_settings_are():
         ("precision", "bf16-mixed", "default, bf16-mixed"),
         ("strategy", "ddp", "default, ddp.strategy=ddp"),
         ("overrides", ["optimizer.lr=0.1"], "default, optimizer.lr=0.1"),
-        ("overrides", ["+amp=bf16"], "default, amp=bf16"),
+        ("matmul_precision", "high", "default, amp.matmul_precision=high"),
         ("overrides", ["data.num_workers=4"], "default, data.num_workers=4"),
     ],
 )
@@ -127,13 +130,15 @@ def test_every_precision_has_its_own_baseline():
     rows = [row(step_ms=10.0), row("default", 5.0)]
     half = [replace(r, precision="bf16-mixed", step_time_ms_p50=r.step_time_ms_p50 - 4) for r in rows]
     compared = settings(compare(rows + half))
-    assert compared["default, 32-true"].speedup.median == 2.0
-    assert compared["default, bf16-mixed"].speedup.median == 6.0
+    assert compared["default, 32-true"].speedup.value == pytest.approx(2.0)
+    assert compared["default, bf16-mixed"].speedup.value == pytest.approx(6.0)
 
 
-def test_amp_says_the_precision_once():
+def test_amp_says_no_more_than_the_precisions_do():
     rows = [row(overrides=["amp=off"]), row(overrides=["amp=bf16"], precision="bf16-mixed", step_ms=5.0)]
-    assert list(settings(compare(rows))) == ["eager, amp=bf16", "eager, amp=off"]
+    assert list(settings(compare(rows))) == ["eager, bf16-mixed", "eager, 32-true"]
+    typed = row("default", overrides=["amp.precision=bf16-mixed"], precision="bf16-mixed", step_ms=4.0)
+    assert settings(compare([*rows, typed]))["default, bf16-mixed"].speedup.value == pytest.approx(5 / 4)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +170,8 @@ def test_each_model_is_compared_with_its_own_eager():
         for mode, ms in (("eager", eager_ms), ("default", default_ms))
     ]
     groups = {group.model: group.settings[0] for group in compare(rows).groups}
-    assert {model: setting.speedup.median for model, setting in groups.items()} == {"a": 2.0, "b": 3.0}
+    speedups = {model: setting.speedup.value for model, setting in groups.items()}
+    assert speedups == pytest.approx({"a": 2.0, "b": 3.0})
     assert groups["a"].label == "default"
 
 
@@ -249,3 +255,104 @@ def test_every_row_is_in_exactly_one_place():
 
 def test_no_rows_give_an_empty_comparison():
     assert compare([]) == Comparison(groups=(), dropped=())
+
+
+def repeated(mode: str, *steps_ms: float, **fields) -> list[Row]:
+    return [row(mode, step_ms, repeat=n, **fields) for n, step_ms in enumerate(steps_ms)]
+
+
+EAGER = repeated("eager", 10.0, 10.02, 9.98, compile_time_s=0.0, num_steps=1000, num_epochs=10)
+
+
+def test_compiling_pays_from_where_the_seconds_saved_are_those_of_compiling():
+    compared = settings(compare([*EAGER, *repeated("default", 6.0, 6.01, 5.99, compile_time_s=40.0, num_epochs=1)]))
+    # 40 s / 4 ms a step; 100 steps an epoch; 40 s + 10,000 steps of 6 ms
+    pays = compared["default"].break_even
+    assert pays.num_steps == pytest.approx(10_000, abs=1)
+    assert (pays.num_epochs, pays.minutes) == (pytest.approx(100, abs=0.1), pytest.approx(100 / 60, rel=1e-3))
+    assert compared["eager"].break_even is None
+
+
+@pytest.mark.parametrize("steps_ms", [(12.0, 12.1, 11.9), (10.0, 10.01, 9.99), (5.0,)])
+def test_what_is_not_measurably_faster_never_pays(steps_ms):
+    compared = settings(compare([*EAGER, *repeated("default", *steps_ms, compile_time_s=40.0)]))
+    assert compared["default"].break_even is None
+
+
+@pytest.mark.parametrize(("planned", "advised"), [(None, "default"), (9_000, "eager"), (11_000, "default")])
+def test_what_is_advised_depends_on_the_steps_planned(planned, advised):
+    slower = repeated("max-autotune", 12.0, 12.1, 11.9, compile_time_s=1.0)
+    (group,) = compare([*EAGER, *repeated("default", 6.0, 6.01, 5.99, compile_time_s=40.0), *slower], planned).groups
+    assert (group.fastest.label, group.advised.label) == ("default", advised)
+    if planned is not None:
+        assert group.advised.total_time_s == pytest.approx(min(planned * 0.01, 40 + planned * 0.006), rel=1e-3)
+
+
+def test_one_repeat_leaves_it_unknown_and_advises_nothing():
+    (group,) = compare([row(), row("default", 5.0)]).groups
+    assert (group.settings[0].speedup.measurable, group.fastest, group.advised) == (None, None, None)
+    assert group.noise_floor is None
+
+
+def test_eager_is_advised_where_nothing_is_measurably_faster():
+    (group,) = compare([*EAGER, *repeated("default", 10.0, 10.01, 9.99, compile_time_s=40.0)]).groups
+    assert group.advised.label == "eager"
+
+
+def test_a_mode_with_wrong_numbers_takes_no_part():
+    wrong = row("default", 5.0, check_passed=False, check_reason="gradients differ from float64 by 0.3")
+    assert why_dropped(wrong) == "numbers differ from eager: gradients differ from float64 by 0.3"
+    assert why_dropped(row("default", 5.0, check_passed=None)) is None
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "targets", "within"),
+    [
+        ((0.95, 0.95), 100, True),  # 3 % of sampling error
+        ((0.90, 0.90), 10_000, False),
+        ((0.949, 0.951), None, True),  # repeats differ as much
+        ((0.93, 0.93), None, False),
+        ((None, None), 100, None),
+    ],
+)
+def test_accuracy_is_held_against_repeats_and_the_size_of_the_validation_set(accuracies, targets, within):
+    rows = [row(val_accuracy=a, num_val_targets=targets) for a in (0.950, 0.952)]
+    rows += [row("default", 5.0, val_accuracy=a, num_val_targets=targets) for a in accuracies]
+    assert settings(compare(rows))["default"].accuracy_within is within
+
+
+def test_compile_parts_are_medians_of_what_is_known():
+    rows = repeated("default", 5.0, 5.0, compile_startup_s=4.0, compile_forward_s=1.0)
+    assert settings(compare(rows))["default"].compile_parts_s == {"startup": 4.0, "forward": 1.0}
+
+
+def test_against_a_baseline_a_slower_and_a_hungrier_setting_are_found():
+    steps, hungry = (10.0, 10.02, 9.98), {"peak_allocated_bytes": 103}
+    baseline = [*repeated("eager", *steps, peak_allocated_bytes=100), *repeated("default", 5.0, 5.01, 4.99)]
+    baseline += repeated("max-autotune", 4.0, 4.01, 3.99)
+    now = [*repeated("eager", *steps, **hungry), *repeated("default", 5.5, 5.51, 5.49, torch_version="2.13.0")]
+    now += [row("max-autotune", None, status="oom", error="out of memory"), *repeated("reduce-overhead", 3.0, 3.0)]
+    changes = against(now, baseline)
+    found = {change.label: (change.slower, change.hungrier) for change in changes.changes}
+    assert found == {"eager": (False, True), "default": (True, False)}
+    assert changes.missing == ("max-autotune: oom: out of memory",)
+    assert changes.added == ("reduce-overhead",)
+    assert {change.label: change.step_time.value for change in changes.changes}["default"] == pytest.approx(1.1)
+
+
+def test_against_itself_nothing_has_changed():
+    rows = [*EAGER, *repeated("default", 5.0, 5.01, 4.99)]
+    changes = against(rows, rows)
+    assert len(changes.changes) == 2
+    assert not any(change.slower or change.hungrier for change in changes.changes)
+    assert all(change.step_time.measurable is False for change in changes.changes)
+
+
+def test_against_one_run_nothing_is_known_to_be_slower():
+    (change,) = against([row(step_ms=20.0)], [row(step_ms=10.0)]).changes
+    assert (change.step_time.measurable, change.slower) == (None, False)
+
+
+def test_against_another_machine_nothing_is_compared():
+    changes = against([row(device_name="NVIDIA H200")], [row()])
+    assert (changes.changes, changes.missing, changes.added) == ((), ("eager: not measured",), ("eager",))

@@ -162,7 +162,6 @@ def trainer(config: RunConfig, devices: Devices, callbacks: list[Callback], prof
         logger._wandb_init.pop("anonymous", None)
         if not config.logger.get("offline"):
             reach_server(logger)
-    precision: Any = config.amp.precision.value  # one of Lightning's words
     validates = asked.limit_val_batches != 0 and config.data.get("num_val_batches") != 0
     checkpoints = ModelCheckpoint(
         dirpath=Path(run_dir, "checkpoints"),
@@ -172,25 +171,45 @@ def trainer(config: RunConfig, devices: Devices, callbacks: list[Callback], prof
         enable_version_counter=False,
     )
     return Trainer(
-        accelerator="gpu" if devices.type == "cuda" else "cpu",
-        devices=devices.per_node,
-        num_nodes=devices.num_nodes,
-        strategy=strategy(config, devices.world_size),
-        precision=precision,
         max_epochs=asked.max_epochs,
-        limit_train_batches=asked.limit_train_batches,
         limit_val_batches=asked.limit_val_batches,
-        accumulate_grad_batches=asked.accumulate_grad_batches,
-        gradient_clip_val=asked.gradient_clip_val,
         callbacks=[*callbacks, checkpoints],
         profiler=profiler,
         logger=logger,
-        default_root_dir=run_dir,
-        num_sanity_val_steps=0,
-        use_distributed_sampler=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
+        **_training(config, devices),
     )
+
+
+def profiling_trainer(config: RunConfig, devices: Devices, profiler: Profiler) -> Trainer:
+    """A Trainer of the same kind for one more epoch, of which nothing is kept but what the profiler is told."""
+    return Trainer(
+        max_epochs=1,
+        limit_val_batches=0,
+        enable_checkpointing=False,
+        profiler=profiler,
+        logger=False,
+        **_training(config, devices),
+    )
+
+
+def _training(config: RunConfig, devices: Devices) -> dict[str, Any]:
+    """What every Trainer of a run has in common."""
+    asked = config.trainer
+    return {
+        "accelerator": "gpu" if devices.type == "cuda" else "cpu",
+        "devices": devices.per_node,
+        "num_nodes": devices.num_nodes,
+        "strategy": strategy(config, devices.world_size),
+        "precision": config.amp.precision.value,  # one of Lightning's words
+        "limit_train_batches": asked.limit_train_batches,
+        "accumulate_grad_batches": asked.accumulate_grad_batches,
+        "gradient_clip_val": asked.gradient_clip_val,
+        "default_root_dir": config.job.run_dir,
+        "num_sanity_val_steps": 0,
+        "use_distributed_sampler": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+    }
 
 
 def reach_server(logger: WandbLogger) -> None:

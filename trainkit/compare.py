@@ -1,4 +1,4 @@
-"""Rows -> comparison: which settings did the same work on the same machine, and what each gains over eager.
+"""Rows -> comparison: which settings did the same work on the same machine, what each gains over eager, when it pays.
 
 A *group* is the same work on the same machine: one model, data, batch size and number of processes, so that its step
 times can be ranked. A *setting* is everything else that was asked (compile, amp, ddp, optimizer, trainer ...). Rows of
@@ -7,9 +7,11 @@ one setting are its repeats: processes, not steps; they may differ in the seed.
 
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
+from math import ceil, sqrt
 from statistics import median
 from typing import Any, TypeVar
 
+from trainkit.intervals import Ratio, noise_floor, ratio
 from trainkit.results import Row
 
 K = TypeVar("K", bound=Hashable)
@@ -27,6 +29,7 @@ FIELDS = {
     "compile.scope": "compile_scope",
     "compile.cache": "compile_cache",
     "amp.precision": "precision",
+    "amp.matmul_precision": "matmul_precision",
     "ddp.strategy": "strategy",
 }
 MACHINE = (
@@ -43,7 +46,15 @@ COMPILE_ONLY = {name for name in FIELDS if name.startswith("compile.")} - {"comp
 # Known once a run has started; the row of one that died before has a default there.
 STARTED_ONLY = {"world_size", "ddp.strategy"}
 # Overrides that say nothing more: a field above holds what they lead to, or no step is trained differently for them.
-SILENT = {"compile", "compile.on_error", "trainer.accelerator", "trainer.devices", "seed", "sweep", "repeat"}
+SILENT = {"compile", "compile.on_error", "trainer.accelerator", "trainer.devices", "seed", "sweep", "repeat"} | {
+    "amp",
+    "check",
+    "ckpt_path",
+    "meters.breakdown",
+    "logger",
+}
+COMPILE_PARTS = ("startup", "forward", "backward", "autotune", "cudagraph", "recompile")
+HUNGRIER = 1.01  # times the baseline's memory: the allocator's rounding is below
 
 
 @dataclass(frozen=True)
@@ -56,24 +67,39 @@ class Spread:
 
 
 @dataclass(frozen=True)
+class BreakEven:
+    """From where on a compiled training is ahead of an eager one: optimizer steps, epochs of the rows' length (None
+    where that is unknown), and minutes of training in that setting, compiling included."""
+
+    num_steps: int
+    num_epochs: float | None
+    minutes: float
+
+
+@dataclass(frozen=True)
 class Setting:
     """What its repeats measured: medians with their spread, and the highest peak of memory.
 
-    `speedup` is eager's median step time over its own; its low and high are the extremes that any pair of repeats can
-    give. It is 1 for eager, and None where no eager row differs in nothing but how it was compiled.
+    `speedup` is eager's step time over its own: 1 for eager, None where no eager row differs in nothing but how it was
+    compiled. `break_even` is None where it is not measurably faster. `total_time_s` is compiling and the planned
+    steps. `accuracy_within`: as far from eager's as repeats and the size of the validation set explain.
     """
 
     label: str
     rows: tuple[Row, ...]
-    speedup: Spread | None
+    speedup: Ratio | None
     step_time_ms: Spread
     compile_time_s: Spread | None
+    compile_parts_s: dict[str, float]
     epoch_train_time_s: Spread | None
     samples_per_s: Spread | None
     peak_allocated_bytes: int | None
     peak_reserved_bytes: int | None
     peak_device_bytes: int | None
     val_accuracy: Spread | None
+    accuracy_within: bool | None
+    break_even: BreakEven | None
+    total_time_s: float | None
 
     @property
     def num_repeats(self) -> int:
@@ -82,7 +108,11 @@ class Setting:
 
 @dataclass(frozen=True)
 class Group:
-    """Settings that can be ranked, fastest step first. `overrides` are the further ones that all its rows share."""
+    """Settings that can be ranked, fastest step first. `overrides` are the further ones that all its rows share.
+
+    `fastest` has the shortest step among eager and what is measurably faster; `advised` is it too, or where steps are
+    planned the one of them that needs the least time in all. Both are None where nothing is known to be faster or not.
+    """
 
     model: str
     data: str
@@ -92,6 +122,10 @@ class Group:
     overrides: tuple[str, ...]
     machine: dict[str, Any]
     settings: tuple[Setting, ...]
+    noise_floor: float | None
+    num_planned_steps: int | None
+    fastest: Setting | None
+    advised: Setting | None
 
 
 @dataclass(frozen=True)
@@ -111,12 +145,79 @@ class Comparison:
     dropped: tuple[Dropped, ...]
 
 
-def compare(rows: Iterable[Row]) -> Comparison:
+@dataclass(frozen=True)
+class Change:
+    """One setting against its baseline: step time and peak memory, now over then."""
+
+    model: str
+    data: str
+    batch_size: int | None
+    world_size: int
+    label: str
+    step_time: Ratio
+    memory: Ratio | None
+    slower: bool
+    hungrier: bool
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What changed since a baseline, and the settings that only one side measured, each with why."""
+
+    changes: tuple[Change, ...]
+    missing: tuple[str, ...]
+    added: tuple[str, ...]
+
+
+def compare(rows: Iterable[Row], num_planned_steps: int | None = None) -> Comparison:
     """Group rows, rank their settings against eager, and drop with its reason each row that would mislead."""
     rows = list(rows)
     kept = [row for row in rows if why_dropped(row) is None]
     groups = _by(kept, lambda row: (_hashable(_work(row)), _hashable(_machine(row))))
-    return Comparison(tuple(_group(alike) for alike in groups.values()), _dropped(rows))
+    return Comparison(tuple(_group(alike, num_planned_steps) for alike in groups.values()), _dropped(rows))
+
+
+def against(rows: Iterable[Row], baseline: Iterable[Row]) -> Changes:
+    """Each setting against the same setting in a baseline: same work, same kind and number of devices. Versions may
+    differ: what an upgrade does is the question. Slower: measurably, by repeats; hungrier: by more than 1 % and more
+    than the repeats of both differ."""
+    now, then = list(rows), list(baseline)
+    varying = _varying([*now, *then])
+
+    def settings(side: list[Row]) -> dict[Hashable, list[Row]]:
+        return _by([row for row in side if why_dropped(row) is None], _identity)
+
+    measured, stored = settings(now), settings(then)
+    why = {_label(row, varying): why_dropped(row) for row in now}
+    changes = tuple(_change(_label(of[0], varying), of, stored[key]) for key, of in measured.items() if key in stored)
+    missing = [_label(of[0], varying) for key, of in stored.items() if key not in measured]
+    return Changes(
+        changes,
+        tuple(f"{label}: {why.get(label) or 'not measured'}" for label in missing),
+        tuple(_label(of[0], varying) for key, of in measured.items() if key not in stored),
+    )
+
+
+def _identity(row: Row) -> Hashable:
+    machine = {"device_name": row.device_name, "num_devices": row.num_devices}
+    return _hashable(_work(row)), _hashable(_setting(row)), _hashable(machine)
+
+
+def _change(label: str, now: list[Row], then: list[Row]) -> Change:
+    step_time = ratio(_step_times(now), _step_times(then))
+    peaks = [[row.peak_allocated_bytes for row in side if row.peak_allocated_bytes] for side in (now, then)]
+    memory = ratio(*peaks) if all(peaks) else None
+    return Change(
+        now[0].model,
+        now[0].data,
+        now[0].batch_size,
+        now[0].world_size,
+        label,
+        step_time,
+        memory,
+        slower=bool(step_time.measurable) and step_time.value > 1,
+        hungrier=memory is not None and memory.value > HUNGRIER and min(peaks[0]) > max(peaks[1]),
+    )
 
 
 def why_dropped(row: Row) -> str | None:
@@ -127,16 +228,22 @@ def why_dropped(row: Row) -> str | None:
     if row.effective_mode not in (None, row.compile_mode):
         because = f": {row.effective_mode_reason}" if row.effective_mode_reason else ""
         return f"asked {row.compile_mode}, got {row.effective_mode}{because}"
+    if row.check_passed is False:
+        return f"numbers differ from eager: {row.check_reason or 'check=true found so'}"
     if row.step_time_ms_p50 is None:
         return f"no steady step among its {row.num_steps}: train for more steps"
     return None
 
 
-def _group(rows: list[Row]) -> Group:
+def _group(rows: list[Row], num_planned_steps: int | None) -> Group:
     varying = _varying(rows)
     repeats = _by(rows, lambda row: _hashable(_setting(row)))
-    eager = {_beside_compile(of[0]): _step_time(of) for of in repeats.values() if of[0].compile_mode == "eager"}
-    settings = [_measured(_label(of[0], varying), of, eager.get(_beside_compile(of[0]))) for of in repeats.values()]
+    eager = {_beside_compile(of[0]): of for of in repeats.values() if of[0].compile_mode == "eager"}
+    settings = [
+        _measured(_label(of[0], varying), of, eager.get(_beside_compile(of[0])), num_planned_steps)
+        for of in repeats.values()
+    ]
+    settings.sort(key=lambda setting: setting.step_time_ms.median)
     first = rows[0]
     return Group(
         model=first.model,
@@ -146,31 +253,85 @@ def _group(rows: list[Row]) -> Group:
         precision=first.precision if "amp.precision" not in varying else None,
         overrides=_shared_overrides(rows),
         machine=_machine(first),
-        settings=tuple(sorted(settings, key=lambda setting: setting.step_time_ms.median)),
+        settings=tuple(settings),
+        noise_floor=noise_floor([_step_times(of) for of in repeats.values()]),
+        num_planned_steps=num_planned_steps,
+        fastest=_best(settings, lambda setting: setting.step_time_ms.median),
+        advised=_best(settings, lambda setting: setting.total_time_s or setting.step_time_ms.median),
     )
 
 
-def _measured(label: str, rows: list[Row], eager: Spread | None) -> Setting:
-    step = _step_time(rows)
-    if eager is None:
-        speedup = None
-    elif rows[0].compile_mode == "eager":
-        speedup = Spread(1.0, 1.0, 1.0)
-    else:
-        speedup = Spread(eager.median / step.median, eager.low / step.high, eager.high / step.low)
+def _best(settings: list[Setting], cost: Callable[[Setting], float]) -> Setting | None:
+    """Of eager and what is measurably faster, the one that costs least; None without eager, and where repeats are too
+    few to tell."""
+    eager = [setting for setting in settings if setting.rows[0].compile_mode == "eager"]
+    others = [setting for setting in settings if setting not in eager and setting.speedup is not None]
+    faster = [s for s in others if s.speedup is not None and s.speedup.measurable and s.speedup.value > 1]
+    if not eager or not others or (not faster and any(s.speedup and s.speedup.measurable is None for s in others)):
+        return None
+    return min([*eager, *faster], key=cost)
+
+
+def _measured(label: str, rows: list[Row], eager: list[Row] | None, num_planned_steps: int | None) -> Setting:
+    step, compiling = _step_time(rows), _spread(row.compile_time_s for row in rows)
+    speedup = None if eager is None else Ratio(1.0, 1.0, 1.0) if eager is rows else _speedup(rows, eager)
+    total = None
+    if num_planned_steps is not None:
+        total = (compiling.median if compiling else 0.0) + num_planned_steps * step.median / 1e3
     return Setting(
         label=label,
         rows=tuple(rows),
         speedup=speedup,
         step_time_ms=step,
-        compile_time_s=_spread(row.compile_time_s for row in rows),
+        compile_time_s=compiling,
+        compile_parts_s=_compile_parts(rows),
         epoch_train_time_s=_spread(row.epoch_train_time_s for row in rows),
         samples_per_s=_spread(row.samples_per_s for row in rows),
         peak_allocated_bytes=_highest(row.peak_allocated_bytes for row in rows),
         peak_reserved_bytes=_highest(row.peak_reserved_bytes for row in rows),
         peak_device_bytes=_highest(row.peak_device_bytes for row in rows),
         val_accuracy=_spread(row.val_accuracy for row in rows),
+        accuracy_within=None if eager is None else _accuracy_within(rows, eager),
+        break_even=_break_even(rows, eager, speedup),
+        total_time_s=total,
     )
+
+
+def _speedup(rows: list[Row], eager: list[Row]) -> Ratio:
+    return ratio(_step_times(eager), _step_times(rows))
+
+
+def _break_even(rows: list[Row], eager: list[Row] | None, speedup: Ratio | None) -> BreakEven | None:
+    """Start-up is left out: it is the process's, not the network's."""
+    compiling = _spread(row.compile_time_s for row in rows)
+    if eager is None or speedup is None or compiling is None or not speedup.measurable or speedup.value <= 1:
+        return None
+    step_s = _step_time(rows).median / 1e3
+    saved_s = _step_time(eager).median / 1e3 - step_s
+    num_steps = ceil(compiling.median / saved_s)
+    per_epoch = [row.num_steps / row.num_epochs for row in rows if row.num_epochs]
+    return BreakEven(
+        num_steps,
+        num_steps / median(per_epoch) if per_epoch else None,
+        (compiling.median + num_steps * step_s) / 60,
+    )
+
+
+def _compile_parts(rows: list[Row]) -> dict[str, float]:
+    parts = {part: _spread(getattr(row, f"compile_{part}_s") for row in rows) for part in COMPILE_PARTS}
+    return {part: spread.median for part, spread in parts.items() if spread is not None}
+
+
+def _accuracy_within(rows: list[Row], eager: list[Row]) -> bool | None:
+    """Whether the medians differ by no more than repeats do, or than two validation sets of that size would."""
+    mine, its = _spread(row.val_accuracy for row in rows), _spread(row.val_accuracy for row in eager)
+    if mine is None or its is None:
+        return None
+    sizes = [row.num_val_targets for row in (*rows, *eager) if row.num_val_targets]
+    sampling = 2 * sqrt(2 * its.median * (1 - its.median) / min(sizes)) if sizes else None
+    repeats = max(mine.high - mine.low, its.high - its.low) if len(rows) > 1 and len(eager) > 1 else None
+    allowed = [floor for floor in (sampling, repeats) if floor is not None]
+    return abs(mine.median - its.median) <= max(allowed) if allowed else None
 
 
 def _dropped(rows: list[Row]) -> tuple[Dropped, ...]:
@@ -184,6 +345,8 @@ def _dropped(rows: list[Row]) -> tuple[Dropped, ...]:
 def _asked(row: Row) -> dict[str, Any]:
     """Everything asked of a run that can change what it measures, by the name a user overrides it with."""
     fields = {name: getattr(row, field) for name, field in FIELDS.items()}
+    if row.schema_version < 2:  # its rows did not say it
+        del fields["amp.matmul_precision"]
     pairs = sorted(override.lstrip("+").partition("=")[::2] for override in row.overrides)
     overrides = {name: value for name, value in pairs if name not in FIELDS and name not in SILENT}
     return {name: value for name, value in (fields | overrides).items() if _applies(name, row)}
@@ -227,8 +390,7 @@ def _varying(rows: list[Row]) -> list[str]:
 
 def _label(row: Row, varying: list[str]) -> str:
     asked = _asked(row)
-    # `amp=bf16` says the precision, and more.
-    names = [name for name in varying if name in asked and not (name == "amp.precision" and "amp" in asked)]
+    names = [name for name in varying if name in asked]
     return ", ".join(_words(name, asked[name]) for name in names)
 
 
@@ -261,6 +423,10 @@ def _step_time(rows: list[Row]) -> Spread:
     step = _spread(row.step_time_ms_p50 for row in rows)
     assert step is not None  # why_dropped
     return step
+
+
+def _step_times(rows: list[Row]) -> list[float]:
+    return [row.step_time_ms_p50 for row in rows if row.step_time_ms_p50 is not None]
 
 
 def _spread(values: Iterable[float | None]) -> Spread | None:

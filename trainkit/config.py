@@ -78,6 +78,11 @@ class TrainerConfig:
 
 
 @dataclass
+class MetersConfig:
+    breakdown: bool = False
+
+
+@dataclass
 class JobConfig:
     """What Hydra knows of the job: the names chosen in two groups, the overrides typed, the run directory."""
 
@@ -100,6 +105,8 @@ class RunConfig:
     optimizer: dict[str, Any] = field(default_factory=dict)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     logger: dict[str, Any] = field(default_factory=dict)
+    meters: MetersConfig = field(default_factory=MetersConfig)
+    check: bool = False
     seed: int = 0
     ckpt_path: str | None = None
     sweep: str | None = None

@@ -10,8 +10,8 @@ import platform
 import resource
 import subprocess
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -22,19 +22,35 @@ import torch.distributed as dist
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.profilers import Profiler
 
-WARMUP_STEPS = 3  # steps after a start or a compile in which allocator, autotuned libraries and CUDA graphs settle
+from trainkit.facts import KINDS
+
+CLEAR_REFS = Path("/proc/self/clear_refs")
+# After a start or a compile allocator, autotuned libraries and CUDA graphs settle: between so many steps and so many.
+MIN_WARMUP_STEPS, MAX_WARMUP_STEPS = 3, 50
+WINDOW = 5  # steps whose median must have settled
 
 
 @dataclass
 class Step:
     """One optimizer step: its own milliseconds, those from the end of the step before it to its own end (its period),
-    how much of that was a wait for batches, its number of batches, and whether anything compiled."""
+    how much of that was a wait for batches, its number of batches, whether anything compiled, and how much longer the
+    slowest rank took for it than the fastest."""
 
     time_ms: float
     period_ms: float
     wait_ms: float
     num_batches: int
     compiled: bool
+    rank_spread_ms: float = 0.0
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Peak bytes of live tensors, of the caching allocator, and of the device."""
+
+    allocated: int
+    reserved: int
+    device: int
 
 
 @dataclass
@@ -44,12 +60,21 @@ class EpochCost:
     complete: bool  # it was trained to its end, not broken off
     train_time_s: float
     val_time_s: float | None
-    compile_time_s: float
+    compile_s: dict[str, float]  # by what was compiled: facts.KINDS
     compiled_in_validation: bool
     steps: list[Step]
-    peak_allocated_bytes: int
-    peak_reserved_bytes: int
-    peak_device_bytes: int
+    compile_peak: Memory | None  # of the steps and validations in which something compiled; None where nothing did
+    steady_peak: Memory | None  # of the others
+
+    @property
+    def compile_time_s(self) -> float:
+        return sum(self.compile_s.values())
+
+    @property
+    def peak(self) -> Memory:
+        peak = highest([self.compile_peak, self.steady_peak])
+        assert peak is not None  # an epoch has a step
+        return peak
 
     @property
     def compiled_in_training(self) -> bool:
@@ -93,28 +118,89 @@ class BatchClock(Profiler):
         return lap_s * 1e3
 
 
+class Breakdown(Profiler):
+    """Splits the steps of a profiling epoch: Lightning tells its profiler around forward, backward and optimizer."""
+
+    ACTIONS = (".training_step", ".backward", ".optimizer_step")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._marks: dict[str, list[tuple[Any, Any]]] = {action: [] for action in self.ACTIONS}
+        self._started: dict[str, Any] = {}
+
+    def start(self, action_name: str) -> None:
+        if action_name.endswith(self.ACTIONS) and not action_name.startswith("[Callback]"):
+            self._started[action_name] = mark(torch.cuda.is_initialized())
+
+    def stop(self, action_name: str) -> None:
+        if (started := self._started.pop(action_name, None)) is not None:
+            name = next(action for action in self.ACTIONS if action_name.endswith(action))
+            self._marks[name].append((started, mark(torch.cuda.is_initialized())))
+
+    def summary_ms(self) -> dict[str, float | None]:
+        """The breakdown fields of results.Row: medians over the epoch's steady steps, accumulated batches summed up.
+        The optimizer's is from the end of the last backward to the end of its step, clipping and unscaling in it."""
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()
+        forward, backward, step = self._marks.values()
+        per_step = len(forward) // max(len(step), 1)
+        forward_ms, backward_ms = (
+            [
+                sum(_ms(*pair) for pair in pairs[i : i + per_step])
+                for i in range(0, per_step * len(step), max(per_step, 1))
+            ]
+            for pairs in (forward, backward)
+        )
+        last = backward[per_step - 1 :: per_step] if per_step else []
+        optimizer_ms = [_ms(before[1], whole[1]) for before, whole in zip(last, step, strict=False)]
+        whole_ms = [sum(parts) for parts in zip(forward_ms, backward_ms, optimizer_ms, strict=False)]
+        first = num_warmup(whole_ms)
+        return {
+            "forward_time_ms_p50": percentile(forward_ms[first:], 50),
+            "backward_time_ms_p50": percentile(backward_ms[first:], 50),
+            "optimizer_time_ms_p50": percentile(optimizer_ms[first:], 50),
+        }
+
+
 class Meters(Callback):
     """Measures every epoch of a fit; `epochs` holds what they cost.
 
     A step is from the moment its first batch is there to the end of its optimizer step, so with accumulation it has
-    several batches. A step during which anything compiled, the WARMUP_STEPS after it, and one with fewer batches at an
-    epoch's end are not steady; every figure of a step is one of the steady steps.
+    several batches. A step during which anything compiled, the warm-up after it (`num_warmup`), and one with fewer
+    batches at an epoch's end are not steady; every figure of a step is one of the steady steps.
     """
 
     def __init__(self) -> None:
         self.epochs: list[EpochCost] = []
-        self.compiling = Stopwatch()
+        self.startup = Stopwatch()
+        self.compiling = {kind: Stopwatch() for kind in KINDS}
         self.batch_clock = BatchClock()
         self.num_compiles = 0
         self._open = False  # an epoch is under way
+        self._in_compile_phase = False
+        self._captured = False  # a CUDA graph, since the peaks were last read
+
+    def start_up(self, compile_something: Callable[[], None]) -> None:
+        """Take the time of the process's first compile, apart from all others."""
+        self.startup.start()
+        compile_something()
+        self.startup.stop()
 
     # compile.Compiler calls these two around every compile
-    def on_compile_start(self) -> None:
+    def on_compile_start(self, kind: str) -> None:
         self.num_compiles += 1
-        self.compiling.start()
+        if self._open and not self._in_compile_phase:
+            self._end_phase(compiled=False)
+            self._in_compile_phase = True
+        self._captured |= kind == "cudagraph"
+        self.compiling[kind].start()
 
-    def on_compile_end(self) -> None:
-        self.compiling.stop()
+    def on_compile_end(self, kind: str) -> None:
+        self.compiling[kind].stop()
+
+    def compile_s(self) -> dict[str, float]:
+        """Seconds spent on each kind of compile so far."""
+        return {kind: watch.total_s for kind, watch in self.compiling.items()}
 
     def on_train_epoch_start(self, trainer: Trainer, task: LightningModule) -> None:
         self._device = trainer.strategy.root_device
@@ -122,7 +208,9 @@ class Meters(Callback):
         self._waits_ms: list[float] = []  # of each batch
         self._compiled: list[bool] = []  # in each batch
         self._compiled_in_validation = False
-        self._compiling_before_s = self.compiling.total_s
+        self._compile_s_before = self.compile_s()
+        self._peaks: dict[bool, Memory | None] = {False: None, True: None}  # of the steady phase, of the compiling one
+        self._in_compile_phase = False
         reset_peaks(self._device)
         self._synchronize()
         self._open = True
@@ -139,6 +227,7 @@ class Meters(Callback):
     ) -> None:
         self._marks.append(self._mark())
         self._compiled.append(self.num_compiles > self._compiles_before)
+        self._leave_compile_phase()
 
     def on_validation_start(self, trainer: Trainer, task: LightningModule) -> None:
         self._synchronize()
@@ -150,6 +239,18 @@ class Meters(Callback):
         self._synchronize()
         self._validating.stop()
         self._compiled_in_validation |= self.num_compiles > self._compiles_before
+        self._leave_compile_phase()
+
+    def _leave_compile_phase(self) -> None:
+        if self._in_compile_phase:
+            self._end_phase(compiled=True)
+            self._in_compile_phase = False
+
+    def _end_phase(self, compiled: bool) -> None:
+        """Read the peaks since the last phase, which asks the allocator on the host and waits for nothing."""
+        self._peaks[compiled] = highest([self._peaks[compiled], peak_memory(self._device, self._captured)])
+        self._captured = False
+        reset_peaks(self._device)
 
     def on_train_epoch_end(self, trainer: Trainer, task: LightningModule) -> None:
         self.epochs.append(slowest(gather(self._close_epoch(trainer.accumulate_grad_batches, complete=True))))
@@ -157,7 +258,8 @@ class Meters(Callback):
     def on_exception(self, trainer: Trainer, task: LightningModule, exception: BaseException) -> None:
         """Keep what was measured of the epoch that broke off, of this rank alone: the others may be gone."""
         if self._open and not isinstance(exception, torch.AcceleratorError):  # after which CUDA answers nothing
-            self.compiling.stop()
+            for watch in self.compiling.values():
+                watch.stop()
             self.epochs.append(self._close_epoch(trainer.accumulate_grad_batches, complete=False))
 
     def _close_epoch(self, batches_per_step: int, complete: bool) -> EpochCost:
@@ -165,15 +267,16 @@ class Meters(Callback):
         self._open = False
         self._training.stop()
         self._validating.stop()
-        memory = peak_bytes(self._device, captured=any(self._compiled))
+        self._end_phase(self._in_compile_phase)
         return EpochCost(
             complete,
             self._training.total_s,
             self._validating.total_s or None,
-            self.compiling.total_s - self._compiling_before_s,
+            {kind: total - self._compile_s_before[kind] for kind, total in self.compile_s().items()},
             self._compiled_in_validation,
             self._steps(batches_per_step),
-            *memory,
+            compile_peak=self._peaks[True],
+            steady_peak=self._peaks[False],
         )
 
     def _synchronize(self) -> None:
@@ -181,11 +284,7 @@ class Meters(Callback):
             torch.cuda.synchronize(self._device)
 
     def _mark(self) -> Any:
-        if self._device.type != "cuda":
-            return time.perf_counter()
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
+        return mark(self._device.type == "cuda")
 
     def _steps(self, batches_per_step: int) -> list[Step]:
         """The epoch's steps; the device must have finished them.
@@ -211,46 +310,95 @@ class Meters(Callback):
             )
         return steps
 
+    def classified(self) -> list[list[str]]:
+        """Of each epoch so far, what each step is: compiling, warm-up, steady, or short (fewer batches than others)."""
+        full = max((step.num_batches for epoch in self.epochs for step in epoch.steps), default=1)
+        kinds: list[list[str]] = []
+        stretches: list[list[tuple[int, int]]] = [[]]  # the steps between two compiles, by epoch and place
+        for number, epoch in enumerate(self.epochs):
+            kinds.append([])
+            for place, step in enumerate(epoch.steps):
+                kinds[-1].append("compiling" if step.compiled else "steady" if step.num_batches == full else "short")
+                if step.compiled:
+                    stretches.append([])
+                elif step.num_batches == full:
+                    stretches[-1].append((number, place))
+        for stretch in stretches:
+            times = [self.epochs[number].steps[place].time_ms for number, place in stretch]
+            for number, place in stretch[: num_warmup(times)]:
+                kinds[number][place] = "warm-up"
+        return kinds
+
     def steady_steps(self) -> list[list[Step]]:
         """The steady steps of each epoch so far."""
-        steady: list[list[Step]] = []
-        full = max((step.num_batches for epoch in self.epochs for step in epoch.steps), default=1)
-        since = 0
-        for epoch in self.epochs:
-            steady.append([])
-            for step in epoch.steps:
-                since = 0 if step.compiled else since + 1
-                if since > WARMUP_STEPS and step.num_batches == full:
-                    steady[-1].append(step)
-        return steady
+        return [
+            [step for step, kind in zip(epoch.steps, kinds, strict=True) if kind == "steady"]
+            for epoch, kinds in zip(self.epochs, self.classified(), strict=True)
+        ]
 
     def settled(self, epochs: list[EpochCost]) -> list[EpochCost]:
         """Of these epochs those that compare between modes: without the run's first one where there are others."""
         return [epoch for epoch in epochs if epoch is not self.epochs[0]] or epochs
 
-    def summary(self, samples_per_batch: int) -> dict[str, Any]:
-        """The cost fields of results.Row. `samples_per_batch` counts all ranks. None where nothing steady was seen."""
+    def summary(self, samples_per_batch: int, autotune_s: dict[str, float]) -> dict[str, Any]:
+        """The cost fields of results.Row. `samples_per_batch` counts all ranks; `autotune_s` is the share of trying out
+        kernels in each kind of compile. None where nothing steady was seen."""
         steady = [step for epoch in self.steady_steps() for step in epoch]
+        kinds = [kind for epoch in self.classified() for kind in epoch]
         times = [step.time_ms for step in steady]
         complete = [epoch for epoch in self.epochs if epoch.complete]
         trained = self.settled([epoch for epoch in complete if not epoch.compiled_in_training])
         validated = self.settled([epoch for epoch in complete if not epoch.compiled_in_validation])
         val_times = [epoch.val_time_s for epoch in validated if epoch.val_time_s is not None]
+        p25, p75 = percentile(times, 25), percentile(times, 75)
+        compiling = highest([epoch.compile_peak for epoch in self.epochs])
+        running = highest([epoch.steady_peak for epoch in self.epochs]) or compiling
         return {
-            "compile_time_s": max(self.compiling.total_s, sum(epoch.compile_time_s for epoch in self.epochs)),
-            "num_steps": sum(len(epoch.steps) for epoch in self.epochs),
+            **self._compile_summary(autotune_s),
+            "num_steps": len(kinds),
+            "num_compiling_steps": kinds.count("compiling"),
+            "num_warmup_steps": kinds.count("warm-up"),
             "num_steady_steps": len(steady),
             "step_time_ms_p50": percentile(times, 50),
             "step_time_ms_p90": percentile(times, 90),
             "step_time_ms_p99": percentile(times, 99),
+            "step_time_ms_iqr": None if p25 is None or p75 is None else p75 - p25,
+            "rank_spread_ms": percentile([step.rank_spread_ms for step in steady], 50),
             "epoch_train_time_s": median(epoch.train_time_s for epoch in trained) if trained else None,
             "epoch_val_time_s": median(val_times) if val_times else None,
             "samples_per_s": samples_per_s(steady, samples_per_batch),
             "data_wait_frac": sum(step.wait_ms for step in steady) / periods_ms(steady) if steady else None,
-            "peak_allocated_bytes": max((epoch.peak_allocated_bytes for epoch in self.epochs), default=None),
-            "peak_reserved_bytes": max((epoch.peak_reserved_bytes for epoch in self.epochs), default=None),
-            "peak_device_bytes": max((epoch.peak_device_bytes for epoch in self.epochs), default=None),
+            "peak_allocated_bytes": running and running.allocated,
+            "peak_reserved_bytes": running and running.reserved,
+            "peak_device_bytes": running and running.device,
+            "compile_peak_allocated_bytes": compiling and compiling.allocated,
+            "compile_peak_reserved_bytes": compiling and compiling.reserved,
+            "compile_peak_device_bytes": compiling and compiling.device,
         }
+
+    def _compile_summary(self, autotune_s: dict[str, float]) -> dict[str, float]:
+        """Start-up, the total, and the parts that add up to it: the slowest rank's, and trying out kernels apart."""
+        of_epochs = {kind: sum(epoch.compile_s[kind] for epoch in self.epochs) for kind in KINDS}
+        parts = max(of_epochs, self.compile_s(), key=lambda parts: sum(parts.values()))
+        for kind, seconds in autotune_s.items():
+            moved = min(seconds, parts[kind])
+            parts = parts | {kind: parts[kind] - moved, "autotune": parts["autotune"] + moved}
+        named = {f"compile_{kind}_s": seconds for kind, seconds in parts.items()}
+        return {"compile_startup_s": self.startup.total_s, "compile_time_s": sum(parts.values())} | named
+
+
+def num_warmup(times_ms: Sequence[float]) -> int:
+    """How many steps after a start or a compile are warm-up: until the median of WINDOW steps in a row lies within the
+    middle 80 % of the later half of them all, and the first of them is not above it. At least MIN_WARMUP_STEPS, at most
+    MAX_WARMUP_STEPS or half of them."""
+    most = max(MIN_WARMUP_STEPS, min(MAX_WARMUP_STEPS, len(times_ms) // 2))
+    later = times_ms[len(times_ms) // 2 :]
+    low, high = percentile(later, 10), percentile(later, 90)
+    for first in range(MIN_WARMUP_STEPS, most):
+        window = percentile(times_ms[first : first + WINDOW], 50)
+        if low <= window <= high and times_ms[first] <= high:  # type: ignore[operator]  # there are steps
+            return first
+    return min(most, len(times_ms))
 
 
 def periods_ms(steps: Sequence[Step]) -> float:
@@ -263,6 +411,15 @@ def samples_per_s(steps: Sequence[Step], samples_per_batch: int) -> float | None
     if not steps:
         return None
     return samples_per_batch * sum(step.num_batches for step in steps) / periods_ms(steps) * 1e3
+
+
+def mark(on_gpu: bool) -> Any:
+    """A point in time for `_ms`: on a GPU when the device gets there, which nobody waits for."""
+    if not on_gpu:
+        return time.perf_counter()
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
 
 
 def _ms(start: Any, end: Any) -> float:
@@ -290,7 +447,7 @@ def slowest(ranks: list[EpochCost]) -> EpochCost:
         all(rank.complete for rank in ranks),
         max(rank.train_time_s for rank in ranks),
         max(val_times, default=None),
-        max(rank.compile_time_s for rank in ranks),
+        max((rank.compile_s for rank in ranks), key=lambda parts: sum(parts.values())),
         any(rank.compiled_in_validation for rank in ranks),
         [
             Step(
@@ -299,35 +456,45 @@ def slowest(ranks: list[EpochCost]) -> EpochCost:
                 max(rank.wait_ms for rank in step),
                 step[0].num_batches,
                 any(rank.compiled for rank in step),
+                max(rank.time_ms for rank in step) - min(rank.time_ms for rank in step),
             )
             for step in zip(*(rank.steps for rank in ranks), strict=True)
         ],
-        max(rank.peak_allocated_bytes for rank in ranks),
-        max(rank.peak_reserved_bytes for rank in ranks),
-        max(rank.peak_device_bytes for rank in ranks),
+        highest([rank.compile_peak for rank in ranks]),
+        highest([rank.steady_peak for rank in ranks]),
     )
 
 
+def highest(peaks: Sequence[Memory | None]) -> Memory | None:
+    """The largest of each figure, or None of nothing."""
+    known = [peak for peak in peaks if peak is not None]
+    if not known:
+        return None
+    return Memory(*(max(getattr(peak, f.name) for peak in known) for f in fields(Memory)))
+
+
 def reset_peaks(device: torch.device) -> None:
-    """Begin a new period for `peak_bytes`."""
+    """Begin a new period for `peak_memory`."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
+    elif os.access(CLEAR_REFS, os.W_OK):
+        CLEAR_REFS.write_text("5")  # Linux: resets VmHWM
 
 
-def peak_bytes(device: torch.device, captured: bool) -> tuple[int, int, int]:
-    """Peak bytes since `reset_peaks`: of live tensors, of the caching allocator, and of the device (all processes).
+def peak_memory(device: torch.device, captured: bool) -> Memory:
+    """The peaks since `reset_peaks`, of the device as it is now (all processes on it).
 
     A replayed CUDA graph's tensors live in a private pool that the allocator does not count as allocated, so the idle
     part of such pools is added: it belongs to the graph and to nobody else. In a period in which a graph was captured
     its tensors were counted at the capture already. On a CPU there is no allocator to ask: all three are the peak
-    resident memory of the process since its start.
+    resident memory of the process.
     """
     if device.type != "cuda":
-        return (peak_resident_bytes(),) * 3
+        return Memory(*(peak_resident_bytes(),) * 3)
     free, total = torch.cuda.mem_get_info(device)
     pools = 0 if captured else idle_pool_bytes(device)
     reserved = torch.cuda.max_memory_reserved(device)
-    return min(torch.cuda.max_memory_allocated(device) + pools, reserved), reserved, total - free
+    return Memory(min(torch.cuda.max_memory_allocated(device) + pools, reserved), reserved, total - free)
 
 
 def idle_pool_bytes(device: torch.device) -> int:
@@ -340,7 +507,7 @@ def idle_pool_bytes(device: torch.device) -> int:
 
 
 def peak_resident_bytes() -> int:
-    """Peak resident memory of this process. Linux's VmHWM, because ru_maxrss inherits the parent's peak there."""
+    """Peak resident memory of this process, on Linux since `reset_peaks`: its VmHWM."""
     status = Path("/proc/self/status")
     if status.exists():
         return next(int(line.split()[1]) * 1024 for line in status.read_text().splitlines() if "VmHWM" in line)

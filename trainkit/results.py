@@ -10,7 +10,7 @@ from typing import Any
 
 from trainkit.config import RunConfig
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 STATUSES = ("ok", "failed", "oom", "compile_error", "nan", "timeout", "interrupted")
 
 
@@ -19,7 +19,14 @@ class Row:
     """One run: what was asked, what was got, what it cost, what it was worth, on which machine.
 
     A field that could not be measured is None, never a guess. `batch_size` is per process; samples are counted over
-    all processes. `peak_allocated_bytes` counts CUDA-graph pools, so that it compares between modes.
+    all processes. `peak_allocated_bytes` counts CUDA-graph pools, so that it compares between modes; the three peaks
+    are of the steps in which nothing compiled, their `compile_` counterparts of those in which something did.
+
+    `compile_time_s` is the sum of the five parts after it. `compile_startup_s` is not in it: a throw-away compile
+    before the first real one, which pays once a process for imports and tools. `cache_found` is `cold` (no hit),
+    `warm` (no miss) or `mixed`. Of the steps (compiling, warm-up, steady, or shorter than the others at an epoch's
+    end) the times are those of the steady ones; `rank_spread_ms` is how much longer the slowest rank takes than the
+    fastest, in the middle of the steps. Forward, backward and optimizer are of the profiling epoch.
     """
 
     # identity
@@ -40,6 +47,7 @@ class Row:
     compile_scope: str = ""
     compile_cache: str = ""
     precision: str = ""
+    matmul_precision: str = ""
     strategy: str = ""
     accelerator: str = ""
     world_size: int = 1
@@ -53,17 +61,33 @@ class Row:
     graph_breaks: list[dict[str, Any]] | None = None
     num_recompiles: int | None = None
     recompiles: list[str] | None = None
+    recompile_limit_hit: bool | None = None
     num_cudagraph_skips: int | None = None
+    cudagraph_skips: list[str] | None = None
     num_cudagraphs: int | None = None
     cache_hits: int | None = None
     cache_misses: int | None = None
+    cache_found: str | None = None
     # cost
+    compile_startup_s: float | None = None
     compile_time_s: float | None = None
+    compile_forward_s: float | None = None
+    compile_backward_s: float | None = None
+    compile_autotune_s: float | None = None
+    compile_cudagraph_s: float | None = None
+    compile_recompile_s: float | None = None
     num_steps: int = 0
+    num_compiling_steps: int = 0
+    num_warmup_steps: int = 0
     num_steady_steps: int = 0
     step_time_ms_p50: float | None = None
     step_time_ms_p90: float | None = None
     step_time_ms_p99: float | None = None
+    step_time_ms_iqr: float | None = None
+    rank_spread_ms: float | None = None
+    forward_time_ms_p50: float | None = None
+    backward_time_ms_p50: float | None = None
+    optimizer_time_ms_p50: float | None = None
     epoch_train_time_s: float | None = None
     epoch_val_time_s: float | None = None
     samples_per_s: float | None = None
@@ -71,11 +95,24 @@ class Row:
     peak_allocated_bytes: int | None = None
     peak_reserved_bytes: int | None = None
     peak_device_bytes: int | None = None
+    compile_peak_allocated_bytes: int | None = None
+    compile_peak_reserved_bytes: int | None = None
+    compile_peak_device_bytes: int | None = None
     # worth
     num_epochs: int = 0
     train_loss: float | None = None
     val_loss: float | None = None
     val_accuracy: float | None = None
+    num_val_targets: int | None = None
+    # same answer: largest relative differences to a float64 reference over the first steps, with check=true
+    check_passed: bool | None = None
+    check_reason: str | None = None
+    check_loss_rel_diff: float | None = None
+    check_grad_rel_diff: float | None = None
+    check_param_rel_diff: float | None = None
+    check_eager_loss_rel_diff: float | None = None
+    check_eager_grad_rel_diff: float | None = None
+    check_eager_param_rel_diff: float | None = None
     # machine
     device_name: str | None = None
     num_devices: int | None = None
@@ -112,6 +149,7 @@ class EpochRecord:
     train_loss: float | None
     val_loss: float | None
     val_accuracy: float | None
+    num_steady_steps: int = 0
 
 
 def settings_typed(overrides: list[str]) -> list[str]:
@@ -135,6 +173,7 @@ def asked(config: RunConfig) -> dict[str, Any]:
         "compile_scope": config.compile.scope.value,
         "compile_cache": config.compile.cache.value,
         "precision": config.amp.precision.value,
+        "matmul_precision": config.amp.matmul_precision.value,
         "strategy": config.ddp.strategy.value,
         "accelerator": config.trainer.accelerator.value,
         "seed": config.seed,
@@ -181,9 +220,16 @@ def append_epoch(run_dir: Path | str, record: EpochRecord) -> None:
 def read_epochs(run_dir: Path | str) -> Iterator[EpochRecord]:
     """The epoch records of a run directory, oldest first."""
     path = Path(run_dir) / "epochs.jsonl"
+    known = {f.name for f in fields(EpochRecord)}
     if path.exists():
         for line in path.read_text().splitlines():
-            yield EpochRecord(**json.loads(line))
+            yield EpochRecord(**{name: value for name, value in json.loads(line).items() if name in known})
+
+
+def read_histories(root: Path | str) -> dict[str, list[EpochRecord]]:
+    """The epoch records of all runs in or below a directory, by the `run_id` of their rows."""
+    paths = sorted(path.parent for path in Path(root).rglob("row.json"))
+    return {row.run_id: list(read_epochs(path)) for path in paths if (row := read_row(path)) is not None}
 
 
 def set_aside(run_dir: Path | str) -> None:

@@ -50,10 +50,17 @@ class Task(LightningModule):
         self.train_loss: float | None = None
         self.val_loss: float | None = None
         self.val_accuracy: float | None = None
+        self.num_val_targets: int | None = None
+        self._configured = False
         self._compiler, self._optimizer, self._config = compiler, optimizer, config
 
     def configure_model(self) -> None:
-        """The order of transformations: checkpoint the blocks, compile in place; then Lightning wraps with DDP."""
+        """The order of transformations: checkpoint the blocks, compile in place; then Lightning wraps with DDP.
+
+        Lightning calls it for every fit, and it happens once."""
+        if self._configured:
+            return
+        self._configured = True
         if self._config.trainer.activation_checkpointing:
             checkpoint_blocks(self.objective.net)
         self._compiler.apply(self.objective, self._config.ddp.optimize_ddp)
@@ -112,6 +119,7 @@ class Task(LightningModule):
     def on_validation_epoch_end(self) -> None:
         loss_sum, num_right, num_targets = self.trainer.strategy.reduce(self._val_sums, reduce_op="sum").tolist()
         self.val_loss, self.val_accuracy = loss_sum / num_targets, num_right / num_targets
+        self.num_val_targets = int(num_targets)
         # For ModelCheckpoint's monitor alone; loggers get the epoch's record.
         self.log("val/loss", self.val_loss, logger=False, sync_dist=True)
 

@@ -1,0 +1,81 @@
+"""What the meters cost, and whether they tell the compile time, in one run.
+
+    python scripts/bench_meters.py model=resnet18 data=synthetic amp=bf16 compile.mode=default [...]
+
+Every second epoch runs without the meters of steps and batches; both kinds are timed from outside, border to border.
+Prints the median ratio of an epoch with to the one after it without, and for the first epoch its wall clock less its
+steps at their steady median, beside compile_time_s.
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from trainkit import cli, run
+from trainkit.meters import BatchClock, Meters
+from trainkit.results import EpochRecord
+
+on = True
+
+
+class SwitchedClock(BatchClock):
+    def start(self, action_name: str) -> None:
+        if on:
+            super().start(action_name)
+
+    def stop(self, action_name: str) -> None:
+        if on:
+            super().stop(action_name)
+
+
+class SwitchedMeters(Meters):
+    """Meters that are off in every second epoch but for its borders."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batch_clock = SwitchedClock()
+
+    def on_train_epoch_start(self, trainer: Any, task: Any) -> None:
+        global on
+        on = trainer.current_epoch % 2 == 0
+        super().on_train_epoch_start(trainer, task)
+
+    def on_train_batch_start(self, *args: Any) -> None:
+        if on:
+            super().on_train_batch_start(*args)
+
+    def on_train_batch_end(self, *args: Any) -> None:
+        if on:
+            super().on_train_batch_end(*args)
+
+
+def main() -> None:
+    run.Meters = SwitchedMeters  # type: ignore[misc]  # run() makes its own
+    with tempfile.TemporaryDirectory() as folder, cli.one_line_errors():
+        fixed = ["logger=none", "trainer.limit_val_batches=0"]
+        overrides = [*fixed, "trainer.max_epochs=22", "data.num_batches=200", "compile.cache=cold", *sys.argv[1:]]
+        config = cli.composed(overrides, Path(__file__).parent.parent / "conf", folder)
+        records: list[EpochRecord] = []
+        row = run.run(config, on_epoch=records.append)
+    if row.status != "ok" or row.step_time_ms_p50 is None:
+        sys.exit(f"bench_meters: the run ended {row.status}: {row.error}")
+    pairs = [(a.train_time_s, b.train_time_s) for a, b in zip(records[2::2], records[3::2], strict=False)]
+    ratios = [metered / bare for metered, bare in pairs]
+    first = records[0]
+    excess_s = first.train_time_s - first.num_steps * row.step_time_ms_p50 / 1e3
+    print(f"{row.model} {row.compile_mode} {row.precision} batch {row.batch_size} on {row.device_name}")
+    print(f"step {row.step_time_ms_p50:.3f} ms; epochs of {records[2].num_steps} steps, {len(pairs)} pairs")
+    print(f"meters on / off: {median(ratios):.4f} (min {min(ratios):.4f}, max {max(ratios):.4f})")
+    print(
+        f"first epoch less its steps at the steady median: {excess_s:.3f} s; compile_time_s {row.compile_time_s:.3f} s"
+    )
+    if row.compile_time_s:
+        print(
+            f"compile_time_s / that: {row.compile_time_s / excess_s:.4f}; start-up apart {row.compile_startup_s:.3f} s"
+        )
+
+
+if __name__ == "__main__":
+    main()

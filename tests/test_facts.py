@@ -1,0 +1,125 @@
+"""What the compiler did is read back exactly, to the line; what a torch does not tell is unknown, and stops nothing."""
+
+from pathlib import Path
+
+import pytest
+import torch._dynamo
+
+from tests import networks
+from trainkit import facts
+from trainkit.run import run
+
+TRAINING = ("compile.backend=aot_eager", "trainer.max_epochs=1", "trainer.limit_val_batches=0")
+
+
+def network(name: str) -> str:
+    return f"model._target_=tests.networks.{name}"
+
+
+def lines(comment: str) -> list[int]:
+    text = Path(networks.__file__).read_text().splitlines()
+    return [number for number, line in enumerate(text, start=1) if line.endswith(f"# {comment}")]
+
+
+def test_every_graph_break_is_one_site_in_its_line(compose):
+    row = run(compose(*TRAINING, network("ManyBreaks"), "trainer.limit_train_batches=6"))
+    expected = [lines(f"BREAK {name}")[0] for name in ("print", "item", "branch", "numpy")]
+    assert [(site["file"], site["line"]) for site in row.graph_breaks] == [(networks.__file__, n) for n in expected]
+    assert row.num_graph_breaks == 4
+    assert all(site["reason"] for site in row.graph_breaks)
+
+
+@pytest.mark.parametrize("num_steps", [1, 2, 4, 8])
+def test_a_counter_attribute_recompiles_once_a_step_and_says_why(compose, num_steps):
+    row = run(compose(*TRAINING, network("Counts"), f"trainer.limit_train_batches={num_steps}"))
+    assert (row.num_graphs, row.num_recompiles, row.num_compiling_steps) == (num_steps, num_steps - 1, num_steps)
+    assert all(f".calls == {call}" in cause for call, cause in enumerate(row.recompiles))
+    assert (row.recompile_limit_hit, row.effective_mode) == (False, "default")
+    assert (row.compile_recompile_s > 0) == (num_steps > 1)
+
+
+def test_the_recompile_limit_is_said(compose):
+    row = run(compose(*TRAINING, network("Counts"), "trainer.limit_train_batches=10"))
+    assert (row.num_graphs, row.recompile_limit_hit, row.effective_mode) == (8, True, "mixed")
+    assert "recompile limit (8)" in row.effective_mode_reason
+
+
+def test_a_plain_network_has_no_break_and_its_recompiles_are_validations_variants(compose):
+    row = run(compose("compile.backend=aot_eager", "trainer.max_epochs=2"))
+    assert (row.num_graph_breaks, row.graph_breaks, row.num_graphs, row.num_recompiles) == (0, [], 3, 2)
+    assert "grad_mode" in row.recompiles[0]
+    assert "size mismatch" in row.recompiles[1]
+
+
+def test_the_parts_of_the_compile_time_add_up(compose, needs_compiler):
+    row = run(compose("trainer.max_epochs=1", "compile.cache=cold", "trainer.limit_val_batches=0"))
+    parts = [getattr(row, f"compile_{kind}_s") for kind in facts.KINDS]
+    assert sum(parts) == pytest.approx(row.compile_time_s)
+    assert row.compile_forward_s > 0
+    assert row.compile_startup_s > 0
+    assert (row.compile_cudagraph_s, row.compile_recompile_s, row.cache_found) == (0, 0, "cold")
+
+
+def test_a_cache_that_has_it_all_is_warm(compose, tmp_path, needs_compiler):
+    rows = [run(compose("trainer.max_epochs=1", run_dir=tmp_path / name)) for name in ("first", "second")]
+    assert rows[1].cache_found == "warm"
+    assert rows[1].num_graphs == rows[0].num_graphs
+
+
+def test_cuda_graphs_without_a_gpu_are_a_mode_that_did_not_take_effect(compose, needs_compiler):
+    row = run(compose("compile.mode=reduce-overhead", "trainer.max_epochs=1", "trainer.accelerator=cpu"))
+    assert (row.effective_mode, row.num_cudagraphs) == ("default", 0)
+    assert "CUDA graphs did not take effect" in row.effective_mode_reason
+
+
+# One per private name: what it tells is unknown without it, and the run is trained and measured as before.
+@pytest.mark.parametrize(
+    ("owner", "name", "unknown"),
+    [
+        (torch._dynamo.utils, "graph_break_reasons", ["num_graph_breaks", "graph_breaks"]),
+        (
+            torch._dynamo.utils,
+            "get_compilation_metrics",
+            ["num_recompiles", "recompiles", "recompile_limit_hit", "cudagraph_skips"],
+        ),
+        (torch._dynamo.utils, "clear_compilation_metrics", []),
+        (torch._dynamo.utils, "set_compilation_metrics_limit", []),
+    ],
+)
+def test_a_private_name_that_is_gone_makes_its_facts_unknown(compose, monkeypatch, owner, name, unknown):
+    assert hasattr(owner, name)  # of every torch that is supported: else the adapter needs another name
+    monkeypatch.delattr(owner, name)
+    row = run(compose(*TRAINING, network("Breaks"), "trainer.limit_train_batches=6"))
+    assert (row.status, row.effective_mode, row.num_graphs) == ("ok", "default", 3)
+    assert row.compile_time_s > 0
+    for field in ("num_graph_breaks", "graph_breaks", "num_recompiles", "recompiles", "recompile_limit_hit"):
+        assert (getattr(row, field) is None) == (field in unknown), field
+
+
+def test_without_torchs_counters_the_effective_mode_is_unknown(compose, monkeypatch):
+    config = compose(*TRAINING).compile
+    monkeypatch.delattr(torch._dynamo.utils, "counters")
+    seen = facts.observe(config, num_cudagraphs=0, error=None)
+    assert (seen.num_graphs, seen.num_cudagraph_skips, seen.cache_hits, seen.cache_found) == (None, None, None, None)
+    assert (seen.effective_mode, seen.effective_mode_reason) == (None, facts.UNKNOWN)
+
+
+def test_without_torchs_callbacks_nothing_is_called_back_and_nothing_breaks(monkeypatch):
+    monkeypatch.delattr(torch._dynamo.callback, "callback_handler")
+    facts.listen(lambda kind: None, lambda kind: None)()
+
+
+@pytest.mark.parametrize(
+    ("trigger", "compile_id", "kind"),
+    [
+        ("DYNAMO", "0/0", "forward"),
+        ("DYNAMO", "3/0_1", "forward"),
+        ("LAZY_BACKWARD", "0/0", "backward"),
+        ("DYNAMO", "0/2", "recompile"),
+        ("LAZY_BACKWARD", "0/1_1", "recompile"),
+        ("CUDAGRAPH_RECORDING", "0/1", "cudagraph"),
+        ("DYNAMO", "None", "forward"),
+    ],
+)
+def test_what_compile_seconds_go_into(trigger, compile_id, kind):
+    assert facts._kind(trigger, compile_id) == kind

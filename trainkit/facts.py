@@ -1,0 +1,204 @@
+"""What the compiler did, as torch itself counts it: the adapter to the names of torch._dynamo that tell.
+
+All facts come from counters, records and callbacks, never from a log. Most of those names are private: one that is gone
+in another torch makes its facts None ("unknown"), and the run goes on.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import torch
+import torch._dynamo
+
+from trainkit.config import CUDAGRAPH_MODES, CompileConfig
+
+T = TypeVar("T")
+KINDS = ("forward", "backward", "autotune", "cudagraph", "recompile")  # what compile seconds go into
+MAX_METRICS = 100_000  # torch keeps the last 64 compiles by default; a run with many shapes has more
+WITHOUT_CUDAGRAPHS = {"reduce-overhead": "default", "max-autotune": "max-autotune-no-cudagraphs"}
+UNKNOWN = "this torch does not tell what it compiled"
+
+
+@dataclass(frozen=True)
+class CompileFacts:
+    """What torch.compile did in one process; the fields are those of results.Row. None: this torch does not tell."""
+
+    effective_mode: str | None
+    effective_mode_reason: str | None
+    num_graphs: int | None
+    num_graph_breaks: int | None
+    graph_breaks: list[dict[str, Any]] | None
+    num_recompiles: int | None
+    recompiles: list[str] | None
+    recompile_limit_hit: bool | None
+    num_cudagraph_skips: int | None
+    cudagraph_skips: list[str] | None
+    num_cudagraphs: int | None
+    cache_hits: int | None
+    cache_misses: int | None
+    cache_found: str | None
+
+
+def begin() -> None:
+    """Forget all compiled code and all counts of this process. Callbacks are dropped too."""
+    torch._dynamo.reset()
+    _known(lambda: torch._dynamo.utils.counters.clear())
+    _known(lambda: torch._dynamo.utils.clear_compilation_metrics())
+    _known(lambda: torch._dynamo.utils.set_compilation_metrics_limit(MAX_METRICS))
+
+
+def listen(on_start: Callable[[str], None], on_end: Callable[[str], None]) -> Callable[[], None]:
+    """Call back with its kind (one of KINDS) around every outermost compile and every CUDA-graph recording, until the
+    function that is returned is called. Without the name for it nothing is ever called back."""
+    handler = _known(lambda: torch._dynamo.callback.callback_handler)
+    if handler is None:
+        return lambda: None
+
+    def started(args: Any) -> None:
+        on_start(_kind(args.callback_trigger.name, str(args.compile_id)))
+
+    def ended(args: Any) -> None:
+        on_end(_kind(args.callback_trigger.name, str(args.compile_id)))
+
+    def stop() -> None:
+        if started in handler.start_callbacks:  # a dynamo.reset() of the user's has dropped them already
+            handler.remove_start_callback(started)
+            handler.remove_end_callback(ended)
+
+    handler.register_start_callback(started)
+    handler.register_end_callback(ended)
+    return stop
+
+
+def _kind(trigger: str, compile_id: str) -> str:
+    """`compile_id` is frame/variant, as in "0/1": every variant of a frame after the first is a recompile."""
+    if trigger == "CUDAGRAPH_RECORDING":
+        return "cudagraph"
+    variant = compile_id.rpartition("/")[2].partition("_")[0]  # "0/1_2": the second restart of that compile
+    if variant.isdigit() and int(variant) > 0:
+        return "recompile"
+    return "backward" if trigger == "LAZY_BACKWARD" else "forward"
+
+
+def autotune_s() -> dict[str, float]:
+    """Seconds that compiles of each kind have spent on trying out kernels, since `begin`."""
+    spent: dict[str, float] = {}
+    for metric in _metrics() or []:
+        if microseconds := getattr(metric, "compile_time_autotune_time_us", None):
+            trigger = "LAZY_BACKWARD" if getattr(metric, "is_forward", None) is False else "DYNAMO"
+            kind = _kind(trigger, str(metric.compile_id))
+            spent[kind] = spent.get(kind, 0.0) + microseconds / 1e6
+    return spent
+
+
+def observe(config: CompileConfig, num_cudagraphs: int, error: str | None) -> CompileFacts:
+    """What was compiled since `begin`, and the mode that took effect: `effective_mode` differs from the asked one
+    where the network ran otherwise, in part (`mixed`) or as a whole, and the reason says why. `error` is what made the
+    network go on uncompiled."""
+    metrics, sites = _metrics(), _break_sites()
+    recompiles = None if metrics is None else [str(m.recompile_reason) for m in metrics if _has(m, "recompile_reason")]
+    limit_hit = None if metrics is None else any("recompile limit" in (_has(m, "fail_reason") or "") for m in metrics)
+    skips = (
+        None if metrics is None else {str(m.cudagraph_skip_reason) for m in metrics if _has(m, "cudagraph_skip_reason")}
+    )
+    hits = _sum(("inductor", "fxgraph_cache_hit"), ("aot_autograd", "autograd_cache_hit"))
+    misses = _sum(("inductor", "fxgraph_cache_miss"), ("aot_autograd", "autograd_cache_miss"))
+    facts = CompileFacts(
+        effective_mode=None,
+        effective_mode_reason=None,
+        num_graphs=_sum(("stats", "unique_graphs")),
+        num_graph_breaks=None if sites is None else len(sites),
+        graph_breaks=sites,
+        num_recompiles=None if recompiles is None else len(recompiles),
+        recompiles=recompiles,
+        recompile_limit_hit=limit_hit,
+        num_cudagraph_skips=_sum(("inductor", "cudagraph_skips")),
+        cudagraph_skips=None if skips is None else sorted(skips),
+        num_cudagraphs=num_cudagraphs,
+        cache_hits=hits,
+        cache_misses=misses,
+        cache_found=_cache_found(hits, misses),
+    )
+    mode, reason = _effective(config, facts, error)
+    return replace(facts, effective_mode=mode, effective_mode_reason=reason)
+
+
+def _effective(config: CompileConfig, facts: CompileFacts, error: str | None) -> tuple[str | None, str | None]:
+    """The mode that took effect, and why it is another than the one asked for (None where it is the same)."""
+    asked = config.mode.value
+    if asked == "eager":
+        return asked, None
+    if error:
+        mode = "mixed" if facts.num_graphs else "eager"
+        return mode, f"could not be compiled, went on uncompiled (compile.on_error=eager): {error}"
+    if facts.num_graphs is None:
+        return None, UNKNOWN
+    if facts.num_graphs == 0:
+        return "eager", "nothing was compiled"
+    if facts.recompile_limit_hit:
+        limit = _known(lambda: torch._dynamo.config.recompile_limit)
+        return "mixed", f"recompile limit ({limit}) reached: the variants after it ran uncompiled"
+    if asked not in CUDAGRAPH_MODES or config.backend != "inductor":
+        return asked, None
+    if facts.num_cudagraph_skips is None:
+        return None, UNKNOWN
+    if facts.num_cudagraph_skips == 0 and facts.num_cudagraphs:
+        return asked, None
+    why = ", ".join(facts.cudagraph_skips or []) or "CUDA graphs need a CUDA device" * (not torch.cuda.is_available())
+    if facts.num_cudagraphs:
+        return "mixed", f"CUDA graphs skipped {facts.num_cudagraph_skips} times: {why or 'no reason given by torch'}"
+    return WITHOUT_CUDAGRAPHS[asked], f"CUDA graphs did not take effect: {why or 'none was recorded'}"
+
+
+def combined(ranks: list[CompileFacts]) -> CompileFacts:
+    """The facts of all ranks as one: rank 0's, and where the ranks' effective modes differ, that."""
+    if len({facts.effective_mode for facts in ranks}) == 1:
+        return ranks[0]
+    modes = ", ".join(f"rank {rank} {facts.effective_mode}" for rank, facts in enumerate(ranks))
+    return replace(ranks[0], effective_mode="mixed", effective_mode_reason=f"the ranks differ: {modes}")
+
+
+def _known(read: Callable[[], T]) -> T | None:
+    """What `read` gives, or None where this torch has not the name that it reads."""
+    try:
+        return read()
+    except (AttributeError, ImportError):
+        return None
+
+
+def _metrics() -> list[Any] | None:
+    return _known(lambda: list(torch._dynamo.utils.get_compilation_metrics()))
+
+
+def _has(record: Any, name: str) -> Any:
+    return getattr(record, name, None)
+
+
+def _sum(*names: tuple[str, str]) -> int | None:
+    counters = _known(lambda: torch._dynamo.utils.counters)
+    return None if counters is None else sum(counters[group][name] for group, name in names)
+
+
+def _cache_found(hits: int | None, misses: int | None) -> str | None:
+    if not hits and not misses:
+        return None
+    return "cold" if not hits else "warm" if not misses else "mixed"
+
+
+def _break_sites() -> list[dict[str, Any]] | None:
+    """The distinct places in the user's code where a graph broke, each with the first line of why."""
+    reasons = _known(lambda: list(torch._dynamo.utils.graph_break_reasons))
+    if reasons is None:
+        return None
+    sites = [_site(reason) for reason in reasons if reason.graph_break]
+    return list({(site["file"], site["line"], site["reason"]): site for site in sites}.values())
+
+
+def _site(reason: Any) -> dict[str, Any]:
+    frame = reason.user_stack[-1] if reason.user_stack else None
+    return {
+        "file": frame.filename if frame else None,
+        "line": frame.lineno if frame else None,
+        "reason": str(reason.reason).splitlines()[0],
+    }
