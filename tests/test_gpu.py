@@ -1,9 +1,14 @@
 """What only a GPU can show. Run on one: pytest -m gpu."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 
-from trainkit.meters import peak_bytes, reset_peaks
+from tests.conftest import ROOT
+from trainkit.meters import peak_memory, reset_peaks
 from trainkit.run import run
 
 pytestmark = [
@@ -25,11 +30,11 @@ def test_a_graphs_pool_counts_as_allocated_and_a_plain_tensor_counts_once():
     reset_peaks(device)
     graph.replay()
     torch.cuda.synchronize()
-    allocated, reserved, on_device = peak_bytes(device, captured=False)
+    peak = peak_memory(device, captured=False)
     plain = torch.cuda.max_memory_allocated(device)
     assert plain < 80 * MIB  # what torch says: the graph's memory is not in it
-    assert allocated == pytest.approx(plain + 256 * MIB, rel=0.03)
-    assert allocated <= reserved <= on_device
+    assert peak.allocated == pytest.approx(plain + 256 * MIB, rel=0.03)
+    assert peak.allocated <= peak.reserved <= peak.device
     del held, graph
 
 
@@ -53,3 +58,33 @@ def test_fp16_trains_with_its_scaler(compose):
 def test_a_batch_too_large_is_an_oom_row(compose, capsys):
     row = run(compose(*ON_GPU, "compile.mode=eager", "data.batch_size=200000", "data.num_distinct=1", "logger=none"))
     assert row.status == "oom"
+
+
+def test_memory_is_what_nvidia_smi_shows_for_the_process(compose, tmp_path):
+    """In a process of its own for each mode: the allocator of this one holds what other tests have left."""
+    for mode in ("eager", "reduce-overhead"):
+        (tmp_path / mode).mkdir()
+        script = (
+            "import os, subprocess, sys\n"
+            "from pathlib import Path\n"
+            "from trainkit import cli\n"
+            "from trainkit.run import run\n"
+            "def shown(record):\n"  # at an epoch's end: the Trainer gives the memory back when the fit is over
+            "    query = ['nvidia-smi', '--query-compute-apps=pid,used_memory', '--format=csv,noheader,nounits']\n"
+            "    lines = subprocess.run(query, capture_output=True, text=True, check=True).stdout.splitlines()\n"
+            "    used = {int(pid): int(mib) for pid, mib in (line.split(',') for line in lines)}\n"
+            "    print('RESULT', record.peak_device_bytes / 2**20, used[os.getpid()])\n"
+            "run(cli.composed(sys.argv[2:], Path('conf'), sys.argv[1]), on_epoch=shown)\n"
+        )
+        words = [*ON_GPU, "data.batch_size=256", "data.image_size=64", "logger=none", "trainer.max_epochs=3"]
+        done = subprocess.run(
+            [sys.executable, "-c", script, str(tmp_path / mode), *words, f"compile.mode={mode}"],
+            capture_output=True,
+            text=True,
+            env=os.environ | {"PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"},
+            cwd=ROOT,
+        )
+        assert "RESULT" in done.stdout, done.stderr
+        measured, shown = map(float, done.stdout.split("RESULT")[-1].split()[:2])  # of the last epoch
+        print(f"{mode}: measured {measured:.0f} MiB, nvidia-smi {shown:.0f} MiB")
+        assert measured == pytest.approx(shown, rel=0.03)

@@ -172,6 +172,7 @@ def test_trying_out_kernels_is_a_part_of_its_own():
     got = {kind: summary[f"compile_{kind}_s"] for kind in KINDS}
     assert got == {"forward": 3.0, "backward": 0.0, "autotune": 9.0, "cudagraph": 0.0, "recompile": 0.0}
     assert summary["compile_time_s"] == 12.0
+    assert measured.summary(1, {"autotune": 1.5})["compile_time_s"] == 13.5  # at a kernel's first launch
 
 
 @register_backend(name="hungry")

@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from trainkit.compare import Comparison, compare
-from trainkit.report import job_outcome, markdown_comparison, print_comparison, print_epoch, print_run
+from tests.sweeps import gpu_sweep
+from trainkit.compare import BreakEven, Comparison, Group, Setting, Spread, against, compare
+from trainkit.intervals import Ratio
+from trainkit.report import job_outcome, markdown_comparison, print_changes, print_comparison, print_epoch, print_run
 from trainkit.results import EpochRecord, Row, write_row
+from trainkit.words import advice, duration, found, percent, verdict
 
 ROOT = Path(__file__).parents[1]
 GIB, MIB = 2**30, 2**20
@@ -101,7 +104,7 @@ def test_a_setting_is_a_row_of_numbers_with_ranges_below():
     lines = shown(print_comparison, compare(five_modes())).splitlines()
     at = next(n for n, line in enumerate(lines) if line.startswith("max-autotune-no-cudagraphs"))
     assert lines[at].split() == ["max-autotune-no-cudagraphs", "1.26x", "0.0", "27.05", "12.3", "5.99", "0.972", "2"]
-    assert lines[at + 1].split() == ["1.25-1.26", "27.00-27.10"]
+    assert lines[at + 1].split() == ["1.25-1.27", "27.00-27.10"]
 
 
 def test_the_head_names_the_work_the_machine_and_the_units():
@@ -223,6 +226,158 @@ def test_a_reason_of_pages_is_cut_short():
     assert len(text) < 1000
 
 
+# what it means
+
+ROUNDED = BreakEven(num_steps=4387, num_epochs=7.02, minutes=2.95)
+
+
+def judged(num_planned_steps: int | None = None, **fields) -> tuple[Setting, Group]:
+    """A compiled setting of a group of three repeats each, with other figures, and its group."""
+    (group,) = compare(gpu_sweep(), num_planned_steps).groups
+    setting = replace(group.settings[1], **{"speedup": Ratio(1.449, 1.431, 1.467, 0.012, True), **fields})
+    return setting, replace(group, settings=(group.settings[0], setting, *group.settings[2:]))
+
+
+def test_a_verdict_says_gain_cost_and_when_it_pays():
+    setting, group = judged(compile_time_s=Spread(46.2, 46.0, 47.0), break_even=ROUNDED)
+    words = "reduce-overhead: 1.45x [1.43, 1.47] over eager, +46 s compile, pays after 4,400 steps (7 epochs, 3.0 min)"
+    assert verdict(setting, group) == words
+    assert verdict(setting, replace(group, num_planned_steps=10_000)) == words
+    short_run = replace(group, num_planned_steps=2_000)
+    assert verdict(setting, short_run) == f"{words}; for a run of 2,000 steps stay with eager"
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        (
+            {"speedup": Ratio(1.008, 0.99, 1.02, 0.012, False)},
+            "no measurable difference to eager (1.01x [0.99, 1.02], ",
+        ),
+        ({"speedup": Ratio(1.008, 0.99, 1.02, 0.012, False)}, "noise floor 1.2 %)"),
+        ({"speedup": Ratio(0.74, 0.72, 0.76, 0.012, True)}, "reduce-overhead: 0.74x [0.72, 0.76]: slower than eager"),
+        ({"speedup": Ratio(1.3)}, "reduce-overhead: unknown: 1 run of eager (1.30x over eager)"),
+        ({"speedup": None}, "reduce-overhead: no eager row to compare with"),
+        ({"compile_time_s": None}, "1.45x [1.43, 1.47] over eager, compile time unknown"),
+        ({"accuracy_within": False}, "; accuracy 0.910 differs from eager's by more than chance"),
+    ],
+)
+def test_a_verdict_says_what_is_unknown_and_what_speaks_against_a_setting(fields, words):
+    assert words in verdict(*judged(break_even=None, **fields))
+
+
+def test_a_verdict_of_one_repeat_is_unknown():
+    (group,) = compare(gpu_sweep(1)).groups
+    assert verdict(group.settings[0], group) == "max-autotune: unknown: 1 run (1.52x over eager)"
+    assert advice(group) == "No advice: too few runs."
+
+
+def test_the_advice_without_planned_steps_names_what_pays_in_the_end_and_what_pays_first():
+    (group,) = compare(gpu_sweep()).groups
+    assert advice(group) == (
+        "Train with max-autotune: 1.50x [1.48, 1.53] over eager; it pays after 9,500 steps (15 epochs, 5.4 min). "
+        "For shorter runs: reduce-overhead pays first, after 2,600 steps (4 epochs, 88 s)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("num_steps", "words"),
+    [
+        (2_000, "Stay with eager for a run of 2,000 steps: max-autotune has faster steps, but its compiling does not"),
+        (
+            20_000,
+            "Train with reduce-overhead for a run of 20,000 steps: 1.45x [1.42, 1.47] over eager, 8.3 min in all; ",
+        ),
+        (10**6, "Train with max-autotune for a run of 1,000,000 steps: 1.50x [1.48, 1.53] over eager, 6.3 h in all; "),
+    ],
+)
+def test_the_advice_for_planned_steps_is_what_needs_the_least_time(num_steps, words):
+    (group,) = compare(gpu_sweep(), num_steps).groups
+    assert advice(group).startswith(words)
+
+
+def test_the_advice_where_nothing_is_better_or_nothing_can_be_said():
+    alike = [
+        replace(row, compile_mode=mode, effective_mode=mode) for mode in ("eager", "default") for row in slow_rows()
+    ]
+    (group,) = compare(alike).groups
+    assert advice(group) == "Stay with eager: no setting is measurably faster."
+    (eager,) = compare(slow_rows()).groups
+    assert advice(eager) == "No advice: nothing but eager was measured."
+    (compiled,) = compare(alike[3:]).groups
+    assert advice(compiled) == "No advice: eager was not measured."
+
+
+def slow_rows() -> list[Row]:
+    return [row("eager", ms, repeat=n) for n, ms in enumerate((2.0, 2.1, 2.2))]
+
+
+def test_the_advice_and_a_verdict_for_each_setting_stand_below_the_table():
+    lines = [line.strip() for line in shown(print_comparison, compare(gpu_sweep()), width=200).splitlines()]
+    at = next(n for n, line in enumerate(lines) if line.startswith("Train with"))
+    assert [line.partition(":")[0] for line in lines[at + 1 : at + 6]] == [
+        "max-autotune",
+        "reduce-overhead",
+        "max-autotune-no-cudagraphs",
+        "default",
+        "eager",
+    ]
+    text = markdown_comparison(compare(gpu_sweep()))
+    assert "\n**Train with max-autotune: 1.50x \\[1.48, 1.53\\] over eager; " in text
+    assert "\n- default: 1.14x \\[1.12, 1.16\\] over eager, +24 s compile" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (duration(0.64), "0.6 s"),
+        (duration(119.0), "119 s"),
+        (duration(120.0), "2.0 min"),
+        (duration(7199.0), "120 min"),
+        (duration(36_000.0), "10 h"),
+        (percent(0.0123), "1.2 %"),
+        (percent(1e5), "1,000+ %"),
+        (found(Ratio(20.0, 1e-9, 1e9)), "20.00x [0.00, 1,000+]"),
+        (found(Ratio(1.0, 1.0, 1.0)), "1.00x"),
+    ],
+)
+def test_figures_are_said_in_few_digits(words, said):
+    assert words == said
+
+
+# changes
+
+
+def changed(**factors: float) -> list[Row]:
+    """The five modes with the step time or the memory of some multiplied."""
+    rows = [r for r in gpu_sweep(5) if r.status == "ok"]
+    times = {mode.replace("_", "-"): by for mode, by in factors.items()}
+    return [replace(r, step_time_ms_p50=(r.step_time_ms_p50 or 0) * times.get(r.compile_mode, 1.0)) for r in rows]
+
+
+def test_changes_say_what_got_slower_faster_hungrier_or_stayed():
+    now = changed(default=1.2, eager=0.8)
+    now = [replace(r, peak_allocated_bytes=12 * GIB) if r.compile_mode == "max-autotune" else r for r in now]
+    text = shown(print_changes, against(now, changed()))
+    assert line_of(text, "default").split()[1:3] == ["1.20x", "[1.19,"]
+    assert line_of(text, "default").endswith(" slower")
+    assert line_of(text, "eager").endswith(" faster")
+    assert line_of(text, "max-autotune ").endswith(" hungrier")
+    assert "2.26x" in line_of(text, "max-autotune ")
+    assert line_of(text, "reduce-overhead").endswith(" no measurable difference")
+    assert "resnet50 on synthetic, batch 64" in text
+
+
+def test_changes_name_what_only_one_side_has_and_what_is_unknown():
+    now = [r for r in changed() if r.compile_mode != "default"]
+    then = [r for r in changed() if r.compile_mode != "eager"]
+    text = shown(print_changes, against(now, then))
+    assert "Not measured now: default" in text
+    assert "Not in the baseline: eager" in text
+    one = [r for r in changed() if r.repeat == 0]
+    assert line_of(shown(print_changes, against(one, one)), "default").endswith(" unknown: too few runs")
+
+
 # Markdown
 
 
@@ -233,7 +388,7 @@ def test_markdown_has_a_table_for_each_group_and_a_list_of_what_was_dropped():
         "| setting | speed-up over eager | compile s | step ms | epoch s | memory GiB | accuracy | runs |",
     ] * len(heads)
     assert len(heads) == 2
-    assert "| default | 1.10x (1.09-1.10) | 0.0 | 31.05 (31.00-31.10) | 12.3 | 5.99 | 0.972 | 2 |" in text
+    assert "| default | 1.10x (1.09-1.11) | 0.0 | 31.05 (31.00-31.10) | 12.3 | 5.99 | 0.972 | 2 |" in text
     assert "- max-autotune (1 run): timeout: stopped after 600 s" in text.replace("resnet18, ", "")
     assert "**simple\\_cnn on synthetic, batch 64" in text
 
@@ -365,7 +520,7 @@ def test_the_script_prints_the_comparison_of_all_directories_in_a_width_that_cut
 def test_the_script_prints_markdown(sweep):
     ended = script("--markdown", sweep, cwd=sweep)
     assert ended.returncode == 0
-    assert "| default | 1.10x (1.09-1.10) |" in ended.stdout
+    assert "| default | 1.10x (1.09-1.11) |" in ended.stdout
 
 
 def test_a_row_given_twice_is_one_row(sweep):

@@ -82,9 +82,12 @@ def _kind(trigger: str, compile_id: str) -> str:
 
 
 def autotune_s() -> dict[str, float]:
-    """Seconds that compiles of each kind have spent on trying out kernels, since `begin`."""
+    """Seconds spent on trying out kernels since `begin`: of them within compiles of each kind, and, as `autotune`,
+    outside of all: Triton tries the variants of a kernel at its first launch, which calls nobody back."""
     spent: dict[str, float] = {}
     for metric in _metrics() or []:
+        if launched := _has(metric, "runtime_triton_autotune_time_us"):
+            spent["autotune"] = spent.get("autotune", 0.0) + launched / 1e6
         if microseconds := getattr(metric, "compile_time_autotune_time_us", None):
             trigger = "LAZY_BACKWARD" if getattr(metric, "is_forward", None) is False else "DYNAMO"
             kind = _kind(trigger, str(metric.compile_id))

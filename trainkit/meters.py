@@ -17,6 +17,7 @@ from statistics import median
 from typing import Any
 
 import lightning
+import pynvml
 import torch
 import torch.distributed as dist
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -381,8 +382,10 @@ class Meters(Callback):
         of_epochs = {kind: sum(epoch.compile_s[kind] for epoch in self.epochs) for kind in KINDS}
         parts = max(of_epochs, self.compile_s(), key=lambda parts: sum(parts.values()))
         for kind, seconds in autotune_s.items():
-            moved = min(seconds, parts[kind])
-            parts = parts | {kind: parts[kind] - moved, "autotune": parts["autotune"] + moved}
+            within = 0.0 if kind == "autotune" else min(seconds, parts[kind])
+            found = seconds if kind == "autotune" else within
+            parts = parts | {kind: parts[kind] - within}
+            parts["autotune"] += found
         named = {f"compile_{kind}_s": seconds for kind, seconds in parts.items()}
         return {"compile_startup_s": self.startup.total_s, "compile_time_s": sum(parts.values())} | named
 
@@ -482,7 +485,7 @@ def reset_peaks(device: torch.device) -> None:
 
 
 def peak_memory(device: torch.device, captured: bool) -> Memory:
-    """The peaks since `reset_peaks`, of the device as it is now (all processes on it).
+    """The peaks since `reset_peaks`; of the device what it says that this process holds now.
 
     A replayed CUDA graph's tensors live in a private pool that the allocator does not count as allocated, so the idle
     part of such pools is added: it belongs to the graph and to nobody else. In a period in which a graph was captured
@@ -491,10 +494,21 @@ def peak_memory(device: torch.device, captured: bool) -> Memory:
     """
     if device.type != "cuda":
         return Memory(*(peak_resident_bytes(),) * 3)
-    free, total = torch.cuda.mem_get_info(device)
     pools = 0 if captured else idle_pool_bytes(device)
     reserved = torch.cuda.max_memory_reserved(device)
-    return Memory(min(torch.cuda.max_memory_allocated(device) + pools, reserved), reserved, total - free)
+    return Memory(min(torch.cuda.max_memory_allocated(device) + pools, reserved), reserved, held_bytes(device))
+
+
+def held_bytes(device: torch.device) -> int:
+    """What NVML says that this process holds on the device, its CUDA context included, as nvidia-smi shows it. Where
+    NVML does not know this process by its number (in some containers), what all processes hold."""
+    pynvml.nvmlInit()
+    handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(device).uuid}")
+    for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle):
+        if process.pid == os.getpid() and process.usedGpuMemory is not None:
+            return int(process.usedGpuMemory)
+    free, total = torch.cuda.mem_get_info(device)
+    return total - free
 
 
 def idle_pool_bytes(device: torch.device) -> int:

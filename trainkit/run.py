@@ -1,12 +1,15 @@
 """One run: a typed config in, a typed row out. The row is there on success and on failure."""
 
+import copy
 import logging
 import os
 import traceback
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -16,10 +19,12 @@ from lightning.pytorch.loggers import Logger, WandbLogger
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.utilities.exceptions import MisconfigurationException, SIGTERMException
 
-from trainkit import build, compile
-from trainkit.compile import CompileFacts, Compiler, combined, first_line, is_compile_error
+from trainkit import build, compile, facts, numerics
+from trainkit.compile import Compiler, first_line, is_compile_error
 from trainkit.config import ConfigError, RunConfig, check
-from trainkit.meters import Meters, gather, machine, percentile, samples_per_s
+from trainkit.data.module import DataModule
+from trainkit.facts import CompileFacts, combined
+from trainkit.meters import Breakdown, Meters, gather, machine, percentile, samples_per_s
 from trainkit.results import EpochRecord, Row, append_epoch, asked, end_row, fail_row, finite, set_aside, write_row
 from trainkit.task import Task
 
@@ -38,6 +43,8 @@ class Recorder(Callback):
         self.run_dir = Path(config.job.run_dir)
         self.row = Row(status="interrupted", **asked(config))
         self.facts: CompileFacts | None = None  # of all ranks, as of the last epoch's end
+        self.trained: Row | None = None  # the row at the end of the fit: what comes after it is another program
+        self.further: dict[str, Any] = {}  # what was found after the fit
 
     def setup(self, trainer: Trainer, task: LightningModule, stage: str) -> None:
         """Write a row at once: a run that is killed leaves one, `interrupted`, with what was measured by then."""
@@ -56,6 +63,7 @@ class Recorder(Callback):
             write_row(self.run_dir, self.row)
             if trainer.logger is not None:
                 trainer.logger.log_hyperparams(asdict(self.config))
+        self.meters.start_up(lambda: self.compiler.start_up(device))
 
     def on_train_epoch_end(self, trainer: Trainer, task: LightningModule) -> None:
         assert isinstance(task, Task)
@@ -82,12 +90,13 @@ class Recorder(Callback):
             num_samples=sum(step.num_batches for step in cost.steps) * self.samples_per_batch,
             step_time_ms_p50=percentile([step.time_ms for step in steady], 50),
             samples_per_s=samples_per_s(steady, self.samples_per_batch),
-            peak_allocated_bytes=cost.peak_allocated_bytes,
-            peak_reserved_bytes=cost.peak_reserved_bytes,
-            peak_device_bytes=cost.peak_device_bytes,
+            peak_allocated_bytes=cost.peak.allocated,
+            peak_reserved_bytes=cost.peak.reserved,
+            peak_device_bytes=cost.peak.device,
             train_loss=finite(task.train_loss),
             val_loss=finite(task.val_loss),
             val_accuracy=task.val_accuracy,
+            num_steady_steps=len(steady),
         )
 
     @property
@@ -96,14 +105,17 @@ class Recorder(Callback):
 
     def measured(self, task: Task) -> Row:
         """The row with everything that is known now."""
+        if self.trained is not None:
+            return replace(self.trained, **self.further)
         return replace(
             self.row,
             **asdict(self.facts or self.compiler.facts()),
-            **self.meters.summary(self.samples_per_batch),
+            **self.meters.summary(self.samples_per_batch, facts.autotune_s()),
             num_epochs=sum(epoch.complete for epoch in self.meters.epochs),
             train_loss=finite(task.train_loss),
             val_loss=finite(task.val_loss),
             val_accuracy=task.val_accuracy,
+            num_val_targets=task.num_val_targets,
         )
 
 
@@ -137,6 +149,7 @@ def run(config: RunConfig, on_epoch: Callable[[EpochRecord], None] = lambda reco
     devices = build.devices(config)
     data = build.data(config)
     net = build.net(config, data)
+    untrained = copy.deepcopy(net) if config.check else None
     optimizer = build.optimizer(config)
     ckpt_path = build.resume_path(config, net, optimizer)
     compile.check_backend(config.compile, devices.type)
@@ -152,9 +165,25 @@ def run(config: RunConfig, on_epoch: Callable[[EpochRecord], None] = lambda reco
         error: BaseException | None = None
         try:
             trainer.fit(task, datamodule=data, ckpt_path=ckpt_path, weights_only=True)
+            recorder.trained = recorder.measured(task)
+            if config.meters.breakdown:
+                recorder.further |= split_step(task, data, config, devices)
+            if untrained is not None:
+                facts.begin()
+                batches = list(islice(data.train_dataloader(), numerics.STEPS))
+                device = trainer.strategy.root_device
+                recorder.further |= asdict(numerics.same_answer(untrained, batches, config, optimizer, device))
         except (Exception, KeyboardInterrupt, SystemExit) as caught:  # a failure is a row
             error = caught
         return finish(trainer, task, recorder, error)
+
+
+def split_step(task: Task, data: DataModule, config: RunConfig, devices: build.Devices) -> dict[str, Any]:
+    """Train one more epoch, and return its forward, backward and optimizer times: the slowest rank's of each."""
+    breakdown = Breakdown()
+    build.profiling_trainer(config, devices, breakdown).fit(task, datamodule=data)
+    ranks = gather(breakdown.summary_ms())
+    return {name: max((rank[name] for rank in ranks if rank[name] is not None), default=None) for name in ranks[0]}
 
 
 def finish(trainer: Trainer, task: Task, recorder: Recorder, error: BaseException | None) -> Row:

@@ -25,7 +25,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from trainkit import compare, report
 from trainkit.config import ConfigError, RunConfig
-from trainkit.results import Row, asked, read_row, read_rows, settings_typed, write_row
+from trainkit.results import Row, asked, read_histories, read_row, read_rows, settings_typed, write_row
 
 GRACE_S = 15  # for a job that was told to stop to write its row
 RANK_VARIABLES = re.compile(r"(RANK|WORLD_SIZE|LOCAL_|GROUP_|ROLE_|MASTER_|NODE_RANK|TORCHELASTIC_)")
@@ -84,14 +84,26 @@ class TrainkitLauncher(Launcher):
             interrupted = False
         except KeyboardInterrupt:
             interrupted = True
-        report.print_comparison(compare.compare(read_rows(sweep_dir)))
-        print(f"rows and logs: {sweep_dir}", flush=True)
+        self._report(sweep_dir, configs[0])
         if interrupted:
             print(f"interrupted; the same command with sweep={self.sweep} goes on", flush=True)
             sys.exit(130)
         if any(row.status != "ok" for row in rows):
             sys.exit(1)
         return [JobReturn(overrides=job[0], _return_value=None, status=JobStatus.COMPLETED) for job in jobs]
+
+    def _report(self, sweep_dir: Path, config: DictConfig) -> None:
+        """Print the comparison, write it as Markdown and HTML, and give it to W&B where the jobs' rows went."""
+        from trainkit import page  # with matplotlib; and every command line imports this module
+
+        comparison = compare.compare(read_rows(sweep_dir))
+        report.print_comparison(comparison)
+        written = page.write_report(sweep_dir, comparison, read_histories(sweep_dir))
+        print(f"rows and logs: {sweep_dir}; {', '.join(path.name for path in written)}", flush=True)
+        if str(config.logger.get("_target_")).endswith("WandbLogger"):
+            from trainkit.publish import publish  # with wandb
+
+            publish(comparison, written[-1].read_text(), self.sweep, sweep_dir, config.logger)
 
     def _run_all(self, jobs: list[tuple[list[str], DictConfig, int]], sweep_dir: Path) -> list[Row]:
         common = set.intersection(*(set(overrides) for overrides, _, _ in jobs))

@@ -1,0 +1,267 @@
+"""The comparison as one HTML page that loads nothing from elsewhere and runs no script.
+
+Every word that came from a user or a log goes through `_text`; the rest is written here, in page.css and in svg.py.
+"""
+
+import html
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from trainkit.compare import Comparison, Group, Setting
+from trainkit.plots import Epochs, Looks, Plot, costs_of, curves_of, looks_of
+from trainkit.report import columns_of, markdown_comparison
+from trainkit.results import Row
+from trainkit.words import (
+    advice,
+    clean,
+    dropped_title,
+    fixed,
+    is_eager,
+    machine_of,
+    note_of,
+    num_runs,
+    scientific,
+    short,
+    size,
+    verdict,
+    work_of,
+)
+
+# No network and no script, whatever a label says: only the page's own styles.
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+STYLES = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
+LONGEST_LINE = 160  # characters of a reason that are shown unfolded
+MANY = 8  # settings that a list shows unfolded
+
+# The columns of the tables below the plots, and the fields of a Row in them.
+COMPILED = {
+    "graphs": "num_graphs",
+    "graph breaks": "num_graph_breaks",
+    "recompiles": "num_recompiles",
+    "CUDA graphs": "num_cudagraphs",
+    "skipped": "num_cudagraph_skips",
+    "limit hit": "recompile_limit_hit",
+    "cache found": "cache_found",
+    "hits": "cache_hits",
+    "misses": "cache_misses",
+}
+PEAKS = {
+    "allocated": "peak_allocated_bytes",
+    "reserved": "peak_reserved_bytes",
+    "device": "peak_device_bytes",
+    "allocated, compiling": "compile_peak_allocated_bytes",
+    "reserved, compiling": "compile_peak_reserved_bytes",
+    "device, compiling": "compile_peak_device_bytes",
+}
+CHECKS = {
+    "passed": "check_passed",
+    "loss": "check_loss_rel_diff",
+    "of eager": "check_eager_loss_rel_diff",
+    "gradients": "check_grad_rel_diff",
+    "of eager ": "check_eager_grad_rel_diff",
+    "parameters": "check_param_rel_diff",
+    "of eager  ": "check_eager_param_rel_diff",
+    "reason": "check_reason",
+}
+ENVIRONMENT = {
+    "device": "device_name",
+    "devices": "num_devices",
+    "processes": "world_size",
+    "torch": "torch_version",
+    "triton": "triton_version",
+    "CUDA": "cuda_version",
+    "Python": "python_version",
+    "lightning": "lightning_version",
+    "precision": "precision",
+    "matmul precision": "matmul_precision",
+    "strategy": "strategy",
+    "backend": "compile_backend",
+    "compile scope": "compile_scope",
+    "compile cache": "compile_cache",
+    "commit": "git_commit",
+    "uncommitted changes": "git_dirty",
+}
+
+
+def write_report(folder: Path | str, comparison: Comparison, epochs: Epochs) -> tuple[Path, Path]:
+    """Write `report.md` and `report.html` into a directory. Returns their paths, in this order."""
+    folder = Path(folder)
+    markdown, page = folder / "report.md", folder / "report.html"
+    markdown.write_text(markdown_comparison(comparison), encoding="utf-8")
+    page.write_text(html_comparison(comparison, epochs, folder.resolve().name), encoding="utf-8")
+    return markdown, page
+
+
+def html_comparison(comparison: Comparison, epochs: Epochs, title: str) -> str:
+    """The page: for each group first what to do, then what that rests on; at the end what was dropped and why.
+
+    `epochs` are the records of the runs by the `run_id` of their rows. The same input gives the same text.
+    """
+    looks = looks_of(comparison.groups)
+    sections = [_section(group, looks, epochs, f"g{n}") for n, group in enumerate(comparison.groups)]
+    nothing = "" if sections else "<p class=advice>Nothing to compare: no run was measured.</p>"
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{POLICY}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{_text(title)}</title>
+<style>
+{STYLES}</style>
+</head>
+<body>
+<h1>{_text(title)}</h1>
+<main>
+{nothing}{"".join(sections)}{_dropped(comparison)}</main>
+</body>
+</html>
+"""
+
+
+def _section(group: Group, looks: Looks, epochs: Epochs, name: str) -> str:
+    verdicts = _list("Each setting", [_key(looks, s.label, verdict(s, group)) for s in group.settings])
+    note = note_of(group)
+    return f"""<section>
+<h2>{_text(work_of(group))}</h2>
+<p class=muted>{_text(machine_of(group.machine))}</p>
+<div class=advice><p>{_text(advice(group))}</p>{verdicts}</div>
+{f"<p class=note>{_text(note)}</p>" if note else ""}
+{_ranking(group, looks)}
+<div class=plots>{"".join(_figure(plot, looks) for plot in costs_of(group, looks, name))}</div>
+<div class=plots>{"".join(_figure(plot, looks) for plot in curves_of(group, looks, epochs, name))}</div>
+{"".join(_facts(group, looks))}
+</section>
+"""
+
+
+def _figure(plot: Plot, looks: Looks) -> str:
+    keys = [f"{_key(looks, label, label)} <small>{_text(word)}</small>" for label, word in plot.keys]
+    legend = _list("Key", keys) if keys else ""
+    note = f"<p class=muted>{_text(plot.note)}</p>" if plot.note else ""
+    return f"<figure><figcaption>{_text(plot.title)}</figcaption>{plot.svg}{legend}{note}</figure>\n"
+
+
+def _list(title: str, items: Sequence[str]) -> str:
+    """Items of HTML; many are folded away under the title."""
+    lines = f"<ul>{''.join(f'<li>{item}</li>' for item in items)}</ul>"
+    return lines if len(items) <= MANY else f"<details><summary>{_text(title)}</summary>{lines}</details>"
+
+
+def _key(looks: Looks, label: str, words: str) -> str:
+    """Words behind a short line drawn as the setting is in the plots."""
+    look = looks[label]
+    dash = f' stroke-dasharray="{" ".join(map(str, look.dash))}"' if look.dash else ""
+    line = f'<line x1="0" y1="5" x2="20" y2="5" stroke="{look.variable}" stroke-width="4"{dash}/>'
+    return f'<svg class=key viewBox="0 0 20 10" aria-hidden="true">{line}</svg><span>{_text(words)}</span>'
+
+
+def _ranking(group: Group, looks: Looks) -> str:
+    columns = columns_of(group.settings)
+    lines = []
+    for i, setting in enumerate(group.settings):
+        ranges = [f"<br><small>{_text(column.ranges[i])}</small>" if column.ranges[i] else "" for column in columns]
+        cells = [_text(column.values[i]) + spread for column, spread in zip(columns, ranges, strict=True)]
+        lines.append([_key(looks, setting.label, setting.label), *cells])
+    return _table("", ["setting", *(f"{column.name} {column.unit}" for column in columns)], lines, numbers=True)
+
+
+def _facts(group: Group, looks: Looks) -> Iterable[str]:
+    """What the rows say beside times, each table only where they say it."""
+    compiled = [setting for setting in group.settings if not is_eager(setting)]
+    checked = [setting for setting in group.settings if _said(setting.rows, "check_passed")]
+    yield _by_setting("What the compiler did", COMPILED, compiled, looks)
+    yield _causes("Graph breaks", compiled, looks, _graph_breaks)
+    yield _causes("Recompiles", compiled, looks, lambda row: row.recompiles or ())
+    yield _causes("CUDA graphs skipped", compiled, looks, lambda row: row.cudagraph_skips or ())
+    yield _by_setting("Same numbers as eager? Largest relative difference to float64", CHECKS, checked, looks)
+    yield _by_setting("Peak memory", PEAKS, group.settings, looks)
+    rows = [row for setting in group.settings for row in setting.rows]
+    known = [(name, words) for name, field in ENVIRONMENT.items() if (words := _said(rows, field))]
+    yield _table("Environment", ["what", "value"], [[_text(name), _text(words)] for name, words in known])
+
+
+def _by_setting(title: str, fields: dict[str, str], settings: Sequence[Setting], looks: Looks) -> str:
+    """A column for each field that a row knows; values in which the repeats differ stand side by side."""
+    known = {name: field for name, field in fields.items() if any(_said(setting.rows, field) for setting in settings)}
+    lines = [
+        [_key(looks, s.label, s.label), *(_text(_said(s.rows, field) or "-") for field in known.values())]
+        for s in settings
+    ]
+    return _table(title, ["setting", *known], lines if known else [], numbers=True)
+
+
+def _causes(title: str, settings: Sequence[Setting], looks: Looks, causes: Callable[[Row], Iterable[str]]) -> str:
+    """Each distinct cause once, with the settings in which it was found."""
+    found: dict[str, list[str]] = {}
+    for setting in settings:
+        for cause in dict.fromkeys(cause for row in setting.rows for cause in causes(row)):
+            found.setdefault(cause, []).append(setting.label)
+    lines = []
+    for cause, labels in found.items():
+        every = len(settings) > 1 and len(labels) == len(settings)
+        where = "every compiled setting" if every else "".join(f"<div>{_key(looks, of, of)}</div>" for of in labels)
+        lines.append([_folded(cause.strip().partition("\n")[0], cause), where])
+    return _table(title, ["cause", "found in"], lines)
+
+
+def _said(rows: Iterable[Row], field: str) -> str:
+    """The distinct values of a field in words, of measured ones the largest; "" where no row knows it."""
+    values = [value for row in rows if (value := getattr(row, field)) not in (None, "")]
+    if values and field.endswith(("_bytes", "_diff")):
+        values = [max(values)]
+    return ", ".join(dict.fromkeys(_words(field, value) for value in values))
+
+
+def _words(field: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if field.endswith("_bytes"):
+        return size(value)
+    if field.endswith("_diff"):
+        return scientific(value)
+    return fixed(value, 0) if isinstance(value, int) else str(value)
+
+
+def _graph_breaks(row: Row) -> list[str]:
+    return [f"{site.get('file')}:{site.get('line')}: {site.get('reason')}" for site in row.graph_breaks or ()]
+
+
+def _dropped(comparison: Comparison) -> str:
+    if not comparison.dropped:
+        return ""
+    lines = []
+    for drop in comparison.dropped:
+        errors = dict.fromkeys(row.error for row in drop.rows if row.error and row.status != "ok")
+        runs = ", ".join(row.run_id for row in drop.rows)
+        reason = _folded(drop.reason, "\n\n".join(errors) or drop.reason)
+        lines.append([_text(drop.label), reason, f"{_text(num_runs(len(drop.rows)))}:<br>{_text(runs)}"])
+    table = _table("", ["setting", "reason", "runs"], lines)
+    return f"<section>\n<h2>{_text(dropped_title(comparison))}</h2>\n{table}</section>\n"
+
+
+def _table(title: str, heads: Sequence[str], lines: Sequence[Sequence[str]], numbers: bool = False) -> str:
+    """A table in a box of its own that scrolls; "" where it has no lines. Its cells are HTML, the rest is words."""
+    if not lines:
+        return ""
+    head = "".join(f"<th>{_text(head)}</th>" for head in heads)
+    body = "\n".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in line)}</tr>" for line in lines)
+    kind = " class=numbers" if numbers else ""
+    above = f"<h3>{_text(title)}</h3>\n" if title else ""
+    table = f"<table{kind}><thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table>"
+    return f'{above}<div class=box tabindex=0 role=region aria-label="{_text(title or heads[0])}">{table}</div>\n'
+
+
+def _folded(first: str, whole: str) -> str:
+    """One line as it is; one of several, or a long one, as a summary of the whole."""
+    if len(first) <= LONGEST_LINE and len(whole.strip().splitlines()) < 2:
+        return _text(first)
+    lines = "\n".join(map(_text, whole.strip().splitlines()))
+    return f"<details><summary>{_text(short(first))}</summary><pre>{lines}</pre></details>"
+
+
+def _text(words: str) -> str:
+    """The one way into the page for words of a user or a log: as text, or in an attribute's quotes."""
+    return html.escape(clean(words))

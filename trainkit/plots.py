@@ -1,0 +1,242 @@
+"""What the plots of a group show. Each is None where no row of the group has figures for it."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from matplotlib import rc_context
+
+from trainkit.compare import Group, Setting
+from trainkit.results import EpochRecord
+from trainkit.svg import BAND, BAR, DASHES, HUES, INK, MUTED, SHADES, STYLE, Look, curve_axes, legend, rows, svg_of
+from trainkit.words import clean, decimals, fixed, found, in_one_unit, is_eager, middle, percent, seconds, steps_of
+
+# Parts of a whole, in the order in which they are stacked.
+COMPILE_PARTS = {
+    "startup": "start-up",
+    "forward": "forward",
+    "backward": "backward",
+    "autotune": "autotuning",
+    "cudagraph": "CUDA graphs",
+    "recompile": "recompiles",
+}
+STEP_PARTS = ("forward", "backward", "optimizer")
+CURVES = {"train_loss": "Training loss", "val_loss": "Validation loss", "val_accuracy": "Validation accuracy"}
+
+Looks = Mapping[str, Look]
+Epochs = Mapping[str, Sequence[EpochRecord]]
+
+
+@dataclass(frozen=True)
+class Plot:
+    """An SVG element, its title, how to read it, and the settings that need a key to it, each with a word."""
+
+    title: str
+    svg: str
+    note: str = ""
+    keys: tuple[tuple[str, str], ...] = ()
+
+
+def looks_of(groups: Iterable[Group]) -> dict[str, Look]:
+    """One look for each label, the same in all groups. Eager is drawn in the colour of the text."""
+    settings = {setting.label: setting for group in groups for setting in group.settings}
+    compiled = [label for label, setting in settings.items() if not is_eager(setting)]
+    eager = [label for label, setting in settings.items() if is_eager(setting)]
+    rounds = [(label, HUES[n % len(HUES)], n // len(HUES)) for n, label in enumerate(compiled)]
+    rounds += [(label, INK, n) for n, label in enumerate(eager)]
+    return {label: Look(color, DASHES[n % len(DASHES)]) for label, color, n in rounds}
+
+
+def costs_of(group: Group, looks: Looks, name: str) -> list[Plot]:
+    """What the settings gain and cost; `name` makes the ids unique in a page."""
+    drawn = [
+        speedups(group, looks, f"{name}-speedup"),
+        times_to_step(group, looks, f"{name}-steps"),
+        memory(group, looks, f"{name}-memory"),
+        compile_cost(group, f"{name}-compile"),
+        breakdown(group, f"{name}-breakdown"),
+    ]
+    return [plot for plot in drawn if plot is not None]
+
+
+def curves_of(group: Group, looks: Looks, epochs: Epochs, name: str) -> list[Plot]:
+    """What the settings learned; `name` makes the ids unique in a page."""
+    drawn = [curves(group, looks, epochs, field, f"{name}-{field}") for field in CURVES]
+    return [plot for plot in drawn if plot is not None]
+
+
+@rc_context(STYLE)
+def speedups(group: Group, looks: Looks, name: str) -> Plot | None:
+    """Each setting's speed-up over eager with its interval; within the band, differences are chance."""
+    title, known = "Speed-up over eager", [(s, s.speedup) for s in group.settings if s.speedup is not None]
+    if not known:
+        return None
+    words = [(setting.label, found(speedup)) for setting, speedup in known]
+    figure, axes, at = rows(words)
+    note = "Per step, with 95 % intervals where there are repeats."
+    if group.noise_floor is not None:
+        axes.axvspan(1 / (1 + group.noise_floor), 1 + group.noise_floor, color=BAND, linewidth=0)
+        note += f" Band: the noise floor of {percent(group.noise_floor)}."
+    axes.axvline(1, color=MUTED, linewidth=1)
+    for y, (setting, speedup) in zip(at, known, strict=True):
+        color = looks[setting.label].color
+        if speedup.low is not None and speedup.high is not None:
+            ends = [speedup.low, speedup.high]
+            axes.plot(ends, [y, y], "|-", color=color, linewidth=2.5, markersize=10, markeredgewidth=1.6)
+        axes.plot([speedup.value], [y], "o", color=color, markersize=6.5)
+    low, high = min(speedup.value for _, speedup in known), max(speedup.value for _, speedup in known)
+    ends = [end for _, speedup in known for end in (speedup.low, speedup.high) if end is not None]
+    # Intervals of two repeats can be so wide that nothing else would be seen: they run out of the axes.
+    left, right = max(min([low, *ends]), 0.5 * low), min(max([high, *ends]), 2 * high)
+    axes.set_xlim(left - 0.06 * (right - left) - 0.01, right + 0.06 * (right - left) + 0.01)
+    return Plot(title, svg_of(figure, name, _listed(title, words)), note)
+
+
+@rc_context(STYLE)
+def times_to_step(group: Group, looks: Looks, name: str) -> Plot | None:
+    """Compile time + steps, against steps: where a curve crosses eager's, compiling has paid for itself."""
+    costs = {s.label: 0.0 if is_eager(s) else middle(s.compile_time_s) for s in group.settings}
+    known = [(setting, cost) for setting in group.settings if (cost := costs[setting.label]) is not None]
+    if not known:
+        return None
+    last = _last_step(group)
+    unit, scale = ("minutes", 60.0) if max(_time_s(s, cost, last) for s, cost in known) >= 300 else ("seconds", 1.0)
+    figure, axes = curve_axes("training steps", unit, num_ticks=5)
+    keys = []
+    for setting, cost in known:
+        look, pays = looks[setting.label], setting.break_even
+        ends = [cost / scale, _time_s(setting, cost, last) / scale]
+        axes.plot([0, last], ends, color=look.color, linestyle=look.line, linewidth=1.8)
+        if pays is not None and pays.num_steps <= last:
+            crossing = _time_s(setting, cost, pays.num_steps) / scale
+            axes.plot([pays.num_steps], [crossing], "o", color=look.color, markersize=6.5, zorder=3)
+        keys.append((setting.label, "" if pays is None else f"pays after {steps_of(pays)}"))
+    note = f"Compile time included.{' From its dot on a setting is ahead of eager.' if any(w for _, w in keys) else ''}"
+    if group.num_planned_steps is not None and group.num_planned_steps <= last:
+        axes.axvline(group.num_planned_steps, color=MUTED, linewidth=1, linestyle=(0, (3, 3)))
+        note += f" Dashed: the {fixed(group.num_planned_steps, 0)} steps planned."
+    axes.set_xlim(0, last)
+    axes.set_ylim(bottom=0)
+    title = "Time to reach a step"
+    return Plot(title, svg_of(figure, name, _listed(title, keys)), note, tuple(keys))
+
+
+@rc_context(STYLE)
+def memory(group: Group, looks: Looks, name: str) -> Plot | None:
+    """Peaks of the steady steps as one bar in three shades, and the device's peak while compiling as a mark."""
+    peaks = [(s.peak_device_bytes, s.peak_reserved_bytes, s.peak_allocated_bytes) for s in group.settings]
+    if not any(value for values in peaks for value in values):
+        return None
+    compiling = [max((row.compile_peak_device_bytes or 0 for row in s.rows), default=0) for s in group.settings]
+    unit, flat = in_one_unit([*(value for values in peaks for value in values), *compiling])
+    bars, marks = [flat[i : i + 3] for i in range(0, 3 * len(peaks), 3)], flat[3 * len(peaks) :]
+    digits = decimals([value for values in bars for value in values], 3)
+    one = all(len(set(values)) == 1 for values in peaks)  # on a CPU, where all three are the resident memory
+    figures = [[fixed(value, digits) for value in reversed(values[:1] if one else values)] for values in bars]
+    words = [(s.label, " / ".join(of)) for s, of in zip(group.settings, figures, strict=True)]
+    figure, axes, at = rows(words, head=0 if one else 1)
+    for y, setting, values, mark in zip(at, group.settings, bars, marks, strict=True):
+        for value, alpha in zip(values, (0.25, 0.45, 1.0), strict=True):
+            axes.barh(y, value or 0, BAR, color=looks[setting.label].color, alpha=alpha, linewidth=0)
+        if mark:
+            axes.plot([mark], [y], "D", color=INK, markersize=5)
+    axes.set_xlim(left=0)
+    axes.set_xlabel(unit)
+    legend(axes, [] if one else [(INK, 1.0, "allocated"), (INK, 0.59, "reserved"), (INK, 0.25, "device")])
+    title = "Peak memory"
+    diamond = " Diamond: device, while compiling." if any(compiling) else ""
+    note = f"Highest of the steps in which nothing compiled.{diamond}"
+    return Plot(title, svg_of(figure, name, _listed(f"{title} in {unit}", words)), note)
+
+
+@rc_context(STYLE)
+def compile_cost(group: Group, name: str) -> Plot | None:
+    """What the seconds of compiling went into, for every setting that compiled."""
+    compiled = [s for s in group.settings if not is_eager(s) and s.compile_time_s is not None]
+    stacks = [{word: s.compile_parts_s.get(part, 0.0) for part, word in COMPILE_PARTS.items()} for s in compiled]
+    words = [(s.label, seconds(middle(s.compile_time_s))) for s in compiled]
+    note = "Start-up is paid once a process and is not in the sum." if any(s["start-up"] for s in stacks) else ""
+    return _stacked("Compile time", "seconds", words, stacks, name, note)
+
+
+@rc_context(STYLE)
+def breakdown(group: Group, name: str) -> Plot | None:
+    """Forward, backward and optimizer of a step, for every setting with a profiling epoch."""
+    times = {setting.label: _step_parts(setting) for setting in group.settings}
+    stacks = {label: parts for label, parts in times.items() if parts}
+    digits = decimals((sum(parts.values()) for parts in stacks.values()), 3)
+    words = [(label, f"{fixed(sum(parts.values()), digits)} ms") for label, parts in stacks.items()]
+    return _stacked("Where a step's time goes", "ms", words, list(stacks.values()), name, "From the profiling epoch.")
+
+
+@rc_context(STYLE)
+def curves(group: Group, looks: Looks, epochs: Epochs, field: str, name: str) -> Plot | None:
+    """One field of each epoch: the median over a setting's repeats as a line, the repeats as thin ones."""
+    figure, axes = curve_axes("epoch", "", num_ticks=8)
+    keys = []
+    for setting in group.settings:
+        repeats = [known for row in setting.rows if (known := _known(epochs.get(row.run_id, ()), field))]
+        if not repeats:
+            continue
+        look, together = looks[setting.label], sorted(set().union(*repeats))
+        middles = [median(of[epoch] for of in repeats if epoch in of) for epoch in together]
+        for of in repeats if len(repeats) > 1 else []:
+            axes.plot(list(of), list(of.values()), color=look.color, linewidth=0.7, alpha=0.45)
+        axes.plot(together, middles, color=look.color, linestyle=look.line, linewidth=1.8)
+        axes.plot(together[-1:], middles[-1:], "o", color=look.color, markersize=4.5)
+        keys.append((setting.label, fixed(middles[-1], 4)))
+    if not keys:
+        return None
+    note = "Median of the repeats; thin lines: each of them." if any(s.num_repeats > 1 for s in group.settings) else ""
+    finding = _listed(f"{CURVES[field]} after the last epoch", keys)
+    return Plot(CURVES[field], svg_of(figure, name, finding), note, tuple(keys))
+
+
+def _stacked(
+    title: str, unit: str, words: list[tuple[str, str]], stacks: list[dict[str, float]], name: str, note: str
+) -> Plot | None:
+    parts = [part for part in (stacks[0] if stacks else ()) if any(stack[part] for stack in stacks)]
+    if not parts:
+        return None
+    colors = dict(zip((*COMPILE_PARTS.values(), STEP_PARTS[-1]), (*SHADES, SHADES[3]), strict=True))
+    figure, axes, at = rows(words, head=math.ceil(len(parts) / 3))
+    for y, stack in zip(at, stacks, strict=True):
+        left = 0.0
+        for part in parts:
+            axes.barh(y, stack[part], BAR, left=left, color=colors[part], linewidth=0)
+            left += stack[part]
+    axes.set_xlim(left=0)
+    axes.set_xlabel(unit)
+    legend(axes, [(colors[part], 1.0, part) for part in parts])
+    return Plot(title, svg_of(figure, name, _listed(title, words)), note)
+
+
+def _time_s(setting: Setting, compile_time_s: float, num_steps: int) -> float:
+    return compile_time_s + num_steps * setting.step_time_ms.median / 1e3
+
+
+def _last_step(group: Group) -> int:
+    """So many steps that the crossings can be told apart: one far behind the first is left to the words."""
+    pays = [setting.break_even.num_steps for setting in group.settings if setting.break_even is not None]
+    planned = group.num_planned_steps or 0
+    if not pays:
+        return max([1, planned, *(row.num_steps for setting in group.settings for row in setting.rows)])
+    furthest = 8 * max(min(pays), 1)
+    return math.ceil(1.25 * max(1, *(step for step in (*pays, planned) if step <= furthest)))
+
+
+def _step_parts(setting: Setting) -> dict[str, float]:
+    """Medians over the repeats that know them; empty where a part is unknown."""
+    times = {part: [getattr(row, f"{part}_time_ms_p50") for row in setting.rows] for part in STEP_PARTS}
+    known = {part: [ms for ms in of if ms is not None] for part, of in times.items()}
+    return {part: median(of) for part, of in known.items()} if all(known.values()) else {}
+
+
+def _known(records: Iterable[EpochRecord], field: str) -> dict[int, float]:
+    """A field by the number of the epoch, counted from one."""
+    return {r.epoch + 1: value for r in records if (value := getattr(r, field)) is not None}
+
+
+def _listed(what: str, of: Iterable[tuple[str, str]]) -> str:
+    return clean(f"{what}: {'; '.join(f'{label} {word}'.strip() for label, word in of)}")

@@ -1,0 +1,196 @@
+"""matplotlib's figures as SVG elements that stand inside a page.
+
+Their text is text, and no label is read as mathematics or as markup. They have no background, and their colours are
+the CSS variables named in VARIABLES, which the page defines for light and dark. The same figure gives the same text.
+"""
+
+import math
+import re
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any
+from xml.etree import ElementTree
+
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
+
+from trainkit.words import clean, fixed
+
+WIDTH = 340  # px of the viewBox: narrow, so that text of FONT px is about as large on a phone
+FONT, LINE, BAR, GAP = 11, 14, 13, 5  # px: text, a line of it, the thickness of a bar, the space around it
+CHARS = 52  # that fit into the width
+ROUND = [1, 2, 5, 10]  # what ticks are multiples of
+DASHES = ((), (6, 2.5), (1.5, 2))  # the second and the third round through the hues
+# matplotlib knows no CSS: it draws in colours that nobody else uses, and they become variables afterwards.
+HUES = [f"#a0000{n}" for n in range(7)]  # of settings
+SHADES = [f"#b0000{n}" for n in range(6)]  # of parts
+INK, MUTED, RULE, BAND, PAPER = "#c00000", "#c00001", "#c00002", "#c00003", "#c00004"
+VARIABLES = {INK: "ink", MUTED: "muted", RULE: "line", BAND: "band", PAPER: "paper"}
+VARIABLES |= {color: f"{letter}{n}" for letter, of in (("s", HUES), ("p", SHADES)) for n, color in enumerate(of)}
+STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "trainkit",
+    "text.parse_math": False,
+    "font.size": FONT,
+    "text.color": INK,
+    "axes.edgecolor": RULE,
+    "axes.linewidth": 1.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.spines.left": False,
+    "axes.axisbelow": True,
+    "axes.labelcolor": MUTED,
+    "grid.color": RULE,
+    "grid.linewidth": 0.8,
+    "xtick.color": RULE,
+    "ytick.color": RULE,
+    "xtick.labelcolor": MUTED,
+    "ytick.labelcolor": MUTED,
+    "xtick.major.size": 3.0,
+    "ytick.major.size": 0.0,
+    "legend.frameon": False,
+    "legend.fontsize": FONT - 1,
+    "legend.labelcolor": MUTED,
+}
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a setting is drawn in every plot."""
+
+    color: str
+    dash: tuple[float, ...]
+
+    @property
+    def variable(self) -> str:
+        return f"var(--{VARIABLES[self.color]})"
+
+    @property
+    def line(self) -> tuple[float, tuple[float, ...]] | str:
+        return (0, self.dash) if self.dash else "solid"
+
+
+def rows(words: Sequence[tuple[str, str]], head: int = 0) -> tuple[Figure, Axes, list[float]]:
+    """A row for each label: the label, a word on the right, and below them the place of its bar, whose y is returned.
+
+    One unit of y is one px; `head` lines stay free above the first row.
+    """
+    lines = [_wrapped(label, CHARS - 2 - len(word)) for label, word in words]
+    heights = [LINE * len(of) + BAR + 2 * GAP for of in lines]
+    figure, axes = _figure(head * LINE + sum(heights) + GAP, left=8, right=8, top=head * LINE)
+    axes.set_ylim(sum(heights), -GAP)
+    axes.yaxis.set_visible(False)
+    axes.grid(axis="x")
+    at, top = [], 0
+    # Lines and bands of the axes end where there is text.
+    beside: dict[str, Any] = {
+        "transform": axes.get_yaxis_transform(),
+        "bbox": {"facecolor": PAPER, "linewidth": 0, "pad": 1},
+    }
+    for of, (_, word), height in zip(lines, words, heights, strict=True):
+        for n, line in enumerate(of):
+            axes.text(0, top + LINE * (n + 1) - 4, line, **beside)
+        axes.text(1, top + LINE - 4, word, ha="right", **beside)
+        at.append(top + LINE * len(of) + BAR / 2 + GAP / 2)
+        top += height
+    return figure, axes, at
+
+
+def _wrapped(label: str, width: int) -> list[str]:
+    """At most three lines: the whole label stands in the page's table."""
+    return textwrap.wrap(clean(label), max(width, 16), max_lines=3, placeholder=" ...") or [""]
+
+
+def curve_axes(across: str, up: str, num_ticks: int) -> tuple[Figure, Axes]:
+    """Axes for curves over a count."""
+    figure, axes = _figure(190, left=46, right=20, top=16)
+    axes.xaxis.set_major_locator(MaxNLocator(num_ticks, steps=ROUND, integer=True))
+    axes.set_xlabel(across)
+    axes.set_title(up, loc="left", x=-0.14, fontsize=FONT - 1, color=MUTED, pad=5)
+    axes.grid(axis="y")
+    return figure, axes
+
+
+def _figure(height: float, left: float, right: float, top: float) -> tuple[Figure, Axes]:
+    """Axes with so many px around them, and below them the room for ticks and a name."""
+    below = 34
+    figure = Figure(figsize=(WIDTH / 72, (height + below) / 72))
+    figure.patch.set_visible(False)
+    width, above = (WIDTH - left - right) / WIDTH, (height - top) / (height + below)
+    axes = figure.add_axes((left / WIDTH, below / (height + below), width, above))
+    axes.patch.set_visible(False)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(5, steps=ROUND))
+    return figure, axes
+
+
+def legend(axes: Axes, entries: Sequence[tuple[str, float, str]]) -> None:
+    """Squares of a colour and an opacity with their words, three in a line, above the axes."""
+    if entries:
+        squares = [Patch(facecolor=color, alpha=alpha, linewidth=0, label=word) for color, alpha, word in entries]
+        axes.legend(
+            handles=squares,
+            ncols=3,
+            loc="lower left",
+            bbox_to_anchor=(0, 1),
+            borderaxespad=0.2,
+            borderpad=0,
+            handlelength=0.9,
+            handleheight=0.9,
+            handletextpad=0.5,
+            columnspacing=1.4,
+            labelspacing=0.3,
+        )
+
+
+def svg_of(figure: Figure, name: str, finding: str) -> str:
+    """The figure as an element for HTML: its ids begin with the name, and `finding` is what is read out."""
+    for axes in figure.axes:
+        _label_ticks(axes.xaxis)
+        _label_ticks(axes.yaxis)
+    file = BytesIO()
+    figure.savefig(file, format="svg", metadata={"Date": None})
+    root = ElementTree.fromstring(file.getvalue())
+    needed = set(re.findall(r"#(\w+)", " ".join(value for of in root.iter() for value in _references(of))))
+    for element in root.iter():
+        element[:] = [child for child in element if _local(child.tag) not in ("metadata", "style")]
+        element.tag, element.tail = _local(element.tag), None
+        written = {_local(key): value for key, value in element.attrib.items()}
+        element.attrib.clear()
+        element.attrib.update({k: _adapted(k, v, name) for k, v in written.items() if k != "id" or v in needed})
+    root.attrib = {"viewBox": root.attrib["viewBox"], "role": "img", "aria-label": finding}
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def _references(element: ElementTree.Element) -> Iterable[str]:
+    return (value for key, value in element.attrib.items() if _local(key) in ("href", "clip-path"))
+
+
+def _local(name: str) -> str:
+    # HTML knows the names inside <svg> without their namespace.
+    return name.rpartition("}")[2]
+
+
+def _adapted(key: str, value: str, name: str) -> str:
+    """An attribute's value as the page needs it. Labels are in no attribute, so that none of them is changed."""
+    if key == "id":
+        return f"{name}-{value}"
+    if key in ("href", "clip-path"):
+        return value.replace("#", f"#{name}-")
+    if key == "style":
+        value = re.sub(r"font: ([\d.]+px)[^;]*", r"font-size: \1", re.sub(r"font-family:[^;]*;?", "", value))
+        return re.sub("|".join(VARIABLES), lambda color: f"var(--{VARIABLES[color[0]]})", value)
+    return " ".join(value.split())
+
+
+def _label_ticks(axis: Axis) -> None:
+    """The ticks keep their places and get labels written as all numbers are."""
+    low, high = sorted(axis.get_view_interval())
+    at = [value for value in axis.get_majorticklocs() if low <= value <= high]
+    digits = max(0, math.ceil(-math.log10(at[1] - at[0]) - 1e-9)) if len(at) > 1 else 0
+    axis.set_ticks(at, [fixed(value, digits) for value in at])

@@ -1,0 +1,212 @@
+"""How figures and facts are said: the only place where numbers become strings. "-" is what was not measured.
+
+Names and reasons came from users and logs: what is returned of them is one line without control characters.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from trainkit.compare import BreakEven, Change, Comparison, Group, Setting, Spread
+from trainkit.intervals import Ratio
+from trainkit.results import Row
+
+LONGEST_REASON = 200  # an error of the compiler can be pages; all of it lies in row.json
+
+
+def verdict(setting: Setting, group: Group) -> str:
+    """One line: what a setting gains over eager, what compiling costs and when it pays, what speaks against it."""
+    words = f"{setting.label}: {_gain(setting)}"
+    pays, planned = setting.break_even, group.num_planned_steps
+    if pays is not None:
+        words += f", pays after {_when(pays)}"
+        if planned is not None and planned < pays.num_steps:
+            words += f"; for a run of {fixed(planned, 0)} steps stay with eager"
+    if setting.accuracy_within is False:
+        words += f"; accuracy {fixed(middle(setting.val_accuracy), 3)} differs from eager's by more than chance"
+    return clean(words)
+
+
+def _gain(setting: Setting) -> str:
+    speedup = setting.speedup
+    if is_eager(setting):
+        return "what the others are compared with"
+    if speedup is None:
+        return "no eager row to compare with"
+    if speedup.measurable is None:
+        return f"unknown: 1 run{' of eager' if setting.num_repeats > 1 else ''} ({times(speedup)} over eager)"
+    if not speedup.measurable:
+        return f"no measurable difference to eager ({found(speedup)}, noise floor {percent(speedup.noise_floor)})"
+    if speedup.value < 1:
+        return f"{found(speedup)}: slower than eager"
+    cost = middle(setting.compile_time_s)
+    return f"{found(speedup)} over eager, {'compile time unknown' if cost is None else f'+{duration(cost)} compile'}"
+
+
+def _when(pays: BreakEven) -> str:
+    epochs = [] if pays.num_epochs is None else [f"{fixed(pays.num_epochs, 0 if pays.num_epochs >= 2 else 1)} epochs"]
+    return f"{steps_of(pays)} ({', '.join([*epochs, duration(60 * pays.minutes)])})"
+
+
+def steps_of(pays: BreakEven) -> str:
+    """The two digits that such an estimate has, rather too many steps than too few."""
+    scale = 10 ** max(len(str(pays.num_steps)) - 2, 0)
+    return f"{fixed(math.ceil(pays.num_steps / scale) * scale, 0)} steps"
+
+
+def advice(group: Group) -> str:
+    """One line: which setting to train with, or why that is not known."""
+    advised, fastest, planned = group.advised, group.fastest, group.num_planned_steps
+    run = "" if planned is None else f" for a run of {fixed(planned, 0)} steps"
+    if advised is None or fastest is None:
+        words = f"No advice: {_unknown(group)}."
+    elif is_eager(fastest):
+        words = f"Stay with eager{run}: no setting is measurably faster."
+    elif is_eager(advised):
+        words = f"Stay with eager{run}: {fastest.label} has faster steps, but its compiling does not pay by then."
+    else:
+        in_all = "" if advised.total_time_s is None else f", {duration(advised.total_time_s)} in all"
+        words = f"Train with {advised.label}{run}: {found(advised.speedup)} over eager{in_all}{_pays(group, advised)}."
+    return clean(words)
+
+
+def _pays(group: Group, advised: Setting) -> str:
+    """When the advised setting pays, and which one pays sooner where no number of steps decides between them."""
+    pays = {s.label: s.break_even for s in group.settings if s.break_even is not None}
+    if advised.label not in pays:
+        return ""
+    words = f"; it pays after {_when(pays[advised.label])}"
+    first = min(pays, key=lambda label: pays[label].num_steps)
+    if first == advised.label or group.num_planned_steps is not None:
+        return words
+    return f"{words}. For shorter runs: {first} pays first, after {_when(pays[first])}"
+
+
+def _unknown(group: Group) -> str:
+    if not any(is_eager(setting) for setting in group.settings):
+        return "eager was not measured"
+    return "nothing but eager was measured" if all(map(is_eager, group.settings)) else "too few runs"
+
+
+def trained_of(of: Row | Group | Change) -> str:
+    processes = f", {of.world_size} processes" if of.world_size > 1 else ""
+    return f"{of.model} on {of.data}, batch {fixed(of.batch_size, 0)}{processes}"
+
+
+def work_of(group: Group) -> str:
+    return clean(", ".join([trained_of(group), *filter(None, [group.precision]), *group.overrides]))
+
+
+def machine_of(machine: Mapping[str, Any]) -> str:
+    packages = ("torch", "triton", "CUDA", "Python", "lightning")
+    versions = {name: machine[f"{name.lower()}_version"] for name in packages}
+    known = [f"{name} {version}" for name, version in versions.items() if version]
+    devices = [f"{machine['num_devices']} x {machine['device_name']}"] if machine["device_name"] else []
+    return clean(", ".join([*devices, *known])) or "-"
+
+
+def note_of(group: Group) -> str | None:
+    once = [setting.label for setting in group.settings if setting.num_repeats == 1]
+    if not once:
+        return None
+    who = "every setting" if len(once) == len(group.settings) else "; ".join(once)
+    return clean(f"One run only of {who}: its spread is unknown. hydra.launcher.repeats=2 or more shows it.")
+
+
+def dropped_title(comparison: Comparison) -> str:
+    return f"Dropped: {num_runs(sum(len(drop.rows) for drop in comparison.dropped))}"
+
+
+def num_runs(count: int) -> str:
+    return "1 run" if count == 1 else f"{count} runs"
+
+
+def middle(spread: Spread | None) -> float | None:
+    return None if spread is None else spread.median
+
+
+def is_eager(setting: Setting) -> bool:
+    return setting.rows[0].compile_mode == "eager"
+
+
+def range_of(spread: Spread | None, decimals: int) -> str:
+    """The lowest and the highest of several repeats; "" where they are one value."""
+    if spread is None or spread.low == spread.high:
+        return ""
+    return f"{fixed(spread.low, decimals)}-{fixed(spread.high, decimals)}"
+
+
+def interval(speedup: Ratio | None, between: str = "-") -> str:
+    """The interval of a ratio; "" where it is unknown, and for eager's own."""
+    if speedup is None or speedup.low is None or speedup.high is None or speedup.low == speedup.high:
+        return ""
+    return f"{_factor(speedup.low)}{between}{_factor(speedup.high)}"
+
+
+def times(speedup: Ratio | None) -> str:
+    return "no eager row" if speedup is None else f"{_factor(speedup.value)}x"
+
+
+def found(speedup: Ratio | None) -> str:
+    """A ratio in words, with its interval where it is known."""
+    between = interval(speedup, ", ")
+    return f"{times(speedup)} [{between}]" if between else times(speedup)
+
+
+def _factor(value: float) -> str:
+    # Two repeats that have little in common give an interval over many powers of ten.
+    return fixed(value, 2) if value < 1000 else "1,000+"
+
+
+def fixed(value: float | None, decimals: int) -> str:
+    return "-" if value is None else f"{value:,.{decimals}f}"
+
+
+def decimals(values: Iterable[float | None], digits: int) -> int:
+    """The decimals that show the smallest value to so many digits: 3 at most, and the same for a whole column."""
+    smallest = min((value for value in values if value), default=1.0)
+    return min(max(digits - 1 - math.floor(math.log10(smallest)), 0), 3)
+
+
+def seconds(value: float | None) -> str:
+    return "-" if value is None else f"{fixed(value, decimals([value], 3))} s"
+
+
+def duration(value_s: float) -> str:
+    """Two digits or more, in the unit that people would say it in."""
+    in_units = ((value_s / 3600, "h"), (value_s / 60, "min"))
+    value, unit = next((one for one in in_units if one[0] >= 2), (value_s, "s"))
+    return f"{fixed(value, 0 if value >= 10 else 1)} {unit}"
+
+
+def scientific(value: float) -> str:
+    return f"{value:.1e}"
+
+
+def percent(frac: float | None) -> str:
+    if frac is None:
+        return "-"
+    return f"{100 * frac:.1f} %" if frac < 10 else "1,000+ %"
+
+
+def size(value: int | None) -> str:
+    unit, (in_unit,) = in_one_unit([value])
+    return "-" if in_unit is None else f"{fixed(in_unit, decimals([in_unit], 3))} {unit}"
+
+
+def in_one_unit(values: Iterable[int | None]) -> tuple[str, list[float | None]]:
+    """One unit for all, GiB where the largest has one, and the values in it."""
+    values = list(values)
+    unit, size = ("GiB", 2**30) if max((v or 0 for v in values), default=0) >= 2**30 else ("MiB", 2**20)
+    return unit, [None if value is None else value / size for value in values]
+
+
+def clean(text: str) -> str:
+    """One line that a terminal can show: no escape sequences, no line breaks."""
+    return "".join(c if c.isprintable() else " " for c in re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text))
+
+
+def short(text: str) -> str:
+    text = clean(text)
+    return text if len(text) <= LONGEST_REASON else text[: LONGEST_REASON - 3] + "..."
