@@ -75,8 +75,8 @@ def test_compiled_networks_give_the_same_answer(network, precision, optimizer):
     net, batches = network
     found = answer(net, asked(precision=precision), batches, optimizer)
     assert (found.check_passed, found.check_reason) == (True, None)
-    # The same kernels in the same order as eager.
-    assert found.check_loss_rel_diff == found.check_eager_loss_rel_diff
+    # The same kernels as eager's.
+    assert found.check_loss_rel_diff == pytest.approx(found.check_eager_loss_rel_diff, rel=0.5, abs=1e-7)
     assert found.check_grad_rel_diff == pytest.approx(found.check_eager_grad_rel_diff, rel=0.5)
     least, most = {"32-true": (0, 1e-6), "16-mixed": (1e-7, 1e-3), "bf16-mixed": (1e-6, 1e-2)}[precision]
     assert least <= found.check_eager_loss_rel_diff <= most
@@ -252,7 +252,7 @@ def test_a_gradient_that_is_wrong_when_compiled_does_not_pass(precision):
     assert found.check_passed is False
     assert found.check_reason.startswith("gradients of fc.")
     assert "differ from float64 by 5.0e-01, eager's by " in found.check_reason
-    assert found.check_loss_rel_diff == found.check_eager_loss_rel_diff
+    assert found.check_loss_rel_diff == pytest.approx(found.check_eager_loss_rel_diff, rel=0.5, abs=1e-7)
     assert found.check_grad_rel_diff == pytest.approx(0.5, rel=0.05)
     assert found.check_eager_grad_rel_diff < 0.05
 
