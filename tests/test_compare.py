@@ -288,6 +288,29 @@ def test_what_is_advised_depends_on_the_steps_planned(planned, advised):
         assert group.advised.total_time_s == pytest.approx(min(planned * 0.01, 40 + planned * 0.006), rel=1e-3)
 
 
+def test_of_settings_that_are_alike_the_one_that_compiles_soonest_is_advised():
+    slow = repeated("max-autotune", 5.99, 6.0, 6.01, compile_time_s=300.0)
+    rows = [*EAGER, *repeated("default", 6.0, 6.01, 5.99, compile_time_s=40.0), *slow]
+    (group,) = compare(rows).groups
+    assert (group.settings[0].label, group.fastest.label, group.advised.label) == ("default",) * 3
+    (group,) = compare([*rows, *repeated("reduce-overhead", 4.0, 4.01, 3.99, compile_time_s=400.0)]).groups
+    assert group.advised.label == "reduce-overhead"
+
+
+def test_compile_costs_are_of_the_coldest_cache_and_the_warm_ones_stand_beside():
+    caches = [("cold", 40.0), ("warm", 2.0), ("warm", 2.2), ("mixed", 9.0)]
+    rows = [
+        row("default", 6.0 + 0.01 * n, repeat=n, cache_found=found, compile_time_s=cost, compile_forward_s=cost)
+        for n, (found, cost) in enumerate(caches)
+    ]
+    default = settings(compare([*EAGER, *rows]))["default"]
+    assert (default.compile_time_s.median, default.compile_parts_s) == (40.0, {"forward": 40.0})
+    assert default.warm_compile_time_s.median == pytest.approx(2.1)
+    assert default.break_even.num_steps == pytest.approx(20 * default.break_even.num_warm_steps, rel=0.06)
+    (mixed,) = settings(compare([rows[3]])).values()
+    assert (mixed.compile_time_s.median, mixed.warm_compile_time_s) == (9.0, None)
+
+
 def test_one_repeat_leaves_it_unknown_and_advises_nothing():
     (group,) = compare([row(), row("default", 5.0)]).groups
     assert (group.settings[0].speedup.measurable, group.fastest, group.advised) == (None, None, None)

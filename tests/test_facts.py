@@ -7,6 +7,8 @@ import torch._dynamo
 
 from tests import networks
 from trainkit import facts
+from trainkit.compile import Compiler
+from trainkit.config import CompileConfig
 from trainkit.run import run
 
 TRAINING = ("compile.backend=aot_eager", "trainer.max_epochs=1", "trainer.limit_val_batches=0")
@@ -58,6 +60,17 @@ def test_the_parts_of_the_compile_time_add_up(compose, needs_compiler):
     assert row.compile_forward_s > 0
     assert row.compile_startup_s > 0
     assert (row.compile_cudagraph_s, row.compile_recompile_s, row.cache_found) == (0, 0, "cold")
+
+
+def test_the_start_up_is_apart_and_nothing_of_it_is_counted(compose):
+    row = run(compose("compile.backend=aot_eager", "trainer.max_epochs=1", "trainer.limit_val_batches=0"))
+    assert row.num_graphs == 1
+    assert row.compile_startup_s > 0
+    seen = []
+    started = Compiler(CompileConfig(backend="aot_eager"), seen.append, seen.append)
+    with started:
+        started.start_up(torch.device("cpu"))
+        assert (seen, started.facts().num_graphs) == ([], 0)
 
 
 def test_a_cache_that_has_it_all_is_warm(compose, tmp_path, needs_compiler):

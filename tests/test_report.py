@@ -345,6 +345,30 @@ def test_figures_are_said_in_few_digits(words, said):
     assert words == said
 
 
+def shared_cache(mode: str, cold_s: float, warm_s: float) -> list[Row]:
+    """Three runs of a mode as a sweep leaves them: the first finds nothing in the compile cache, the others all."""
+    cache = [(cold_s, "cold"), (warm_s, "warm"), (warm_s, "warm")]
+    return [
+        row(mode, 17.0 + 0.01 * n, repeat=n, compile_time_s=cost, cache_found=found, compile_cache="warm")
+        for n, (cost, found) in enumerate(cache)
+    ]
+
+
+def test_a_cold_compile_and_a_warm_one_are_two_costs():
+    eager = [row("eager", 34.0 + 0.01 * n, repeat=n) for n in range(3)]
+    (group,) = compare([*eager, *shared_cache("default", 17.0, 1.7)]).groups
+    text = shown(print_comparison, Comparison((group,), ()))
+    assert line_of(text, "default").split()[2] == "17.0"
+    assert "warm 1.7" in text
+    assert "+17 s compile (1.7 s warm), pays after 1,100 steps" in " ".join(text.split())
+    assert "110 with a warm cache" in " ".join(text.split())
+    assert "cache was shared" not in text  # by one compiled setting only
+    autotuned = shared_cache("max-autotune", 30.0, 2.0)
+    assert "cache was shared" in shown(print_comparison, compare([*eager, *autotuned, *shared_cache("default", 17, 1)]))
+    warm = [replace(r, cache_found="warm") for r in shared_cache("default", 1.7, 1.7)]
+    assert "| 1.7 (warm) |" in markdown_comparison(compare([*eager, *warm]))
+
+
 # changes
 
 
@@ -359,7 +383,8 @@ def test_changes_say_what_got_slower_faster_hungrier_or_stayed():
     now = changed(default=1.2, eager=0.8)
     now = [replace(r, peak_allocated_bytes=12 * GIB) if r.compile_mode == "max-autotune" else r for r in now]
     text = shown(print_changes, against(now, changed()))
-    assert line_of(text, "default").split()[1:3] == ["1.20x", "[1.19,"]
+    assert line_of(text, "default").split()[1:5] == ["29.84", "->", "35.81", "ms"]
+    assert "1.20x [1.19, 1.21]" in text
     assert line_of(text, "default").endswith(" slower")
     assert line_of(text, "eager").endswith(" faster")
     assert line_of(text, "max-autotune ").endswith(" hungrier")
@@ -526,6 +551,40 @@ def test_the_script_prints_markdown(sweep):
 def test_a_row_given_twice_is_one_row(sweep):
     ended = script("--markdown", sweep, sweep / "sweep", "sweep/../sweep/001", sweep, cwd=sweep)
     assert ended.stdout == script("--markdown", sweep, cwd=sweep).stdout
+
+
+def test_the_script_writes_the_report_beside_the_rows_and_advises_for_the_steps_planned(sweep):
+    ended = script(sweep, "--steps", "10,000", cwd=sweep)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "for a run of 10,000 steps" in ended.stdout
+    assert ended.stdout.splitlines()[-1] == f"written: {sweep / 'report.md'} {sweep / 'report.html'}"
+    assert "| default | 1.10x (1.09-1.11) |" in (sweep / "report.md").read_text()
+    assert "<svg" in (sweep / "report.html").read_text()
+    wrong = script(sweep, "--steps", "0", cwd=sweep)
+    assert (wrong.returncode, wrong.stderr.splitlines()[-1]) == (
+        2, "report.py: error: argument --steps: 0: expected a whole number above 0",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("times", "status", "says"), [(1.2, 1, "slower"), (0.8, 0, "faster"), (1.0, 0, "no measurab")])
+def test_the_script_against_a_baseline_exits_1_where_a_setting_got_slower(times, status, says, tmp_path):
+    for name, by in (("then", 1.0), ("now", times)):
+        for measured in changed(default=by):
+            run_dir = tmp_path / name / measured.run_id
+            run_dir.mkdir(parents=True)
+            write_row(run_dir, measured)
+    ended = script("now", "--against", "then", cwd=tmp_path)
+    assert (ended.returncode, ended.stderr) == (status, "")
+    assert says in line_of(ended.stdout, "default")
+    assert not list(tmp_path.rglob("report.*"))  # a check of CI writes nothing
+
+
+def test_the_script_against_other_work_checks_nothing_and_says_so(sweep, tmp_path):
+    write_row(tmp_path, replace(ROW, model="gpt2"))
+    ended = script(tmp_path / "row.json", "--against", sweep, cwd=tmp_path)
+    assert ended.returncode == 2
+    ended = script(sweep, "--against", tmp_path / "nothing", cwd=tmp_path)
+    assert (ended.returncode, ended.stderr) == (2, f"report: no row.json in or below {tmp_path / 'nothing'}\n")
 
 
 @pytest.mark.parametrize("path", ["empty", "missing"])

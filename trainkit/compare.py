@@ -69,16 +69,21 @@ class Spread:
 @dataclass(frozen=True)
 class BreakEven:
     """From where on a compiled training is ahead of an eager one: optimizer steps, epochs of the rows' length (None
-    where that is unknown), and minutes of training in that setting, compiling included."""
+    where that is unknown), and minutes of training in that setting, compiling included. `num_warm_steps` are the steps
+    with a warm compile cache, None where there was no such run beside a colder one."""
 
     num_steps: int
     num_epochs: float | None
     minutes: float
+    num_warm_steps: int | None = None
 
 
 @dataclass(frozen=True)
 class Setting:
     """What its repeats measured: medians with their spread, and the highest peak of memory.
+
+    Compiling costs what it did in the runs that found the compile cache coldest; `warm_compile_time_s` is of those that
+    found it warm beside them. With both mixed the cost would be nobody's.
 
     `speedup` is eager's step time over its own: 1 for eager, None where no eager row differs in nothing but how it was
     compiled. `break_even` is None where it is not measurably faster. `total_time_s` is compiling and the planned
@@ -90,6 +95,7 @@ class Setting:
     speedup: Ratio | None
     step_time_ms: Spread
     compile_time_s: Spread | None
+    warm_compile_time_s: Spread | None
     compile_parts_s: dict[str, float]
     epoch_train_time_s: Spread | None
     samples_per_s: Spread | None
@@ -110,8 +116,9 @@ class Setting:
 class Group:
     """Settings that can be ranked, fastest step first. `overrides` are the further ones that all its rows share.
 
-    `fastest` has the shortest step among eager and what is measurably faster; `advised` is it too, or where steps are
-    planned the one of them that needs the least time in all. Both are None where nothing is known to be faster or not.
+    `fastest` has the shortest step among eager and what is measurably faster, or compiles soonest of those that are not
+    measurably slower than that; `advised` is it too, or where steps are planned the one that needs the least time in
+    all. Both are None where nothing is known to be faster or not.
     """
 
     model: str
@@ -147,14 +154,16 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Change:
-    """One setting against its baseline: step time and peak memory, now over then."""
+    """One setting against its baseline: medians of step time and peak memory now and then, and now over then."""
 
     model: str
     data: str
     batch_size: int | None
     world_size: int
     label: str
+    step_time_ms: tuple[float, float]
     step_time: Ratio
+    peak_allocated_bytes: tuple[float, float] | None
     memory: Ratio | None
     slower: bool
     hungrier: bool
@@ -204,7 +213,8 @@ def _identity(row: Row) -> Hashable:
 
 
 def _change(label: str, now: list[Row], then: list[Row]) -> Change:
-    step_time = ratio(_step_times(now), _step_times(then))
+    step_times = _step_times(now), _step_times(then)
+    step_time = ratio(*step_times)
     peaks = [[row.peak_allocated_bytes for row in side if row.peak_allocated_bytes] for side in (now, then)]
     memory = ratio(*peaks) if all(peaks) else None
     return Change(
@@ -213,7 +223,9 @@ def _change(label: str, now: list[Row], then: list[Row]) -> Change:
         now[0].batch_size,
         now[0].world_size,
         label,
+        (median(step_times[0]), median(step_times[1])),
         step_time,
+        (median(peaks[0]), median(peaks[1])) if memory else None,
         memory,
         slower=bool(step_time.measurable) and step_time.value > 1,
         hungrier=memory is not None and memory.value > HUNGRIER and min(peaks[0]) > max(peaks[1]),
@@ -244,7 +256,8 @@ def _group(rows: list[Row], num_planned_steps: int | None) -> Group:
         for of in repeats.values()
     ]
     settings.sort(key=lambda setting: setting.step_time_ms.median)
-    first = rows[0]
+    first, worth = rows[0], _worth(settings)
+    fastest = min(_as_fast(worth), key=_compile_time_s, default=None)
     return Group(
         model=first.model,
         data=first.data,
@@ -256,24 +269,42 @@ def _group(rows: list[Row], num_planned_steps: int | None) -> Group:
         settings=tuple(settings),
         noise_floor=noise_floor([_step_times(of) for of in repeats.values()]),
         num_planned_steps=num_planned_steps,
-        fastest=_best(settings, lambda setting: setting.step_time_ms.median),
-        advised=_best(settings, lambda setting: setting.total_time_s or setting.step_time_ms.median),
+        fastest=fastest,
+        advised=fastest if num_planned_steps is None else min(worth, key=_total_time_s, default=None),
     )
 
 
-def _best(settings: list[Setting], cost: Callable[[Setting], float]) -> Setting | None:
-    """Of eager and what is measurably faster, the one that costs least; None without eager, and where repeats are too
-    few to tell."""
+def _worth(settings: list[Setting]) -> list[Setting]:
+    """Eager and what is measurably faster; empty without eager, and where repeats are too few to tell."""
     eager = [setting for setting in settings if setting.rows[0].compile_mode == "eager"]
     others = [setting for setting in settings if setting not in eager and setting.speedup is not None]
     faster = [s for s in others if s.speedup is not None and s.speedup.measurable and s.speedup.value > 1]
     if not eager or not others or (not faster and any(s.speedup and s.speedup.measurable is None for s in others)):
-        return None
-    return min([*eager, *faster], key=cost)
+        return []
+    return [*eager, *faster]
+
+
+def _as_fast(settings: list[Setting]) -> list[Setting]:
+    """The setting with the shortest step, and those that are not measurably slower."""
+    first = min(settings, key=lambda setting: setting.step_time_ms.median, default=None)
+    if first is None:
+        return []
+    others = [setting for setting in settings if setting is not first]
+    alike = [s for s in others if ratio(_step_times(s.rows), _step_times(first.rows)).measurable is False]
+    return [first, *alike]
+
+
+def _compile_time_s(setting: Setting) -> float:
+    return setting.compile_time_s.median if setting.compile_time_s else 0.0
+
+
+def _total_time_s(setting: Setting) -> float:
+    return setting.total_time_s or 0.0
 
 
 def _measured(label: str, rows: list[Row], eager: list[Row] | None, num_planned_steps: int | None) -> Setting:
-    step, compiling = _step_time(rows), _spread(row.compile_time_s for row in rows)
+    coldest, warm = _by_cache(rows)
+    step, compiling = _step_time(rows), _spread(row.compile_time_s for row in coldest)
     speedup = None if eager is None else Ratio(1.0, 1.0, 1.0) if eager is rows else _speedup(rows, eager)
     total = None
     if num_planned_steps is not None:
@@ -284,7 +315,8 @@ def _measured(label: str, rows: list[Row], eager: list[Row] | None, num_planned_
         speedup=speedup,
         step_time_ms=step,
         compile_time_s=compiling,
-        compile_parts_s=_compile_parts(rows),
+        warm_compile_time_s=_spread(row.compile_time_s for row in warm),
+        compile_parts_s=_compile_parts(coldest),
         epoch_train_time_s=_spread(row.epoch_train_time_s for row in rows),
         samples_per_s=_spread(row.samples_per_s for row in rows),
         peak_allocated_bytes=_highest(row.peak_allocated_bytes for row in rows),
@@ -301,9 +333,17 @@ def _speedup(rows: list[Row], eager: list[Row]) -> Ratio:
     return ratio(_step_times(eager), _step_times(rows))
 
 
+def _by_cache(rows: list[Row]) -> tuple[list[Row], list[Row]]:
+    """The repeats that found the compile cache coldest, and where those are others the ones that found it warm."""
+    for found in ("cold", "mixed"):
+        if coldest := [row for row in rows if row.cache_found == found]:
+            return coldest, [row for row in rows if row.cache_found == "warm"]
+    return rows, []
+
+
 def _break_even(rows: list[Row], eager: list[Row] | None, speedup: Ratio | None) -> BreakEven | None:
     """Start-up is left out: it is the process's, not the network's."""
-    compiling = _spread(row.compile_time_s for row in rows)
+    compiling, warm = (_spread(row.compile_time_s for row in of) for of in _by_cache(rows))
     if eager is None or speedup is None or compiling is None or not speedup.measurable or speedup.value <= 1:
         return None
     step_s = _step_time(rows).median / 1e3
@@ -314,6 +354,7 @@ def _break_even(rows: list[Row], eager: list[Row] | None, speedup: Ratio | None)
         num_steps,
         num_steps / median(per_epoch) if per_epoch else None,
         (compiling.median + num_steps * step_s) / 60,
+        ceil(warm.median / saved_s) if warm else None,
     )
 
 
@@ -402,9 +443,11 @@ def _words(name: str, value: Any) -> str:
 
 
 def _shared_overrides(rows: list[Row]) -> tuple[str, ...]:
-    said = {"model", "data", "data.batch_size", "compile.mode", "amp", "amp.precision", "sweep", "repeat"}
+    said = {"model", "data", "data.batch_size", "compile.mode", "amp.precision"}
     shared = [override for override in rows[0].overrides if all(override in row.overrides for row in rows)]
-    return tuple(override for override in shared if override.lstrip("+").partition("=")[0] not in said)
+    return tuple(
+        override for override in shared if override.lstrip("+").partition("=")[0] not in said | SILENT - {"seed"}
+    )
 
 
 def _by(rows: list[Row], key: Callable[[Row], K]) -> dict[K, list[Row]]:
@@ -425,7 +468,7 @@ def _step_time(rows: list[Row]) -> Spread:
     return step
 
 
-def _step_times(rows: list[Row]) -> list[float]:
+def _step_times(rows: Iterable[Row]) -> list[float]:
     return [row.step_time_ms_p50 for row in rows if row.step_time_ms_p50 is not None]
 
 

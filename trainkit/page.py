@@ -19,7 +19,7 @@ from trainkit.words import (
     fixed,
     is_eager,
     machine_of,
-    note_of,
+    notes_of,
     num_runs,
     scientific,
     short,
@@ -123,12 +123,12 @@ def html_comparison(comparison: Comparison, epochs: Epochs, title: str) -> str:
 
 def _section(group: Group, looks: Looks, epochs: Epochs, name: str) -> str:
     verdicts = _list("Each setting", [_key(looks, s.label, verdict(s, group)) for s in group.settings])
-    note = note_of(group)
+    notes = "\n".join(f"<p class=note>{_text(note)}</p>" for note in notes_of(group))
     return f"""<section>
 <h2>{_text(work_of(group))}</h2>
 <p class=muted>{_text(machine_of(group.machine))}</p>
 <div class=advice><p>{_text(advice(group))}</p>{verdicts}</div>
-{f"<p class=note>{_text(note)}</p>" if note else ""}
+{notes}
 {_ranking(group, looks)}
 <div class=plots>{"".join(_figure(plot, looks) for plot in costs_of(group, looks, name))}</div>
 <div class=plots>{"".join(_figure(plot, looks) for plot in curves_of(group, looks, epochs, name))}</div>

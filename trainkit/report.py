@@ -29,7 +29,7 @@ from trainkit.words import (
     interval,
     machine_of,
     middle,
-    note_of,
+    notes_of,
     num_runs,
     percent,
     range_of,
@@ -90,7 +90,7 @@ def print_comparison(comparison: Comparison, console: Console | None = None) -> 
         console.print(Text(advice(group), style="bold"))
         for setting in group.settings:
             console.print(Padding(Text(verdict(setting, group)), (0, 0, 0, 2), expand=False))
-        if note := note_of(group):
+        for note in notes_of(group):
             console.print(Text(note, style="yellow"))
         console.print()
     if comparison.dropped:
@@ -111,7 +111,7 @@ def markdown_comparison(comparison: Comparison) -> str:
         blocks.append("\n".join(lines))
         verdicts = [f"- {_escape(verdict(setting, group))}" for setting in group.settings]
         blocks.append("\n".join([f"**{_escape(advice(group))}**", "", *verdicts]))
-        blocks += [_escape(note)] if (note := note_of(group)) else []
+        blocks += [_escape(note) for note in notes_of(group)]
     if comparison.dropped:
         lines = [f"- {_escape(f'{d.label} ({num_runs(len(d.rows))}): {short(d.reason)}')}" for d in comparison.dropped]
         blocks.append("\n".join([dropped_title(comparison), "", *lines]))
@@ -121,11 +121,19 @@ def markdown_comparison(comparison: Comparison) -> str:
 def print_changes(changes: Changes, console: Console | None = None) -> None:
     """Print how each setting did against its baseline, and then what only one side has."""
     console = console or _terminal()
-    table = _plain_table("setting", "step time", "memory", "verdict")
+    table = _plain_table("setting", "step", "memory", "verdict")
     for change in changes.changes:
-        memory = "-" if change.memory is None else found(change.memory)
+        digits = decimals(change.step_time_ms, 4)
+        step = Text.assemble(
+            " -> ".join(fixed(ms, digits) for ms in reversed(change.step_time_ms)),
+            f" ms\n{found(change.step_time)}",
+        )
+        memory = Text("-")
+        if change.memory is not None and change.peak_allocated_bytes is not None:
+            then, now = (size(int(peak)) for peak in reversed(change.peak_allocated_bytes))
+            memory = Text(f"{then} -> {now}\n{times(change.memory)}")
         named = Text.assemble(clean(change.label), "\n", (clean(trained_of(change)), "dim"))
-        table.add_row(named, found(change.step_time), memory, _changed(change))
+        table.add_row(named, step, memory, _changed(change))
     if changes.changes:
         console.print(table)
     for title, labels in (("Not measured now", changes.missing), ("Not in the baseline", changes.added)):
@@ -169,13 +177,20 @@ def columns_of(settings: Iterable[Setting]) -> list[Column]:
     digits = decimals((s.median for s in step), 4)
     return [
         Column("speed-up", "over eager", [times(s) for s in speedup], [interval(s) for s in speedup]),
-        _column("compile", "s", [middle(s.compile_time_s) for s in settings], 1),
+        Column("compile", "s", [fixed(middle(s.compile_time_s), 1) for s in settings], [_cache(s) for s in settings]),
         Column("step", "ms", [fixed(s.median, digits) for s in step], [range_of(s, digits) for s in step]),
         _column("epoch", "s", epoch, decimals(epoch, 3)),
         _column("memory", unit, memory, decimals(memory, 3)),
         Column("accuracy", "", [fixed(middle(s), 3) for s in accuracy], [range_of(s, 3) for s in accuracy]),
         _column("runs", "", [s.num_repeats for s in settings], 0),
     ]
+
+
+def _cache(setting: Setting) -> str:
+    """What a warm compile cache made of the compile time; "" where no run found one."""
+    if setting.warm_compile_time_s is not None:
+        return f"warm {fixed(setting.warm_compile_time_s.median, 1)}"
+    return "warm" if {row.cache_found for row in setting.rows} == {"warm"} else ""
 
 
 def _column(name: str, unit: str, values: Sequence[float | None], decimals: int) -> Column:

@@ -40,19 +40,26 @@ def _gain(setting: Setting) -> str:
         return f"no measurable difference to eager ({found(speedup)}, noise floor {percent(speedup.noise_floor)})"
     if speedup.value < 1:
         return f"{found(speedup)}: slower than eager"
-    cost = middle(setting.compile_time_s)
-    return f"{found(speedup)} over eager, {'compile time unknown' if cost is None else f'+{duration(cost)} compile'}"
+    cost, warm = middle(setting.compile_time_s), middle(setting.warm_compile_time_s)
+    if cost is None:
+        return f"{found(speedup)} over eager, compile time unknown"
+    return f"{found(speedup)} over eager, +{duration(cost)} compile{f' ({duration(warm)} warm)' if warm else ''}"
 
 
 def _when(pays: BreakEven) -> str:
     epochs = [] if pays.num_epochs is None else [f"{fixed(pays.num_epochs, 0 if pays.num_epochs >= 2 else 1)} epochs"]
-    return f"{steps_of(pays)} ({', '.join([*epochs, duration(60 * pays.minutes)])})"
+    warm = "" if pays.num_warm_steps is None else f"; {_two_digits(pays.num_warm_steps)} with a warm cache"
+    return f"{steps_of(pays)} ({', '.join([*epochs, duration(60 * pays.minutes)])}{warm})"
 
 
 def steps_of(pays: BreakEven) -> str:
+    return f"{_two_digits(pays.num_steps)} steps"
+
+
+def _two_digits(num_steps: int) -> str:
     """The two digits that such an estimate has, rather too many steps than too few."""
-    scale = 10 ** max(len(str(pays.num_steps)) - 2, 0)
-    return f"{fixed(math.ceil(pays.num_steps / scale) * scale, 0)} steps"
+    scale = 10 ** max(len(str(num_steps)) - 2, 0)
+    return fixed(math.ceil(num_steps / scale) * scale, 0)
 
 
 def advice(group: Group) -> str:
@@ -106,12 +113,19 @@ def machine_of(machine: Mapping[str, Any]) -> str:
     return clean(", ".join([*devices, *known])) or "-"
 
 
-def note_of(group: Group) -> str | None:
-    once = [setting.label for setting in group.settings if setting.num_repeats == 1]
-    if not once:
-        return None
-    who = "every setting" if len(once) == len(group.settings) else "; ".join(once)
-    return clean(f"One run only of {who}: its spread is unknown. hydra.launcher.repeats=2 or more shows it.")
+def notes_of(group: Group) -> list[str]:
+    """What a reader must know of how the group was measured."""
+    notes = []
+    if once := [setting.label for setting in group.settings if setting.num_repeats == 1]:
+        who = "every setting" if len(once) == len(group.settings) else "; ".join(once)
+        notes.append(f"One run only of {who}: its spread is unknown. hydra.launcher.repeats=2 or more shows it.")
+    compiled = [setting.rows for setting in group.settings if not is_eager(setting)]
+    if sum(any(row.cache_found == "cold" and row.compile_cache == "warm" for row in rows) for rows in compiled) > 1:
+        notes.append(
+            "The compile cache was shared: kernels that one setting compiled or chose are found by the next, however "
+            "cold its graphs. compile.cache=cold measures what each costs alone."
+        )
+    return [clean(note) for note in notes]
 
 
 def dropped_title(comparison: Comparison) -> str:
