@@ -256,6 +256,24 @@ def test_bf16_trains_and_the_row_says_so(compose):
     assert row.val_accuracy > 0.9
 
 
+def test_bf16_is_clipped_beside_a_fused_optimizer(compose, tmp_path):
+    asked = (
+        "amp=bf16",
+        "compile.mode=eager",
+        "trainer.max_epochs=1",
+        "optimizer=sgd",
+        "optimizer.momentum=0",
+        "optimizer.weight_decay=0",
+    )
+    start = run(compose(*asked, "optimizer.lr=1e-9", run_dir=tmp_path / "start"))
+    row = run(compose(*asked, "optimizer.lr=1", "trainer.gradient_clip_val=1e-3", run_dir=tmp_path / "clipped"))
+    assert (start.status, row.status) == ("ok", "ok")
+    before, after = (parameters(tmp_path / name) for name in ("start", "clipped"))
+    weights = [key for key in before if key.endswith(("weight", "bias"))]
+    moved = sum(float((after[key] - before[key]).square().sum()) for key in weights) ** 0.5
+    assert 0 < moved <= 22 * 1e-3 * 1.01  # so many steps of that length at most
+
+
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
 def test_every_optimizer_learns(optimizer, compose):
     row = run(compose(f"optimizer={optimizer}", "compile.mode=eager", "trainer.max_epochs=4"))

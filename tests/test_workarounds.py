@@ -3,12 +3,18 @@
 import inspect
 
 from lightning.pytorch.loggers import WandbLogger
+from lightning.pytorch.plugins import MixedPrecision
 from lightning.pytorch.strategies import DDPStrategy
 
 
 def test_lightning_wraps_with_ddp_on_a_side_stream():
     """build.TrainingDDP._setup_model; https://github.com/Lightning-AI/pytorch-lightning/pull/21746"""
     assert "torch.cuda.Stream()" in inspect.getsource(DDPStrategy._setup_model)
+
+
+def test_lightning_clips_beside_no_fused_optimizer_whether_a_scaler_is_there_or_not():
+    """task.Task.configure_gradient_clipping; https://github.com/Lightning-AI/pytorch-lightning/pull/21436"""
+    assert "scaler" not in inspect.getsource(MixedPrecision.clip_gradients)
 
 
 def test_lightning_hands_wandb_an_argument_that_it_dropped():

@@ -73,6 +73,16 @@ class Task(LightningModule):
         factor = schedule(trainer.schedule.value, trainer.warmup_steps, total)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": LambdaLR(optimizer, factor), "interval": "step"}}
 
+    def configure_gradient_clipping(
+        self, optimizer: Optimizer, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
+    ) -> None:
+        # Lightning refuses to clip beside a fused optimizer even where no scaler has scaled the gradients:
+        # https://github.com/Lightning-AI/pytorch-lightning/pull/21436, which comes after 2.6.6.
+        if gradient_clip_val is not None and self._config.amp.precision.value == "bf16-mixed":
+            nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
+        else:
+            self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
+
     def on_train_epoch_start(self) -> None:
         mixed = random.Random(f"{self._config.seed} {self.current_epoch} {self.global_rank}")
         seed_everything(mixed.getrandbits(32), verbose=False)
