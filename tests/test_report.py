@@ -367,6 +367,7 @@ def test_a_cold_compile_and_a_warm_one_are_two_costs():
     assert "cache was shared" in shown(print_comparison, compare([*eager, *autotuned, *shared_cache("default", 17, 1)]))
     warm = [replace(r, cache_found="warm") for r in shared_cache("default", 1.7, 1.7)]
     assert "| 1.7 (warm) |" in markdown_comparison(compare([*eager, *warm]))
+    assert "+1.7 s compile with a warm cache, pays" in markdown_comparison(compare([*eager, *warm]))
 
 
 # changes
@@ -444,13 +445,27 @@ def test_the_summary_of_a_run_has_every_figure_with_its_unit(tmp_path):
     assert "model=resnet18 optimizer.lr=0.1" in line_of(text, "overrides")
     assert line_of(text, "got").split() == ["got", "eager"]
     assert "time 0.00 s, graphs 0, breaks -" in line_of(text, "compile")
-    assert "p50 34.10 ms, p90 34.90 ms, p99 40.00 ms, steady 1,460 of 1,500" in line_of(text, "step")
+    assert "p50 34.10 ms, p90 34.90 ms, p99 40.00 ms; 0 compiling, 0 warm-up, 1,460 steady of 1,500" in line_of(
+        text, "step"
+    )
     assert "train 12.3 s, validation 0.512 s" in line_of(text, "epoch")
     assert "samples/s 1,876, waiting for data 1.3 %" in line_of(text, "speed")
     assert "allocated 5.99 GiB, reserved 6.59 GiB, device 7.79 GiB" in line_of(text, "memory")
     assert "train 0.0123, validation 0.0456" in line_of(text, "loss")
     assert "validation 0.972, epochs 10" in line_of(text, "accuracy")
     assert "1 x NVIDIA H100, torch 2.11.0" in line_of(text, "machine")
+
+
+def test_the_summary_says_what_the_compile_seconds_went_into_the_parts_of_a_step_and_the_check(tmp_path):
+    (compiled,) = [r for r in gpu_sweep(1) if (r.status, r.compile_mode) == ("ok", "reduce-overhead")]
+    text = " ".join(shown(print_run, compiled, tmp_path).split())
+    assert (
+        "start-up 3.40 s apart, forward 9.87 s (36.5 %), backward 14.3 s (52.8 %), CUDA graphs 1.08 s (4.0 %)" in text
+    )
+    assert "forward 7.29 ms, backward 13.64 ms, optimizer 2.59 ms (profiling epoch)" in text
+    assert "check same as eager: loss 1.2e-03 (eager 1.3e-03), grad 4.1e-03 (eager 3.9e-03)" in text
+    eager = shown(print_run, ROW, tmp_path)
+    assert not any(word in eager for word in ("start-up", "check", "profiling"))
 
 
 def test_several_processes_are_said(tmp_path):

@@ -54,6 +54,7 @@ SILENT = {"compile", "compile.on_error", "trainer.accelerator", "trainer.devices
     "logger",
 }
 COMPILE_PARTS = ("startup", "forward", "backward", "autotune", "cudagraph", "recompile")
+AS_FAST = 1.02  # times the shortest step: what nobody would compile longer for without a number of steps in mind
 HUNGRIER = 1.01  # times the baseline's memory: the allocator's rounding is below
 
 
@@ -116,8 +117,8 @@ class Setting:
 class Group:
     """Settings that can be ranked, fastest step first. `overrides` are the further ones that all its rows share.
 
-    `fastest` has the shortest step among eager and what is measurably faster, or compiles soonest of those that are not
-    measurably slower than that; `advised` is it too, or where steps are planned the one that needs the least time in
+    `fastest` has the shortest step among eager and what is measurably faster, or compiles soonest of those that surely
+    come within AS_FAST of it; `advised` is it too, or where steps are planned the one that needs the least time in
     all. Both are None where nothing is known to be faster or not.
     """
 
@@ -285,13 +286,12 @@ def _worth(settings: list[Setting]) -> list[Setting]:
 
 
 def _as_fast(settings: list[Setting]) -> list[Setting]:
-    """The setting with the shortest step, and those that are not measurably slower."""
+    """The setting with the shortest step, and those whose step is surely as short within AS_FAST."""
     first = min(settings, key=lambda setting: setting.step_time_ms.median, default=None)
     if first is None:
         return []
-    others = [setting for setting in settings if setting is not first]
-    alike = [s for s in others if ratio(_step_times(s.rows), _step_times(first.rows)).measurable is False]
-    return [first, *alike]
+    slower = {s.label: ratio(_step_times(s.rows), _step_times(first.rows)).high for s in settings if s is not first}
+    return [first, *(s for s in settings if (slower.get(s.label) or AS_FAST + 1) <= AS_FAST)]
 
 
 def _compile_time_s(setting: Setting) -> float:

@@ -10,17 +10,20 @@ from matplotlib import rc_context
 from trainkit.compare import Group, Setting
 from trainkit.results import EpochRecord
 from trainkit.svg import BAND, BAR, DASHES, HUES, INK, MUTED, SHADES, STYLE, Look, curve_axes, legend, rows, svg_of
-from trainkit.words import clean, decimals, fixed, found, in_one_unit, is_eager, middle, percent, seconds, steps_of
+from trainkit.words import (
+    COMPILE_PARTS,
+    clean,
+    decimals,
+    fixed,
+    found,
+    in_one_unit,
+    is_eager,
+    middle,
+    percent,
+    seconds,
+    steps_of,
+)
 
-# Parts of a whole, in the order in which they are stacked.
-COMPILE_PARTS = {
-    "startup": "start-up",
-    "forward": "forward",
-    "backward": "backward",
-    "autotune": "autotuning",
-    "cudagraph": "CUDA graphs",
-    "recompile": "recompiles",
-}
 STEP_PARTS = ("forward", "backward", "optimizer")
 CURVES = {"train_loss": "Training loss", "val_loss": "Validation loss", "val_accuracy": "Validation accuracy"}
 
@@ -101,7 +104,10 @@ def times_to_step(group: Group, looks: Looks, name: str) -> Plot | None:
     if not known:
         return None
     last = _last_step(group)
-    unit, scale = ("minutes", 60.0) if max(_time_s(s, cost, last) for s, cost in known) >= 300 else ("seconds", 1.0)
+    # Readable where they cross: what pays only far behind the last step, or never, may run above the axes.
+    near = [_time_s(s, cost, last) for s, cost in known if is_eager(s) or _pays_by(s, last)]
+    highest_s = 1.4 * max(near or [_time_s(s, cost, last) for s, cost in known])
+    unit, scale = ("minutes", 60.0) if highest_s >= 300 else ("seconds", 1.0)
     figure, axes = curve_axes("training steps", unit, num_ticks=5)
     keys = []
     for setting, cost in known:
@@ -109,15 +115,17 @@ def times_to_step(group: Group, looks: Looks, name: str) -> Plot | None:
         ends = [cost / scale, _time_s(setting, cost, last) / scale]
         axes.plot([0, last], ends, color=look.color, linestyle=look.line, linewidth=1.8)
         if pays is not None and pays.num_steps <= last:
-            crossing = _time_s(setting, cost, pays.num_steps) / scale
-            axes.plot([pays.num_steps], [crossing], "o", color=look.color, markersize=6.5, zorder=3)
+            paid = _time_s(setting, cost, pays.num_steps) / scale
+            axes.plot([pays.num_steps], [paid], "o", color=look.color, markersize=6.5, zorder=3)
         keys.append((setting.label, "" if pays is None else f"pays after {steps_of(pays)}"))
     note = f"Compile time included.{' From its dot on a setting is ahead of eager.' if any(w for _, w in keys) else ''}"
     if group.num_planned_steps is not None and group.num_planned_steps <= last:
         axes.axvline(group.num_planned_steps, color=MUTED, linewidth=1, linestyle=(0, (3, 3)))
         note += f" Dashed: the {fixed(group.num_planned_steps, 0)} steps planned."
     axes.set_xlim(0, last)
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, highest_s / scale)
+    if above := [setting.label for setting, cost in known if cost > highest_s]:
+        note += f" Above the plot: {', '.join(above)}."
     title = "Time to reach a step"
     return Plot(title, svg_of(figure, name, _listed(title, keys)), note, tuple(keys))
 
@@ -210,6 +218,10 @@ def _stacked(
     axes.set_xlabel(unit)
     legend(axes, [(colors[part], 1.0, part) for part in parts])
     return Plot(title, svg_of(figure, name, _listed(title, words)), note)
+
+
+def _pays_by(setting: Setting, num_steps: int) -> bool:
+    return setting.break_even is not None and setting.break_even.num_steps <= num_steps
 
 
 def _time_s(setting: Setting, compile_time_s: float, num_steps: int) -> float:

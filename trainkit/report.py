@@ -19,6 +19,7 @@ from rich.text import Text
 from trainkit.compare import Change, Changes, Comparison, Dropped, Group, Setting, why_dropped
 from trainkit.results import EpochRecord, Row
 from trainkit.words import (
+    COMPILE_PARTS,
     advice,
     clean,
     decimals,
@@ -31,8 +32,10 @@ from trainkit.words import (
     middle,
     notes_of,
     num_runs,
+    only_warm,
     percent,
     range_of,
+    scientific,
     seconds,
     short,
     size,
@@ -190,7 +193,7 @@ def _cache(setting: Setting) -> str:
     """What a warm compile cache made of the compile time; "" where no run found one."""
     if setting.warm_compile_time_s is not None:
         return f"warm {fixed(setting.warm_compile_time_s.median, 1)}"
-    return "warm" if {row.cache_found for row in setting.rows} == {"warm"} else ""
+    return "warm" if only_warm(setting) else ""
 
 
 def _column(name: str, unit: str, values: Sequence[float | None], decimals: int) -> Column:
@@ -249,14 +252,22 @@ def _run_lines(row: Row, run_dir: Path) -> Iterable[tuple[str, str]]:
     yield "overrides", " ".join(row.overrides) or "-"
     yield "got", row.effective_mode or "-"
     yield "compile", _named({"time": seconds(row.compile_time_s), **_compiled(row)})
+    if row.compile_time_s:
+        yield "", ", ".join([f"start-up {seconds(row.compile_startup_s)} apart", *_shares(row)])
     hits = {"hits": fixed(row.cache_hits, 0), "misses": fixed(row.cache_misses, 0)}
     yield "cache", _named({"found": row.cache_found or "-", **hits})
     yield "step", _steps(row)
+    if row.forward_time_ms_p50 is not None:
+        parts = (row.forward_time_ms_p50, row.backward_time_ms_p50, row.optimizer_time_ms_p50)
+        words = [f"{fixed(ms, decimals(parts, 3))} ms" for ms in parts]
+        yield "", f"{_named(dict(zip(('forward', 'backward', 'optimizer'), words, strict=True)))} (profiling epoch)"
     yield "epoch", _named({"train": seconds(row.epoch_train_time_s), "validation": seconds(row.epoch_val_time_s)})
     yield "speed", _named({"samples/s": fixed(row.samples_per_s, 0), "waiting for data": percent(row.data_wait_frac)})
     yield "memory", _named({name: size(value) for name, value in _peaks(row).items()})
     yield "loss", _named({"train": fixed(row.train_loss, 4), "validation": fixed(row.val_loss, 4)})
     yield "accuracy", _named({"validation": fixed(row.val_accuracy, 3), "epochs": fixed(row.num_epochs, 0)})
+    if row.check_passed is not None:
+        yield "check", _checked(row)
     yield "machine", machine_of(vars(row))
     names = [f"{name}/" if (run_dir / name).is_dir() else name for name in FILES if (run_dir / name).exists()]
     yield "files", " ".join([f"{run_dir}:", *names]) if names else f"{run_dir}"
@@ -276,11 +287,31 @@ def _compiled(row: Row) -> dict[str, str]:
     return {name: fixed(count, 0) for name, count in counts.items()}
 
 
+def _shares(row: Row) -> Iterable[str]:
+    """What the compile time went into: seconds and share of each part that took any."""
+    for part, name in COMPILE_PARTS.items():
+        cost = getattr(row, f"compile_{part}_s")
+        if part != "startup" and cost and row.compile_time_s:
+            yield f"{name} {seconds(cost)} ({percent(cost / row.compile_time_s)})"
+
+
+def _checked(row: Row) -> str:
+    differences = {
+        name: f"{scientific(mine)} (eager {scientific(its)})"
+        for name in ("loss", "grad", "param")
+        if (mine := getattr(row, f"check_{name}_rel_diff")) is not None
+        and (its := getattr(row, f"check_eager_{name}_rel_diff")) is not None
+    }
+    return f"{'same as eager' if row.check_passed else 'differs from eager'}: {_named(differences)} off float64"
+
+
 def _steps(row: Row) -> str:
     quantiles = {"p50": row.step_time_ms_p50, "p90": row.step_time_ms_p90, "p99": row.step_time_ms_p99}
     digits = decimals(quantiles.values(), 4)
     words = {name: "-" if value is None else f"{fixed(value, digits)} ms" for name, value in quantiles.items()}
-    return _named(words | {"steady": f"{fixed(row.num_steady_steps, 0)} of {fixed(row.num_steps, 0)}"})
+    counts = {"compiling": row.num_compiling_steps, "warm-up": row.num_warmup_steps, "steady": row.num_steady_steps}
+    kinds = ", ".join(f"{fixed(count, 0)} {kind}" for kind, count in counts.items())
+    return f"{_named(words)}; {kinds} of {fixed(row.num_steps, 0)}"
 
 
 def _peaks(row: Row) -> dict[str, int | None]:

@@ -12,6 +12,15 @@ from trainkit.compare import BreakEven, Change, Comparison, Group, Setting, Spre
 from trainkit.intervals import Ratio
 from trainkit.results import Row
 
+# Parts of the compile time, in the order in which they are stacked.
+COMPILE_PARTS = {
+    "startup": "start-up",
+    "forward": "forward",
+    "backward": "backward",
+    "autotune": "autotuning",
+    "cudagraph": "CUDA graphs",
+    "recompile": "recompiles",
+}
 LONGEST_REASON = 200  # an error of the compiler can be pages; all of it lies in row.json
 
 
@@ -43,7 +52,8 @@ def _gain(setting: Setting) -> str:
     cost, warm = middle(setting.compile_time_s), middle(setting.warm_compile_time_s)
     if cost is None:
         return f"{found(speedup)} over eager, compile time unknown"
-    return f"{found(speedup)} over eager, +{duration(cost)} compile{f' ({duration(warm)} warm)' if warm else ''}"
+    cache = f" ({duration(warm)} warm)" if warm else " with a warm cache" if only_warm(setting) else ""
+    return f"{found(speedup)} over eager, +{duration(cost)} compile{cache}"
 
 
 def _when(pays: BreakEven) -> str:
@@ -75,6 +85,10 @@ def advice(group: Group) -> str:
     else:
         in_all = "" if advised.total_time_s is None else f", {duration(advised.total_time_s)} in all"
         words = f"Train with {advised.label}{run}: {found(advised.speedup)} over eager{in_all}{_pays(group, advised)}."
+        shortest = group.settings[0]
+        if planned is None and shortest is not advised:
+            gain = advised.step_time_ms.median / shortest.step_time_ms.median - 1
+            words += f" {shortest.label} is {percent(gain)} faster, and compiles longer."
     return clean(words)
 
 
@@ -138,6 +152,11 @@ def num_runs(count: int) -> str:
 
 def middle(spread: Spread | None) -> float | None:
     return None if spread is None else spread.median
+
+
+def only_warm(setting: Setting) -> bool:
+    """Whether every run found all of its code in the compile cache: what it costs without one is unknown."""
+    return all(row.cache_found == "warm" for row in setting.rows)
 
 
 def is_eager(setting: Setting) -> bool:
