@@ -243,6 +243,8 @@ def quiet(offline: bool) -> None:
         os.environ.setdefault("WANDB_SILENT", "true")
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    # A CUDA build of torch warns at the first compile for a CPU that there is no GPU.
+    logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
     for message in (
         "does not have many workers",
         "exists and is not empty",
