@@ -11,7 +11,7 @@ from pathlib import Path
 from trainkit.compare import against, compare
 from trainkit.page import write_report
 from trainkit.report import markdown_comparison, print_changes, print_comparison
-from trainkit.results import EpochRecord, Row, read_histories, read_rows
+from trainkit.results import EpochRecord, Row, read_runs
 
 
 def main() -> int:
@@ -21,9 +21,11 @@ def main() -> int:
     parser.add_argument("--steps", type=positive, metavar="N", help="advise for a training of N steps")
     parser.add_argument("--against", metavar="BASELINE_DIR", help="exit 1 where a setting got slower or hungrier")
     options = parser.parse_args()
+    if options.against and (options.markdown or options.steps):
+        parser.error("--against compares with a baseline: it goes neither with --markdown nor with --steps")
     try:
-        rows = _rows(options.paths)
-        baseline = _rows([options.against]) if options.against else []
+        rows, histories = _runs(options.paths)
+        baseline = _runs([options.against])[0] if options.against else []
     except ValueError as complaint:
         print(f"report: {complaint}", file=sys.stderr)
         return 2
@@ -34,11 +36,7 @@ def main() -> int:
         print(markdown_comparison(comparison), end="")
         return 0
     print_comparison(comparison)
-    folder = Path(options.paths[0])
-    histories: dict[str, list[EpochRecord]] = {}
-    for path in options.paths:
-        histories |= read_histories(path)
-    print(f"written: {' '.join(str(path) for path in write_report(folder, comparison, histories))}")
+    print(f"written: {' '.join(str(path) for path in write_report(options.paths[0], comparison, histories))}")
     return 0
 
 
@@ -52,28 +50,17 @@ def positive(word: str) -> int:
 def _print_against(rows: list[Row], baseline: list[Row]) -> int:
     changes = against(rows, baseline)
     print_changes(changes)
-    if not changes.changes:
+    if not changes.changes and not changes.failed:
         print("report: no setting of the baseline was measured again: nothing was checked", file=sys.stderr)
         return 2
-    return int(any(change.slower or change.hungrier for change in changes.changes))
+    return int(bool(changes.failed) or any(change.slower or change.hungrier for change in changes.changes))
 
 
-def _rows(paths: list[str]) -> list[Row]:
-    """The rows of all paths, each once: a row read twice would count as a repeat."""
-    rows: list[Row] = []
-    roots = {Path(path).resolve(): path for path in paths}
-    for root, path in roots.items():
-        if not (found := _read(path)):
+def _runs(paths: list[str]) -> tuple[list[Row], dict[str, list[EpochRecord]]]:
+    for path in paths:
+        if next(Path(path).rglob("row.json"), None) is None:
             raise ValueError(f"no row.json in or below {path}")
-        rows += found if not any(parent in roots for parent in root.parents) else []
-    return rows
-
-
-def _read(path: str) -> list[Row]:
-    try:
-        return read_rows(path)
-    except (ValueError, TypeError, AttributeError) as error:
-        raise ValueError(f"a row.json in or below {path} is not a row: {error}") from error
+    return read_runs(*paths)
 
 
 if __name__ == "__main__":

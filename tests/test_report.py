@@ -14,7 +14,7 @@ from tests.sweeps import gpu_sweep
 from trainkit.compare import BreakEven, Comparison, Group, Setting, Spread, against, compare
 from trainkit.intervals import Ratio
 from trainkit.report import job_outcome, markdown_comparison, print_changes, print_comparison, print_epoch, print_run
-from trainkit.results import EpochRecord, Row, write_row
+from trainkit.results import EpochRecord, Row, append_epoch, read_epochs, write_row
 from trainkit.words import advice, duration, found, percent, verdict
 
 ROOT = Path(__file__).parents[1]
@@ -529,6 +529,8 @@ def test_an_epoch_of_a_run_without_a_last_one(max_epochs):
 
 # scripts/report.py
 
+BAD_VALUES = (("killed", 1), ("ok", '"12"'), ("ok", "NaN"))
+
 
 def script(*argv: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -602,6 +604,37 @@ def test_the_script_against_other_work_checks_nothing_and_says_so(sweep, tmp_pat
     assert (ended.returncode, ended.stderr) == (2, f"report: no row.json in or below {tmp_path / 'nothing'}\n")
 
 
+def test_runs_of_one_name_in_two_places_stay_apart(tmp_path):
+    for place, accuracy in (("x", 0.9), ("y", 0.2)):
+        run_dir = tmp_path / place / "sweep" / "000-eager"
+        run_dir.mkdir(parents=True)
+        write_row(run_dir, replace(ROW, overrides=[f"optimizer.lr={accuracy}"]))
+        append_epoch(run_dir, replace(EPOCH, val_accuracy=accuracy))
+        append_epoch(run_dir, replace(EPOCH, epoch=3, val_accuracy=accuracy + 0.01))
+    with (tmp_path / "y" / "sweep" / "000-eager" / "epochs.jsonl").open("a") as file:
+        file.write('{"epoch": 4, "train_ti')  # what a kill leaves of a line
+    ended = script("x", "y", "x/sweep", cwd=tmp_path)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    page = (tmp_path / "x" / "report.html").read_text()
+    assert "0.9100" in page
+    assert "0.2100" in page
+    append_epoch(tmp_path / "y" / "sweep" / "000-eager", EPOCH)
+    assert len(list(read_epochs(tmp_path / "y" / "sweep" / "000-eager"))) == 3
+
+
+def test_the_script_against_a_baseline_exits_1_where_a_setting_fails_now(tmp_path):
+    for name in ("then", "now"):
+        for measured in changed():
+            failed = name == "now" and measured.compile_mode == "default"
+            run_dir = tmp_path / name / measured.run_id
+            run_dir.mkdir(parents=True)
+            write_row(run_dir, replace(measured, status="compile_error", error="boom") if failed else measured)
+    ended = script("now", "--against", "then", cwd=tmp_path)
+    assert (ended.returncode, ended.stderr) == (1, "")
+    assert "Failed now: default: compile_error: boom" in ended.stdout
+    assert script("now", "--against", "then", "--steps", "5", cwd=tmp_path).returncode == 2
+
+
 @pytest.mark.parametrize("path", ["empty", "missing"])
 def test_a_path_without_rows_is_one_line_and_status_2(sweep, path):
     (sweep / "empty").mkdir()
@@ -610,10 +643,13 @@ def test_a_path_without_rows_is_one_line_and_status_2(sweep, path):
     assert ended.stderr == f"report: no row.json in or below {path}\n"
 
 
-@pytest.mark.parametrize("text", ["{", "{}", "[1]"])
+@pytest.mark.parametrize(
+    "text",
+    ["{", "{}", "[1]", *(f'{{"run_id": "a", "status": "{s}", "step_time_ms_p50": {t}}}' for s, t in BAD_VALUES)],
+)
 def test_a_file_that_is_no_row_is_one_line_and_status_2(tmp_path, text):
     (tmp_path / "row.json").write_text(text)
     ended = script(tmp_path, cwd=tmp_path)
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr.startswith(f"report: a row.json in or below {tmp_path} is not a row: ")
+    assert ended.stderr.startswith(f"report: {tmp_path / 'row.json'} is not a row: ")
     assert ended.stderr.count("\n") == 1

@@ -5,9 +5,10 @@ times can be ranked. A *setting* is everything else that was asked (compile, amp
 one setting are its repeats: processes, not steps; they may differ in the seed.
 """
 
-from collections.abc import Callable, Hashable, Iterable
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from math import ceil, sqrt
+from math import ceil, inf, sqrt
 from statistics import median
 from typing import Any, TypeVar
 
@@ -55,6 +56,7 @@ SILENT = {"compile", "compile.on_error", "trainer.accelerator", "trainer.devices
 }
 COMPILE_PARTS = ("startup", "forward", "backward", "autotune", "cudagraph", "recompile")
 AS_FAST = 1.02  # times the shortest step: what nobody would compile longer for without a number of steps in mind
+WRONG = "numbers differ from eager in another run of this setting"
 HUNGRIER = 1.01  # times the baseline's memory: the allocator's rounding is below
 
 
@@ -86,13 +88,16 @@ class Setting:
     Compiling costs what it did in the runs that found the compile cache coldest; `warm_compile_time_s` is of those that
     found it warm beside them. With both mixed the cost would be nobody's.
 
-    `speedup` is eager's step time over its own: 1 for eager, None where no eager row differs in nothing but how it was
-    compiled. `break_even` is None where it is not measurably faster. `total_time_s` is compiling and the planned
-    steps. `accuracy_within`: as far from eager's as repeats and the size of the validation set explain.
+    `num_lost` further runs of it failed. `over` is the label of the eager setting that differs in nothing but how it
+    was compiled, and `speedup` eager's step time over its own (1 for eager); both are None without such a setting.
+    `break_even` is None where it is not measurably faster. `total_time_s` is compiling and the planned steps.
+    `accuracy_within`: as far from eager's as repeats and the size of the validation set explain.
     """
 
     label: str
     rows: tuple[Row, ...]
+    num_lost: int
+    over: str | None
     speedup: Ratio | None
     step_time_ms: Spread
     compile_time_s: Spread | None
@@ -117,9 +122,9 @@ class Setting:
 class Group:
     """Settings that can be ranked, fastest step first. `overrides` are the further ones that all its rows share.
 
-    `fastest` has the shortest step among eager and what is measurably faster, or compiles soonest of those that surely
-    come within AS_FAST of it; `advised` is it too, or where steps are planned the one that needs the least time in
-    all. Both are None where nothing is known to be faster or not.
+    `advised` is, of eager and what is measurably faster: where steps are planned the one that needs the least time in
+    all, else the one that compiles soonest of those that are sure to come within AS_FAST of the surest step time. None
+    where nothing is known to be faster or not.
     """
 
     model: str
@@ -132,7 +137,6 @@ class Group:
     settings: tuple[Setting, ...]
     noise_floor: float | None
     num_planned_steps: int | None
-    fastest: Setting | None
     advised: Setting | None
 
 
@@ -172,9 +176,11 @@ class Change:
 
 @dataclass(frozen=True)
 class Changes:
-    """What changed since a baseline, and the settings that only one side measured, each with why."""
+    """What changed since a baseline; the settings that are dropped now, and those that only one side measured, each
+    with why."""
 
     changes: tuple[Change, ...]
+    failed: tuple[str, ...]
     missing: tuple[str, ...]
     added: tuple[str, ...]
 
@@ -182,9 +188,12 @@ class Changes:
 def compare(rows: Iterable[Row], num_planned_steps: int | None = None) -> Comparison:
     """Group rows, rank their settings against eager, and drop with its reason each row that would mislead."""
     rows = list(rows)
-    kept = [row for row in rows if why_dropped(row) is None]
+    out = _dropped(rows)
+    reasons = {id(row) for drop in out for row in drop.rows}
+    kept = [row for row in rows if id(row) not in reasons]
+    lost = Counter(_identity(row) for row in rows if row.status not in ("ok", "interrupted"))
     groups = _by(kept, lambda row: (_hashable(_work(row)), _hashable(_machine(row))))
-    return Comparison(tuple(_group(alike, num_planned_steps) for alike in groups.values()), _dropped(rows))
+    return Comparison(tuple(_group(alike, num_planned_steps, lost) for alike in groups.values()), out)
 
 
 def against(rows: Iterable[Row], baseline: Iterable[Row]) -> Changes:
@@ -193,24 +202,34 @@ def against(rows: Iterable[Row], baseline: Iterable[Row]) -> Changes:
     than the repeats of both differ."""
     now, then = list(rows), list(baseline)
     varying = _varying([*now, *then])
+    places = {_place(row) for row in [*now, *then]} - {""}
+
+    def label(row: Row) -> str:
+        return f"{_label(row, varying)}{f' on {_place(row)}' if len(places) > 1 else ''}"
 
     def settings(side: list[Row]) -> dict[Hashable, list[Row]]:
-        return _by([row for row in side if why_dropped(row) is None], _identity)
+        out = {id(row) for drop in _dropped(side) for row in drop.rows}
+        return _by([row for row in side if id(row) not in out], lambda row: (_identity(row), _place(row)))
 
     measured, stored = settings(now), settings(then)
-    why = {_label(row, varying): why_dropped(row) for row in now}
-    changes = tuple(_change(_label(of[0], varying), of, stored[key]) for key, of in measured.items() if key in stored)
-    missing = [_label(of[0], varying) for key, of in stored.items() if key not in measured]
+    why = {_identity(row): drop.reason for drop in _dropped(now) for row in drop.rows}
+    changes = tuple(_change(label(of[0]), of, stored[key]) for key, of in measured.items() if key in stored)
+    gone = [of[0] for key, of in stored.items() if key not in measured]
     return Changes(
         changes,
-        tuple(f"{label}: {why.get(label) or 'not measured'}" for label in missing),
-        tuple(_label(of[0], varying) for key, of in measured.items() if key not in stored),
+        tuple(f"{label(row)}: {why[_identity(row)]}" for row in gone if _identity(row) in why),
+        tuple(label(row) for row in gone if _identity(row) not in why),
+        tuple(label(of[0]) for key, of in measured.items() if key not in stored),
     )
 
 
 def _identity(row: Row) -> Hashable:
-    machine = {"device_name": row.device_name, "num_devices": row.num_devices}
-    return _hashable(_work(row)), _hashable(_setting(row)), _hashable(machine)
+    return _hashable(_work(row)), _hashable(_setting(row))
+
+
+def _place(row: Row) -> str:
+    """What a row was measured on, as far as it must be the same for a change to mean something."""
+    return f"{row.num_devices} x {row.device_name}" if row.device_name else ""
 
 
 def _change(label: str, now: list[Row], then: list[Row]) -> Change:
@@ -243,22 +262,27 @@ def why_dropped(row: Row) -> str | None:
         return f"asked {row.compile_mode}, got {row.effective_mode}{because}"
     if row.check_passed is False:
         return f"numbers differ from eager: {row.check_reason or 'check=true found so'}"
+    if row.step_time_ms_p50 is not None and row.step_time_ms_p50 <= 0:
+        return f"a step time of {row.step_time_ms_p50} ms cannot be"
     if row.step_time_ms_p50 is None:
         return f"no steady step among its {row.num_steps}: train for more steps"
     return None
 
 
-def _group(rows: list[Row], num_planned_steps: int | None) -> Group:
+def _group(rows: list[Row], num_planned_steps: int | None, lost: Mapping[Hashable, int]) -> Group:
     varying = _varying(rows)
     repeats = _by(rows, lambda row: _hashable(_setting(row)))
     eager = {_beside_compile(of[0]): of for of in repeats.values() if of[0].compile_mode == "eager"}
     settings = [
-        _measured(_label(of[0], varying), of, eager.get(_beside_compile(of[0])), num_planned_steps)
+        _measured(_label(of[0], varying), of, eager.get(_beside_compile(of[0])), num_planned_steps, varying, lost)
         for of in repeats.values()
     ]
     settings.sort(key=lambda setting: setting.step_time_ms.median)
     first, worth = rows[0], _worth(settings)
-    fastest = min(_as_fast(worth), key=_compile_time_s, default=None)
+    if num_planned_steps is None:
+        advised = min(_as_fast(worth), key=lambda setting: _compile_time_s(setting, worth), default=None)
+    else:
+        advised = min(worth, key=lambda s: _compile_time_s(s, worth) + num_planned_steps * _step_s(s), default=None)
     return Group(
         model=first.model,
         data=first.data,
@@ -270,14 +294,13 @@ def _group(rows: list[Row], num_planned_steps: int | None) -> Group:
         settings=tuple(settings),
         noise_floor=noise_floor([_step_times(of) for of in repeats.values()]),
         num_planned_steps=num_planned_steps,
-        fastest=fastest,
-        advised=fastest if num_planned_steps is None else min(worth, key=_total_time_s, default=None),
+        advised=advised,
     )
 
 
 def _worth(settings: list[Setting]) -> list[Setting]:
     """Eager and what is measurably faster; empty without eager, and where repeats are too few to tell."""
-    eager = [setting for setting in settings if setting.rows[0].compile_mode == "eager"]
+    eager = [setting for setting in settings if is_eager(setting)]
     others = [setting for setting in settings if setting not in eager and setting.speedup is not None]
     faster = [s for s in others if s.speedup is not None and s.speedup.measurable and s.speedup.value > 1]
     if not eager or not others or (not faster and any(s.speedup and s.speedup.measurable is None for s in others)):
@@ -286,32 +309,57 @@ def _worth(settings: list[Setting]) -> list[Setting]:
 
 
 def _as_fast(settings: list[Setting]) -> list[Setting]:
-    """The setting with the shortest step, and those whose step is surely as short within AS_FAST."""
-    first = min(settings, key=lambda setting: setting.step_time_ms.median, default=None)
-    if first is None:
-        return []
-    slower = {s.label: ratio(_step_times(s.rows), _step_times(first.rows)).high for s in settings if s is not first}
-    return [first, *(s for s in settings if (slower.get(s.label) or AS_FAST + 1) <= AS_FAST)]
+    """Those sure to come within AS_FAST of the surest step time: one lucky repeat makes no setting the best."""
+    best = min(map(_sure_step_s, settings), default=0.0)
+    return [setting for setting in settings if _sure_step_s(setting) <= AS_FAST * best]
 
 
-def _compile_time_s(setting: Setting) -> float:
-    return setting.compile_time_s.median if setting.compile_time_s else 0.0
+def _sure_step_s(setting: Setting) -> float:
+    """The step time at the slow end of its speed-up's interval."""
+    speedup = setting.speedup
+    sure = 1.0 if speedup is None or speedup.low is None else speedup.low / speedup.value
+    return _step_s(setting) / sure
 
 
-def _total_time_s(setting: Setting) -> float:
-    return setting.total_time_s or 0.0
+def _step_s(setting: Setting) -> float:
+    return setting.step_time_ms.median / 1e3
 
 
-def _measured(label: str, rows: list[Row], eager: list[Row] | None, num_planned_steps: int | None) -> Setting:
+def _compile_time_s(setting: Setting, among: list[Setting]) -> float:
+    """What compiling costs, so that it compares: infinity where it is unknown, and where only a warmed cache was seen
+    beside settings that were compiled with a cold one."""
+    if is_eager(setting):
+        return 0.0
+    cold = any(row.cache_found == "cold" for other in among for row in other.rows)
+    warmed = all(row.cache_found in ("warm", "mixed") for row in setting.rows)
+    known = setting.compile_time_s is not None and not (cold and warmed)
+    return setting.compile_time_s.median if known and setting.compile_time_s else inf
+
+
+def is_eager(setting: Setting) -> bool:
+    return setting.rows[0].compile_mode == "eager"
+
+
+def _measured(
+    label: str,
+    rows: list[Row],
+    eager: list[Row] | None,
+    num_planned_steps: int | None,
+    varying: list[str],
+    lost: Mapping[Hashable, int],
+) -> Setting:
     coldest, warm = _by_cache(rows)
     step, compiling = _step_time(rows), _spread(row.compile_time_s for row in coldest)
     speedup = None if eager is None else Ratio(1.0, 1.0, 1.0) if eager is rows else _speedup(rows, eager)
     total = None
     if num_planned_steps is not None:
-        total = (compiling.median if compiling else 0.0) + num_planned_steps * step.median / 1e3
+        cost = 0.0 if rows[0].compile_mode == "eager" else compiling.median if compiling else None
+        total = None if cost is None else cost + num_planned_steps * step.median / 1e3
     return Setting(
         label=label,
         rows=tuple(rows),
+        num_lost=lost.get(_identity(rows[0]), 0),
+        over=None if eager is None else _label(eager[0], varying),
         speedup=speedup,
         step_time_ms=step,
         compile_time_s=compiling,
@@ -334,8 +382,9 @@ def _speedup(rows: list[Row], eager: list[Row]) -> Ratio:
 
 
 def _by_cache(rows: list[Row]) -> tuple[list[Row], list[Row]]:
-    """The repeats that found the compile cache coldest, and where those are others the ones that found it warm."""
-    for found in ("cold", "mixed"):
+    """The repeats that found the compile cache coldest (unknown is colder than warm), and where those are others the
+    ones that found it warm."""
+    for found in ("cold", "mixed", None):
         if coldest := [row for row in rows if row.cache_found == found]:
             return coldest, [row for row in rows if row.cache_found == "warm"]
     return rows, []
@@ -349,7 +398,7 @@ def _break_even(rows: list[Row], eager: list[Row] | None, speedup: Ratio | None)
     step_s = _step_time(rows).median / 1e3
     saved_s = _step_time(eager).median / 1e3 - step_s
     num_steps = ceil(compiling.median / saved_s)
-    per_epoch = [row.num_steps / row.num_epochs for row in rows if row.num_epochs]
+    per_epoch = [row.num_steps / row.num_epochs for row in rows if row.num_epochs and row.num_steps]
     return BreakEven(
         num_steps,
         num_steps / median(per_epoch) if per_epoch else None,
@@ -369,7 +418,9 @@ def _accuracy_within(rows: list[Row], eager: list[Row]) -> bool | None:
     if mine is None or its is None:
         return None
     sizes = [row.num_val_targets for row in (*rows, *eager) if row.num_val_targets]
-    sampling = 2 * sqrt(2 * its.median * (1 - its.median) / min(sizes)) if sizes else None
+    share = min(max((mine.median + its.median) / 2, 0.0), 1.0)
+    # Two standard errors of a difference, and one target: where all are right the first says nothing.
+    sampling = 2 * sqrt(2 * share * (1 - share) / min(sizes)) + 1 / min(sizes) if sizes else None
     repeats = max(mine.high - mine.low, its.high - its.low) if len(rows) > 1 and len(eager) > 1 else None
     allowed = [floor for floor in (sampling, repeats) if floor is not None]
     return abs(mine.median - its.median) <= max(allowed) if allowed else None
@@ -378,8 +429,10 @@ def _accuracy_within(rows: list[Row], eager: list[Row]) -> bool | None:
 def _dropped(rows: list[Row]) -> tuple[Dropped, ...]:
     """A row that failed may not know its machine, so it belongs to no group: its label tells it from all rows."""
     varying = _varying(rows)
-    out = [row for row in rows if why_dropped(row) is not None]
-    alike = _by(out, lambda row: (_label(row, varying), why_dropped(row) or ""))
+    wrong = {_identity(row) for row in rows if row.check_passed is False}
+    reasons = {id(row): why_dropped(row) or (WRONG if _identity(row) in wrong else None) for row in rows}
+    out = [row for row in rows if reasons[id(row)] is not None]
+    alike = _by(out, lambda row: (_label(row, varying), reasons[id(row)] or ""))
     return tuple(Dropped(label, reason, tuple(of)) for (label, reason), of in alike.items())
 
 
@@ -389,6 +442,7 @@ def _asked(row: Row) -> dict[str, Any]:
     if row.schema_version < 2:  # its rows did not say it
         del fields["amp.matmul_precision"]
     pairs = sorted(override.lstrip("+").partition("=")[::2] for override in row.overrides)
+    pairs = [(name, value) for name, value in pairs if not name.startswith("logger.")]
     overrides = {name: value for name, value in pairs if name not in FIELDS and name not in SILENT}
     return {name: value for name, value in (fields | overrides).items() if _applies(name, row)}
 

@@ -120,12 +120,15 @@ class BatchClock(Profiler):
 
 
 class Breakdown(Profiler):
-    """Splits the steps of a profiling epoch: Lightning tells its profiler around forward, backward and optimizer."""
+    """Splits the steps of a profiling epoch: Lightning tells its profiler around forward, backward and optimizer.
+
+    `num_batches` are accumulated to a step; the step at the epoch's end that has fewer does not count."""
 
     ACTIONS = (".training_step", ".backward", ".optimizer_step")
 
-    def __init__(self) -> None:
+    def __init__(self, num_batches: int) -> None:
         super().__init__()
+        self.num_batches = num_batches
         self._marks: dict[str, list[tuple[Any, Any]]] = {action: [] for action in self.ACTIONS}
         self._started: dict[str, Any] = {}
 
@@ -144,15 +147,13 @@ class Breakdown(Profiler):
         if torch.cuda.is_initialized():
             torch.cuda.synchronize()
         forward, backward, step = self._marks.values()
-        per_step = len(forward) // max(len(step), 1)
+        per_step = self.num_batches
+        num_steps = len(forward) // per_step  # the rest of an epoch is a step of fewer batches
         forward_ms, backward_ms = (
-            [
-                sum(_ms(*pair) for pair in pairs[i : i + per_step])
-                for i in range(0, per_step * len(step), max(per_step, 1))
-            ]
+            [sum(_ms(*pair) for pair in pairs[i * per_step : (i + 1) * per_step]) for i in range(num_steps)]
             for pairs in (forward, backward)
         )
-        last = backward[per_step - 1 :: per_step] if per_step else []
+        last = backward[per_step - 1 :: per_step]
         optimizer_ms = [_ms(before[1], whole[1]) for before, whole in zip(last, step, strict=False)]
         whole_ms = [sum(parts) for parts in zip(forward_ms, backward_ms, optimizer_ms, strict=False)]
         first = num_warmup(whole_ms)

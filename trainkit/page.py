@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainkit.compare import Comparison, Group, Setting
+from trainkit.compare import Comparison, Group, Setting, is_eager
 from trainkit.plots import Epochs, Looks, Plot, costs_of, curves_of, looks_of
 from trainkit.report import columns_of, markdown_comparison
 from trainkit.results import Row
@@ -17,7 +17,6 @@ from trainkit.words import (
     clean,
     dropped_title,
     fixed,
-    is_eager,
     machine_of,
     notes_of,
     num_runs,

@@ -7,7 +7,7 @@ from statistics import median
 
 from matplotlib import rc_context
 
-from trainkit.compare import Group, Setting
+from trainkit.compare import Group, Setting, is_eager
 from trainkit.results import EpochRecord
 from trainkit.svg import BAND, BAR, DASHES, HUES, INK, MUTED, SHADES, STYLE, Look, curve_axes, legend, rows, svg_of
 from trainkit.words import (
@@ -17,7 +17,6 @@ from trainkit.words import (
     fixed,
     found,
     in_one_unit,
-    is_eager,
     middle,
     percent,
     seconds,

@@ -21,6 +21,7 @@ from trainkit.results import EpochRecord, Row
 from trainkit.words import (
     COMPILE_PARTS,
     advice,
+    cache_of,
     clean,
     decimals,
     dropped_title,
@@ -32,7 +33,6 @@ from trainkit.words import (
     middle,
     notes_of,
     num_runs,
-    only_warm,
     percent,
     range_of,
     scientific,
@@ -139,6 +139,8 @@ def print_changes(changes: Changes, console: Console | None = None) -> None:
         table.add_row(named, step, memory, _changed(change))
     if changes.changes:
         console.print(table)
+    for label in changes.failed:
+        console.print(Text(f"Failed now: {clean(label)}", style="red"))
     for title, labels in (("Not measured now", changes.missing), ("Not in the baseline", changes.added)):
         for label in labels:
             console.print(Text(f"{title}: {clean(label)}", style="yellow"))
@@ -193,7 +195,7 @@ def _cache(setting: Setting) -> str:
     """What a warm compile cache made of the compile time; "" where no run found one."""
     if setting.warm_compile_time_s is not None:
         return f"warm {fixed(setting.warm_compile_time_s.median, 1)}"
-    return "warm" if only_warm(setting) else ""
+    return cache_of(setting)
 
 
 def _column(name: str, unit: str, values: Sequence[float | None], decimals: int) -> Column:

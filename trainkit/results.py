@@ -125,7 +125,8 @@ class Row:
     git_dirty: bool | None = None
 
     def __post_init__(self) -> None:
-        assert self.status in STATUSES, self.status
+        if self.status not in STATUSES:
+            raise ValueError(f"status = {self.status}: expected one of {', '.join(STATUSES)}")
 
 
 @dataclass(frozen=True)
@@ -196,12 +197,21 @@ def write_row(run_dir: Path | str, row: Row) -> Path:
 
 
 def read_row(run_dir: Path | str) -> Row | None:
-    """The row of a run directory, or None where there is none. Fields of a newer schema are left out."""
+    """The row of a run directory, or None where there is none. Fields of a newer schema are left out. ValueError,
+    naming the file, for one that is no row."""
     path = Path(run_dir) / "row.json"
     if not path.exists():
         return None
+    numbers = {f.name for f in fields(Row) if f.type in (int, float, int | None, float | None)}
     known = {f.name for f in fields(Row)}
-    return Row(**{name: value for name, value in json.loads(path.read_text()).items() if name in known})
+    try:
+        row = {name: value for name, value in json.loads(path.read_text()).items() if name in known}
+        for name in numbers & row.keys():
+            if row[name] is not None and not math.isfinite(row[name]):
+                raise ValueError(f"{name} = {row[name]}: expected a number")
+        return Row(**row)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} is not a row: {error}") from error
 
 
 def read_rows(root: Path | str) -> list[Row]:
@@ -211,25 +221,38 @@ def read_rows(root: Path | str) -> list[Row]:
 
 def append_epoch(run_dir: Path | str, record: EpochRecord) -> None:
     """Append one line to `<run_dir>/epochs.jsonl` and flush it to the disk."""
-    with (Path(run_dir) / "epochs.jsonl").open("a") as file:
+    path = Path(run_dir) / "epochs.jsonl"
+    cut_off = path.exists() and path.read_bytes()[-1:] not in (b"", b"\n")  # by a kill while it was written
+    with path.open("a") as file:
+        file.write("\n" * cut_off)
         file.write(json.dumps(asdict(record)) + "\n")
         file.flush()
         os.fsync(file.fileno())
 
 
 def read_epochs(run_dir: Path | str) -> Iterator[EpochRecord]:
-    """The epoch records of a run directory, oldest first."""
+    """The epoch records of a run directory, oldest first. A line that a kill has cut off is no record."""
     path = Path(run_dir) / "epochs.jsonl"
     known = {f.name for f in fields(EpochRecord)}
-    if path.exists():
-        for line in path.read_text().splitlines():
-            yield EpochRecord(**{name: value for name, value in json.loads(line).items() if name in known})
+    for line in path.read_text().splitlines() if path.exists() else ():
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        yield EpochRecord(**{name: value for name, value in record.items() if name in known})
 
 
-def read_histories(root: Path | str) -> dict[str, list[EpochRecord]]:
-    """The epoch records of all runs in or below a directory, by the `run_id` of their rows."""
-    paths = sorted(path.parent for path in Path(root).rglob("row.json"))
-    return {row.run_id: list(read_epochs(path)) for path in paths if (row := read_row(path)) is not None}
+def read_runs(*roots: Path | str) -> tuple[list[Row], dict[str, list[EpochRecord]]]:
+    """All rows in or below directories, each once, in the order of their paths, and the epoch records by `run_id`.
+    Where several runs have the same one, theirs are their directories: sweeps of one name in two places."""
+    found = {path.parent.resolve(): path.parent for root in roots for path in sorted(Path(root).rglob("row.json"))}
+    rows = {run_dir: row for run_dir in found.values() if (row := read_row(run_dir)) is not None}
+    names = [row.run_id for row in rows.values()]
+    unique = {
+        run_dir: row if names.count(row.run_id) == 1 else replace(row, run_id=str(run_dir))
+        for run_dir, row in rows.items()
+    }
+    return list(unique.values()), {row.run_id: list(read_epochs(run_dir)) for run_dir, row in unique.items()}
 
 
 def set_aside(run_dir: Path | str) -> None:

@@ -180,7 +180,7 @@ def run(config: RunConfig, on_epoch: Callable[[EpochRecord], None] = lambda reco
 
 def split_step(task: Task, data: DataModule, config: RunConfig, devices: build.Devices) -> dict[str, Any]:
     """Train one more epoch, and return its forward, backward and optimizer times: the slowest rank's of each."""
-    breakdown = Breakdown()
+    breakdown = Breakdown(config.trainer.accumulate_grad_batches)
     build.profiling_trainer(config, devices, breakdown).fit(task, datamodule=data)
     ranks = gather(breakdown.summary_ms())
     return {name: max((rank[name] for rank in ranks if rank[name] is not None), default=None) for name in ranks[0]}
@@ -243,6 +243,8 @@ def quiet(offline: bool) -> None:
         os.environ.setdefault("WANDB_SILENT", "true")
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    # A CUDA build of torch warns at the first compile for a CPU that there is no GPU.
+    logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
     for message in (
         "does not have many workers",
         "exists and is not empty",

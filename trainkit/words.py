@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from trainkit.compare import BreakEven, Change, Comparison, Group, Setting, Spread
+from trainkit.compare import BreakEven, Change, Comparison, Group, Setting, Spread, is_eager
 from trainkit.intervals import Ratio
 from trainkit.results import Row
 
@@ -29,37 +29,57 @@ def verdict(setting: Setting, group: Group) -> str:
     words = f"{setting.label}: {_gain(setting)}"
     pays, planned = setting.break_even, group.num_planned_steps
     if pays is not None:
-        words += f", pays after {_when(pays)}"
+        words += f", pays after {_when(pays, planned)}"
         if planned is not None and planned < pays.num_steps:
             words += f"; for a run of {fixed(planned, 0)} steps stay with eager"
-    if setting.accuracy_within is False:
-        words += f"; accuracy {fixed(middle(setting.val_accuracy), 3)} differs from eager's by more than chance"
-    return clean(words)
+    if setting.num_lost:
+        words += f"; {setting.num_lost} of {num_runs(setting.num_lost + setting.num_repeats)} failed"
+    return clean(words + _caveat(setting))
+
+
+def _caveat(setting: Setting) -> str:
+    if setting.accuracy_within is not False:
+        return ""
+    return f"; accuracy {fixed(middle(setting.val_accuracy), 3)} differs from eager's by more than chance"
 
 
 def _gain(setting: Setting) -> str:
-    speedup = setting.speedup
+    speedup, over = setting.speedup, setting.over
     if is_eager(setting):
         return "what the others are compared with"
     if speedup is None:
         return "no eager row to compare with"
     if speedup.measurable is None:
-        return f"unknown: 1 run{' of eager' if setting.num_repeats > 1 else ''} ({times(speedup)} over eager)"
+        return f"unknown: 1 run{' of eager' if setting.num_repeats > 1 else ''} ({times(speedup)} over {over})"
     if not speedup.measurable:
-        return f"no measurable difference to eager ({found(speedup)}, noise floor {percent(speedup.noise_floor)})"
+        return f"no measurable difference to {over} ({found(speedup)}, noise floor {percent(speedup.noise_floor)})"
     if speedup.value < 1:
-        return f"{found(speedup)}: slower than eager"
+        return f"{found(speedup)}: slower than {over}"
     cost, warm = middle(setting.compile_time_s), middle(setting.warm_compile_time_s)
     if cost is None:
-        return f"{found(speedup)} over eager, compile time unknown"
-    cache = f" ({duration(warm)} warm)" if warm else " with a warm cache" if only_warm(setting) else ""
-    return f"{found(speedup)} over eager, +{duration(cost)} compile{cache}"
+        return f"{found(speedup)} over {over}, compile time unknown"
+    cache = f" ({duration(warm)} warm)" if warm else _cache_words(setting)
+    return f"{found(speedup)} over {over}, +{duration(cost)} compile{cache}"
 
 
-def _when(pays: BreakEven) -> str:
+def _cache_words(setting: Setting) -> str:
+    cache = cache_of(setting)
+    return f" with a {cache} cache" if cache else ""
+
+
+def cache_of(setting: Setting) -> str:
+    """How warm a compile cache every run found, where none found it cold: what compiling costs alone is unknown."""
+    found = {row.cache_found for row in setting.rows}
+    return "warm" if found == {"warm"} else "partly warm" if "mixed" in found and "cold" not in found else ""
+
+
+def _when(pays: BreakEven, planned: int | None = None) -> str:
     epochs = [] if pays.num_epochs is None else [f"{fixed(pays.num_epochs, 0 if pays.num_epochs >= 2 else 1)} epochs"]
     warm = "" if pays.num_warm_steps is None else f"; {_two_digits(pays.num_warm_steps)} with a warm cache"
-    return f"{steps_of(pays)} ({', '.join([*epochs, duration(60 * pays.minutes)])}{warm})"
+    # Not rounded beyond the planned steps by which it has paid.
+    exact = planned is not None and pays.num_steps <= planned < 1.1 * pays.num_steps
+    num_steps = f"{fixed(pays.num_steps, 0)} steps" if exact else steps_of(pays)
+    return f"{num_steps} ({', '.join([*epochs, duration(60 * pays.minutes)])}{warm})"
 
 
 def steps_of(pays: BreakEven) -> str:
@@ -74,30 +94,63 @@ def _two_digits(num_steps: int) -> str:
 
 def advice(group: Group) -> str:
     """One line: which setting to train with, or why that is not known."""
-    advised, fastest, planned = group.advised, group.fastest, group.num_planned_steps
+    advised, planned = group.advised, group.num_planned_steps
     run = "" if planned is None else f" for a run of {fixed(planned, 0)} steps"
-    if advised is None or fastest is None:
+    if advised is None:
         words = f"No advice: {_unknown(group)}."
-    elif is_eager(fastest):
-        words = f"Stay with eager{run}: no setting is measurably faster."
     elif is_eager(advised):
-        words = f"Stay with eager{run}: {fastest.label} has faster steps, but its compiling does not pay by then."
+        words = f"Stay with {advised.label}{run}: {_why_eager(group, advised)}."
     else:
         in_all = "" if advised.total_time_s is None else f", {duration(advised.total_time_s)} in all"
-        words = f"Train with {advised.label}{run}: {found(advised.speedup)} over eager{in_all}{_pays(group, advised)}."
-        shortest = group.settings[0]
-        if planned is None and shortest is not advised:
-            gain = advised.step_time_ms.median / shortest.step_time_ms.median - 1
-            words += f" {shortest.label} is {percent(gain)} faster, and compiles longer."
+        in_all += _cache_words(advised) if advised.total_time_s is not None else ""
+        gain = f"{found(advised.speedup)} over {advised.over}{in_all}{_pays(group, advised)}{_caveat(advised)}"
+        words = f"Train with {advised.label}{run}: {gain}."
+        if planned is None and (faster := _faster(group, advised)) is not None:
+            words += f" {faster.label} is {percent(_gap(advised, faster))} faster{_dearer(faster, advised)}."
     return clean(words)
+
+
+def _why_eager(group: Group, advised: Setting) -> str:
+    if group.num_planned_steps is None:
+        gains = [s for s in group.settings if s.break_even is not None and s.over == advised.label]
+        first = min(gains, key=lambda setting: setting.step_time_ms.median, default=None)
+        if first is None:
+            return "no setting is measurably faster"
+        return f"the fastest, {first.label}, is only {percent(_gap(advised, first))} faster"
+    faster = _faster(group, advised)
+    return (
+        "no setting is measurably faster"
+        if faster is None
+        else f"{faster.label} has faster steps, but its compiling does not pay by then"
+    )
+
+
+def _faster(group: Group, than: Setting) -> Setting | None:
+    """The setting with the shortest step of those that are measurably faster than eager, and faster than this one."""
+    known = [s for s in group.settings if s.speedup is not None and s.speedup.measurable and s.speedup.value > 1]
+    shorter = [s for s in known if s.step_time_ms.high < than.step_time_ms.low]
+    return min(shorter, key=lambda setting: setting.step_time_ms.median, default=None)
+
+
+def _gap(slower: Setting, faster: Setting) -> float:
+    return slower.step_time_ms.median / faster.step_time_ms.median - 1
+
+
+def _dearer(faster: Setting, than: Setting) -> str:
+    cost, other = middle(faster.compile_time_s), middle(than.compile_time_s)
+    if cost is None or other is None:
+        return ", and its compile time is unknown"
+    return ", and compiles longer" if cost > other else "" if not cache_of(faster) else f",{_cache_words(faster)}"
 
 
 def _pays(group: Group, advised: Setting) -> str:
     """When the advised setting pays, and which one pays sooner where no number of steps decides between them."""
-    pays = {s.label: s.break_even for s in group.settings if s.break_even is not None}
+    slowest_worth = min((s.step_time_ms.median for s in group.settings if is_eager(s)), default=math.inf)
+    worth = [s for s in group.settings if s.step_time_ms.median < slowest_worth]
+    pays = {s.label: s.break_even for s in worth if s.break_even is not None}
     if advised.label not in pays:
         return ""
-    words = f"; it pays after {_when(pays[advised.label])}"
+    words = f"; it pays after {_when(pays[advised.label], group.num_planned_steps)}"
     first = min(pays, key=lambda label: pays[label].num_steps)
     if first == advised.label or group.num_planned_steps is not None:
         return words
@@ -107,7 +160,10 @@ def _pays(group: Group, advised: Setting) -> str:
 def _unknown(group: Group) -> str:
     if not any(is_eager(setting) for setting in group.settings):
         return "eager was not measured"
-    return "nothing but eager was measured" if all(map(is_eager, group.settings)) else "too few runs"
+    compiled = [setting for setting in group.settings if not is_eager(setting)]
+    if not compiled:
+        return "nothing but eager was measured"
+    return "too few runs" if any(s.speedup for s in compiled) else "no eager run has the settings of the others"
 
 
 def trained_of(of: Row | Group | Change) -> str:
@@ -152,15 +208,6 @@ def num_runs(count: int) -> str:
 
 def middle(spread: Spread | None) -> float | None:
     return None if spread is None else spread.median
-
-
-def only_warm(setting: Setting) -> bool:
-    """Whether every run found all of its code in the compile cache: what it costs without one is unknown."""
-    return all(row.cache_found == "warm" for row in setting.rows)
-
-
-def is_eager(setting: Setting) -> bool:
-    return setting.rows[0].compile_mode == "eager"
 
 
 def range_of(spread: Spread | None, decimals: int) -> str:

@@ -25,7 +25,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from trainkit import compare, report
 from trainkit.config import ConfigError, RunConfig
-from trainkit.results import Row, asked, read_histories, read_row, read_rows, settings_typed, write_row
+from trainkit.results import Row, asked, read_row, read_rows, read_runs, settings_typed, write_row
 
 GRACE_S = 15  # for a job that was told to stop to write its row
 RANK_VARIABLES = re.compile(r"(RANK|WORLD_SIZE|LOCAL_|GROUP_|ROLE_|MASTER_|NODE_RANK|TORCHELASTIC_)")
@@ -96,9 +96,10 @@ class TrainkitLauncher(Launcher):
         """Print the comparison, write it as Markdown and HTML, and give it to W&B where the jobs' rows went."""
         from trainkit import page  # with matplotlib; and every command line imports this module
 
-        comparison = compare.compare(read_rows(sweep_dir))
+        rows, histories = read_runs(sweep_dir)
+        comparison = compare.compare(rows)
         report.print_comparison(comparison)
-        written = page.write_report(sweep_dir, comparison, read_histories(sweep_dir))
+        written = page.write_report(sweep_dir, comparison, histories)
         print(f"rows and logs: {sweep_dir}; {', '.join(path.name for path in written)}", flush=True)
         if str(config.logger.get("_target_")).endswith("WandbLogger"):
             from trainkit.publish import publish  # with wandb
