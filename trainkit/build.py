@@ -92,7 +92,7 @@ def net(config: RunConfig, data: DataModule) -> nn.Module:
         raise ConfigError(f"model._target_ = {taken['_target_']}: gives a {type(network).__name__}; give an nn.Module")
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            logits = copy.deepcopy(network).eval()(inputs)
+            logits = copy.deepcopy(network).eval()(copy.deepcopy(data.prepare).eval()(inputs))
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(frame.filename).name}:{frame.lineno}"

@@ -160,7 +160,7 @@ def run(config: RunConfig, on_epoch: Callable[[EpochRecord], None] = lambda reco
     ):
         recorder = Recorder(config, meters, compiler, on_epoch)
         trainer = build.trainer(config, devices, [meters, recorder], meters.batch_clock)
-        task = Task(net, compiler, optimizer, config)
+        task = Task(net, compiler, optimizer, config, data.prepare)
         torch.set_float32_matmul_precision(config.amp.matmul_precision.value)
         error: BaseException | None = None
         try:
@@ -170,8 +170,10 @@ def run(config: RunConfig, on_epoch: Callable[[EpochRecord], None] = lambda reco
                 recorder.further |= split_step(task, data, config, devices)
             if untrained is not None:
                 facts.begin()
-                batches = list(islice(data.train_dataloader(), numerics.STEPS))
                 device = trainer.strategy.root_device
+                prepare = copy.deepcopy(data.prepare).to(device).eval()  # modes draw other random numbers
+                first = islice(data.train_dataloader(), numerics.STEPS)
+                batches = [(prepare(inputs.to(device)), targets) for inputs, targets in first]
                 recorder.further |= asdict(numerics.same_answer(untrained, batches, config, optimizer, device))
         except (Exception, KeyboardInterrupt, SystemExit) as caught:  # a failure is a row
             error = caught

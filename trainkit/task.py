@@ -21,17 +21,18 @@ from trainkit.config import ConfigError, RunConfig
 class Objective(nn.Module):
     """A network and its loss: mean cross entropy over the last dimension of the logits.
 
-    forward(inputs, targets [...]) with `net(inputs)` giving logits [..., C] returns the mean loss in training, and
-    (mean loss, number of right predictions) in evaluation. One class of ours, so that torch.compile takes the network
-    and the loss into one graph, in which the logits need not be written out in float32.
+    forward(inputs, targets [...]) with `net(prepare(inputs))` giving logits [..., C] returns the mean loss in training,
+    and (mean loss, number of right predictions) in evaluation. One class of ours, so that torch.compile takes the network
+    and the loss into one graph, in which the logits need not be written out in float32; with what prepares the data
+    (augmentation) before them.
     """
 
-    def __init__(self, net: nn.Module):
+    def __init__(self, net: nn.Module, prepare: nn.Module | None = None):
         super().__init__()
-        self.net = net
+        self.net, self.prepare = net, prepare or nn.Identity()
 
     def forward(self, inputs: Tensor, targets: Tensor) -> Tensor | tuple[Tensor, Tensor]:
-        logits = self.net(inputs)
+        logits = self.net(self.prepare(inputs))
         loss = cross_entropy(logits.flatten(0, -2), targets.flatten())
         return loss if self.training else (loss, (logits.argmax(-1) == targets).sum())
 
@@ -44,9 +45,16 @@ class Task(LightningModule):
     an epoch goes on as if it had never stopped.
     """
 
-    def __init__(self, net: nn.Module, compiler: Compiler, optimizer: Callable[..., Optimizer], config: RunConfig):
+    def __init__(
+        self,
+        net: nn.Module,
+        compiler: Compiler,
+        optimizer: Callable[..., Optimizer],
+        config: RunConfig,
+        prepare: nn.Module | None = None,
+    ):
         super().__init__()
-        self.objective = Objective(net)
+        self.objective = Objective(net, prepare)
         self.train_loss: float | None = None
         self.val_loss: float | None = None
         self.val_accuracy: float | None = None

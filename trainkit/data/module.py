@@ -6,7 +6,7 @@ from typing import Any
 import lightning
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Subset, default_collate
 from torch.utils.data.distributed import DistributedSampler
 
@@ -18,7 +18,7 @@ Batch = tuple[Tensor, Tensor]
 class DataModule(lightning.LightningDataModule):
     """Batches (inputs, targets) whose order is a function of the seed and the epoch alone.
 
-    images: float32 [B, channels, image_size, image_size], targets int64 [B].
+    images: float32 [B, channels, image_size, image_size], targets int64 [B]; or bytes that `prepare` makes them of.
     tokens: int64 [B, seq_len], targets int64 [B], or [B, seq_len] where every next token is predicted.
     Training: full batches only; batch k of all processes together holds the same samples for any split of the same
     global batch over processes. Validation: every sample exactly once over all processes, in order; the last batch may
@@ -32,6 +32,7 @@ class DataModule(lightning.LightningDataModule):
 
     train_set: Dataset
     val_set: Dataset
+    prepare: nn.Module = nn.Identity()  # inputs of a batch -> inputs of the network, on the device
 
     def __init__(self, *, batch_size: int, num_workers: int = 0, seed: int = 0, inputs: str, **sizes: int):
         super().__init__()
@@ -120,7 +121,8 @@ class DataModule(lightning.LightningDataModule):
 
 
 class ArrayDataset(Dataset):
-    """Samples in two arrays (in memory or memory-mapped), fetched a whole batch at a time; integers leave as int64."""
+    """Samples in two arrays (in memory or memory-mapped), fetched a whole batch at a time; integers leave as
+    int64, bytes as they are."""
 
     def __init__(self, inputs: np.ndarray, targets: np.ndarray):
         self.arrays = (inputs, targets)
@@ -135,7 +137,7 @@ class ArrayDataset(Dataset):
 
 def _tensor(array: np.ndarray) -> Tensor:
     tensor = torch.from_numpy(array)
-    return tensor if tensor.is_floating_point() else tensor.long()
+    return tensor if tensor.is_floating_point() or tensor.dtype == torch.uint8 else tensor.long()
 
 
 def _collate(fetched: Any) -> Batch:

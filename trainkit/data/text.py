@@ -2,8 +2,6 @@
 
 import hashlib
 import os
-import shutil
-import uuid
 from functools import cached_property
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import tokenizers
 from tokenizers import ByteLevelBPETokenizer
 
 from trainkit.config import ConfigError
+from trainkit.data.cache import cached
 from trainkit.data.module import ArrayDataset, DataModule
 
 NUM_BYTES = 256  # the alphabet that byte-level BPE starts from
@@ -63,21 +62,7 @@ class Text(DataModule):
 
     def prepare_data(self) -> None:
         """Fills the cache if this text was not encoded before."""
-        if self._cache.exists():
-            return
-        # Made under a name of its own and renamed whole: no other process, and no later run, sees half of it.
-        unfinished = self.cache_dir / f".{uuid.uuid4().hex}"
-        try:
-            unfinished.mkdir(parents=True)
-            self._encode_into(unfinished)
-            unfinished.rename(self._cache)
-        except OSError as error:
-            if not self._cache.exists():  # else another process was first, with the same tokens
-                raise ConfigError(
-                    f"data.cache_dir = {self.cache_dir}: {error.strerror}; give a folder that can be written"
-                ) from error
-        finally:
-            shutil.rmtree(unfinished, ignore_errors=True)
+        assert self._cache
 
     def setup(self, stage: str) -> None:
         self.train_set = self._blocks("train.npy", "data.path", self.path)
@@ -88,10 +73,10 @@ class Text(DataModule):
 
     @cached_property
     def _cache(self) -> Path:
-        """The folder of this text's tokens: its name says what they were made from."""
+        """The folder of this text's tokens, made at the first look."""
         val = (self.val_fraction,) if self.val_path is None else _digests(self.val_path)
         made_from = (ENCODING, tokenizers.__version__, self.sizes["vocab_size"], _digests(self.path), val)
-        return self.cache_dir / hashlib.sha256(repr(made_from).encode()).hexdigest()[:32]
+        return cached(self.cache_dir, made_from, self._encode_into)
 
     def _encode_into(self, folder: Path) -> None:
         train = _read("data.path", self.path)

@@ -1,0 +1,103 @@
+"""BERT: the bidirectional encoder of Devlin et al. 2019, with a classifier of sequences on top."""
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+EPS = 1e-12  # of every LayerNorm
+
+
+class BERT(nn.Module):
+    """Classifies tokens [B, T], T <= seq_len, into logits [B, num_classes]; every position sees all others.
+
+    Computes what transformers' BertForSequenceClassification computes for one segment: post-norm blocks, exact GELU,
+    learned positions, a tanh layer on the first token (Devlin et al. 2019, https://arxiv.org/abs/1810.04805). With a
+    pad_token no position sees one that holds it; the first must hold another. pad_token=None: no mask at all, which
+    leaves attention the choice of faster kernels. ValueError for a sequence longer than seq_len, where num_heads does
+    not divide dim, or where pad_token is not in the vocabulary.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        seq_len: int,
+        num_classes: int,
+        dim: int = 768,
+        depth: int = 12,
+        num_heads: int = 12,
+        dropout: float = 0.0,
+        pad_token: int | None = None,
+    ):
+        super().__init__()
+        if pad_token is not None and not 0 <= pad_token < vocab_size:
+            raise ValueError(f"pad_token={pad_token} is not one of the vocab_size={vocab_size} tokens")
+        self.seq_len, self.pad_token = seq_len, pad_token
+        self.token = nn.Embedding(vocab_size, dim)
+        self.position = nn.Embedding(seq_len, dim)
+        self.segment = nn.Embedding(2, dim)  # both rows of the published weights, though only the first is used
+        self.norm = nn.LayerNorm(dim, eps=EPS)
+        self.dropout = nn.Dropout(dropout)
+        self.blocks = nn.ModuleList(Block(dim, num_heads, dropout) for _ in range(depth))
+        self.pooler = nn.Linear(dim, dim)
+        self.head = nn.Linear(dim, num_classes)
+        self.apply(_init_weights)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.head(self.features(tokens))  # [B, num_classes]
+
+    def features(self, tokens: Tensor) -> Tensor:
+        """What the head maps to logits: tokens [B, T] -> [B, dim]."""
+        length = tokens.shape[1]
+        if length > self.seq_len:
+            raise ValueError(f"a sequence of {length} tokens is longer than seq_len={self.seq_len}")
+        place = self.position.weight[:length] + self.segment.weight[0]  # [T, dim]
+        x = self.dropout(self.norm(self.token(tokens) + place))  # [B, T, dim]
+        seen = None if self.pad_token is None else (tokens != self.pad_token)[:, None, None]  # [B, 1, 1, T]
+        for block in self.blocks:
+            x = block(x, seen)  # [B, T, dim]
+        return self.dropout(self.pooler(x[:, 0]).tanh())
+
+
+class Block(nn.Module):
+    """Attention and a four times wider GELU feed-forward, each added to its input, then LayerNorm.
+
+    x [B, T, dim] -> same; where seen [B, 1, 1, T] is false, nobody attends to that position.
+    """
+
+    def __init__(self, dim: int, num_heads: int, dropout: float):
+        super().__init__()
+        self.attention = Attention(dim, num_heads, dropout)
+        self.norm1 = nn.LayerNorm(dim, eps=EPS)
+        self.widen = nn.Linear(dim, 4 * dim)
+        self.shrink = nn.Linear(4 * dim, dim)
+        self.norm2 = nn.LayerNorm(dim, eps=EPS)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, seen: Tensor | None) -> Tensor:
+        x = self.norm1(x + self.dropout(self.attention(x, seen)))
+        return self.norm2(x + self.dropout(self.shrink(F.gelu(self.widen(x)))))
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention [B, T, dim] -> [B, T, dim] to the positions that are seen [B, 1, 1, T], or to all."""
+
+    def __init__(self, dim: int, num_heads: int, dropout: float):
+        super().__init__()
+        if dim % num_heads:
+            raise ValueError(f"num_heads={num_heads} does not divide dim={dim}")
+        self.num_heads, self.dropout = num_heads, dropout
+        self.qkv = nn.Linear(dim, 3 * dim)
+        self.project = nn.Linear(dim, dim)
+
+    def forward(self, x: Tensor, seen: Tensor | None) -> Tensor:
+        qkv = self.qkv(x).unflatten(-1, (3, self.num_heads, -1))  # [B, T, 3, heads, dim/heads]
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)  # each [B, heads, T, dim/heads]
+        dropout = self.dropout if self.training else 0.0
+        x = F.scaled_dot_product_attention(q, k, v, attn_mask=seen, dropout_p=dropout)
+        return self.project(x.transpose(1, 2).flatten(2))  # [B, T, dim]
+
+
+def _init_weights(module: nn.Module) -> None:
+    if isinstance(module, (nn.Linear, nn.Embedding)):
+        nn.init.normal_(module.weight, std=0.02)
+    if isinstance(module, nn.Linear):
+        nn.init.zeros_(module.bias)

@@ -1,0 +1,226 @@
+"""Images: decoded once, cut out and mirrored on the device; a file that cannot be read is one line that names it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from trainkit.config import ConfigError
+from trainkit.data.augment import Augment
+from trainkit.data.images import Images
+from trainkit.run import run
+
+ROOT = Path(__file__).parents[1]
+CLASSES = ("ant", "bee")
+
+
+def picture(seed: int, size: tuple[int, int] = (8, 8)) -> Image.Image:
+    pixels = np.random.default_rng(seed).integers(256, size=(size[1], size[0], 3), dtype=np.uint8)
+    return Image.fromarray(pixels)
+
+
+def fill(folder: Path, num: int = 6, size: tuple[int, int] = (8, 8), classes: tuple[str, ...] = CLASSES) -> Path:
+    """PNG files, so that the pixels are known exactly: `num` of each class."""
+    for place, name in enumerate(classes):
+        (folder / name).mkdir(parents=True)
+        for n in range(num):
+            picture(100 * place + n, size).save(folder / name / f"{n:02d}.png")
+    return folder
+
+
+@pytest.fixture
+def images(tmp_path):
+    """Images over a path, cached in tmp_path, set up; each setting can be given."""
+
+    def made(path: Path, **settings) -> Images:
+        sizes = {"batch_size": 2, "image_size": 8, "num_classes": 2, "cache_dir": str(tmp_path / "cache")}
+        data = Images(path=str(path), **{**sizes, **settings})
+        data.prepare_data()
+        data.setup("fit")
+        return data
+
+    return made
+
+
+def test_pixels_and_classes_are_those_of_the_files(images, tmp_path):
+    fill(tmp_path / "all/train")
+    fill(tmp_path / "all/val", num=2)
+    data = images(tmp_path / "all")
+    assert (len(data.train_set), len(data.val_set)) == (12, 4)
+    inputs, targets = data.val_set.__getitems__([1, 3])
+    assert (inputs.dtype, inputs.shape, targets.tolist()) == (torch.uint8, (2, 3, 8, 8), [0, 1])
+    assert np.array_equal(inputs[0].permute(1, 2, 0), np.asarray(picture(1)))
+    assert np.array_equal(inputs[1].permute(1, 2, 0), np.asarray(picture(101)))
+
+
+@pytest.mark.parametrize(("size", "side"), [((32, 16), 8), ((16, 24), 16), ((4, 6), 8)])
+def test_the_shorter_side_is_scaled_and_the_middle_cut_out(images, tmp_path, size, side):
+    fill(tmp_path / "all", size=size)
+    data = images(tmp_path / "all", side=side, val_fraction=0.5)
+    inputs, _ = data.train_set.dataset.__getitems__([0])
+    scaled = [round(length * side / min(size)) for length in size]
+    whole = np.asarray(picture(0, size).resize(scaled, Image.Resampling.BILINEAR)).astype(int)
+    top, left = (whole.shape[0] - side) // 2, (whole.shape[1] - side) // 2
+    assert inputs.shape == (1, 3, side, side)
+    assert np.array_equal(inputs[0].permute(1, 2, 0), whole[top : top + side, left : left + side])
+
+
+def test_the_seed_decides_which_images_validate(images, tmp_path):
+    fill(tmp_path / "all")
+    chosen = [tuple(images(tmp_path / "all", seed=seed, val_fraction=0.25).val_set.indices) for seed in (0, 0, 1)]
+    assert len(chosen[0]) == 3
+    assert chosen[0] == chosen[1] != chosen[2]
+    data = images(tmp_path / "all", val_fraction=0.25)
+    assert set(data.train_set.indices) | set(data.val_set.indices) == set(range(12))
+
+
+def test_grey_images_have_one_channel(images, tmp_path):
+    fill(tmp_path / "all")
+    data = images(tmp_path / "all", channels=1, mean=[0.5], std=[0.5])
+    inputs, _ = data.train_set.dataset.__getitems__([0])
+    assert np.array_equal(inputs[0, 0], np.asarray(picture(0).convert("L")))
+
+
+def test_images_are_decoded_once_and_again_when_one_has_changed(images, tmp_path, monkeypatch):
+    fill(tmp_path / "all")
+    first = images(tmp_path / "all")
+    picture(999).save(tmp_path / "all/ant/00.png")
+    changed = images(tmp_path / "all")
+    assert changed._cache != first._cache
+    assert np.array_equal(changed.train_set.dataset.__getitems__([0])[0][0].permute(1, 2, 0), np.asarray(picture(999)))
+    monkeypatch.setattr("trainkit.data.images._decode", None)
+    assert images(tmp_path / "all")._cache == changed._cache
+
+
+@pytest.mark.parametrize("content", [b"", b"no image", "cut off"])
+def test_a_file_that_cannot_be_read_is_one_line_and_nothing_is_cached(images, tmp_path, content):
+    file = fill(tmp_path / "all") / "bee" / "03.png"
+    file.write_bytes(file.read_bytes()[:60] if content == "cut off" else content)
+    with pytest.raises(ConfigError) as caught:
+        images(tmp_path / "all")
+    assert str(file) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert [path.name for path in (tmp_path / "cache").iterdir()] in ([], ["datasets"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"num_classes": 3}, "data.num_classes = 3: .*all has 2; say data.num_classes=2"),
+        ({"image_size": 9, "side": 8}, "data.image_size = 9: cut out of data.side = 8 and 0 pixels around it"),
+        ({"channels": 2}, "data.channels = 2: expected 1 .grey. or 3 .RGB."),
+        ({"channels": 1}, "expected 1 values each"),
+        ({"val_fraction": 1.5}, "data.val_fraction = 1.5: expected a part of the images"),
+        ({"label": "colour"}, "data.label = colour: .*all has the class columns label"),
+        ({"val_path": "nowhere"}, "data.val_path = nowhere: .*give a folder of class folders"),
+    ],
+)
+def test_a_setting_that_cannot_be_used_is_one_line(images, tmp_path, settings, complaint, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
+    fill(tmp_path / "all")
+    with pytest.raises(ConfigError, match=complaint) as caught:
+        images(tmp_path / "all", **settings)
+    assert "\n" not in str(caught.value)
+
+
+def test_no_path_and_folders_without_classes_are_one_line(images, tmp_path):
+    with pytest.raises(ConfigError, match=r"data\.path = null: no images"):
+        Images(path=None, batch_size=2)
+    (tmp_path / "flat").mkdir()
+    picture(0).save(tmp_path / "flat" / "0.png")
+    with pytest.raises(ConfigError, match="a folder for each class"):
+        images(tmp_path / "flat")
+
+
+def test_classes_of_only_one_side_are_named(images, tmp_path):
+    fill(tmp_path / "all/train")
+    fill(tmp_path / "all/val", classes=("ant", "wasp"))
+    with pytest.raises(ConfigError, match="nothing to train on of the validation's classes wasp"):
+        images(tmp_path / "all")
+
+
+def test_two_processes_may_decode_the_same_images_at_once(tmp_path):
+    fill(tmp_path / "all", num=40)
+    code = (
+        "import sys; from trainkit.data.images import Images\n"
+        "d = Images(path=sys.argv[1], cache_dir=sys.argv[2], batch_size=2, image_size=8, num_classes=2)\n"
+        "d.prepare_data(); d.setup('fit'); print(len(d.train_set))\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "all"), str(tmp_path / "cache")]
+    both = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)]
+    for process in both:
+        out, err = process.communicate(timeout=120)
+        assert (process.returncode, out.split()) == (0, [b"72"]), err
+    assert len([path for path in (tmp_path / "cache").iterdir() if path.name != "datasets"]) == 1
+
+
+BYTES = torch.randint(256, (5, 3, 10, 10), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+MEAN, STD = torch.tensor([0.4, 0.5, 0.6]).view(-1, 1, 1), torch.tensor([0.2, 0.3, 0.1]).view(-1, 1, 1)
+
+
+def augment(image_size: int = 8, padding: int = 0, flip: bool = True) -> Augment:
+    return Augment(image_size, padding, flip, [0.4, 0.5, 0.6], [0.2, 0.3, 0.1])
+
+
+def pixels(normalised: torch.Tensor) -> torch.Tensor:
+    return (255 * (normalised * STD + MEAN)).round().to(torch.uint8)
+
+
+def test_evaluation_sees_the_normalised_middle():
+    out = augment().eval()(BYTES)
+    torch.testing.assert_close(out, (BYTES[..., 1:9, 1:9] / 255 - MEAN) / STD)
+
+
+def test_training_sees_every_place_and_both_directions():
+    """Each output is the image at one of the nine places, as it is or mirrored; in time all eighteen come."""
+    seen = set()
+    torch.manual_seed(0)
+    prepare = augment()
+    for _ in range(60):
+        out = pixels(prepare(BYTES))
+        for image, cut in zip(BYTES, out, strict=True):
+            found = [
+                (top, left, mirrored)
+                for top in range(3)
+                for left in range(3)
+                for mirrored in (False, True)
+                if torch.equal(cut, (lambda part: part.flip(-1) if mirrored else part)(  # noqa: B023
+                    image[:, top : top + 8, left : left + 8]
+                ))
+            ]  # fmt: skip
+            assert len(found) == 1
+            seen.add(found[0])
+    assert len(seen) == 18
+
+
+def test_padding_is_black():
+    torch.manual_seed(0)
+    out = pixels(augment(10, padding=4, flip=False)(torch.full((64, 3, 10, 10), 255, dtype=torch.uint8)))
+    kept = (out == 255).all(1).sum((1, 2))  # of 100 pixels
+    assert set(out.unique().tolist()) == {0, 255}
+    assert kept.min() < 60 < kept.max() <= 100
+
+
+def test_it_is_one_graph_and_the_middle_of_a_larger_image():
+    prepare = augment(4)
+    prepare.compile(backend="aot_eager", fullgraph=True)
+    assert prepare(BYTES).shape == (5, 3, 4, 4)
+    torch.testing.assert_close(prepare.eval()(BYTES), (BYTES[..., 3:7, 3:7] / 255 - MEAN) / STD)
+
+
+def test_an_image_folder_trains_in_one_graph(compose, tmp_path):
+    fill(tmp_path / "all", num=40)
+    row = run(
+        compose(
+            "data=image_folder", f"data.path={tmp_path / 'all'}", f"data.cache_dir={tmp_path / 'cache'}", "check=true",
+            "data.image_size=8", "data.num_classes=2", "data.batch_size=8", "data.crop_padding=1", "model=simple_cnn",
+            "compile.backend=aot_eager", "trainer.max_epochs=2",
+        )
+    )  # fmt: skip
+    assert (row.status, row.num_graph_breaks, row.check_passed) == ("ok", 0, True)
+    assert row.train_loss < 0.8

@@ -1,0 +1,215 @@
+"""Images in class folders, or a data set of images of the Hugging Face hub."""
+
+import hashlib
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property, partial
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import torch
+from numpy.lib.format import open_memmap
+from PIL import Image
+from rich.console import Console
+from rich.progress import track
+from torch.utils.data import Subset
+
+from trainkit.config import ConfigError
+from trainkit.data.augment import Augment
+from trainkit.data.cache import cached
+from trainkit.data.module import ArrayDataset, DataModule
+
+DECODING = 1  # raise it when the code below makes other pixels of the same file: older caches are then left alone
+MODES = {1: "L", 3: "RGB"}  # by channels
+TRAIN, VALIDATION = ("train", "training"), ("validation", "val", "valid", "test")
+
+
+class Images(DataModule):
+    """Images uint8 [B, channels, side, side] with classes [B]; `prepare` makes the network's float32 batch of them.
+
+    `path` is a folder with a folder for each class (their names, sorted, are the classes), or with such folders in
+    `train/` and `val/` (or `test/`, `validation/`); or the name of a data set of the hub. `val_path` is another folder
+    to validate on; without either the seed picks `val_fraction` of the images. Every image is decoded once, its
+    shorter side scaled to `side` (null: image_size) and its middle cut out, into a memory-mapped file in `cache_dir`,
+    under a hash of the files' names, sizes and times and of the settings; any number of processes may do so at once.
+    ConfigError naming the file for one that is missing, cut off or no image, and for classes that are not the declared.
+    """
+
+    def __init__(
+        self,
+        *,
+        path: str | None,
+        val_path: str | None = None,
+        val_fraction: float = 0.1,
+        label: str | None = None,
+        side: int | None = None,
+        crop_padding: int = 0,
+        flip: bool = True,
+        mean: Sequence[float] = (0.485, 0.456, 0.406),
+        std: Sequence[float] = (0.229, 0.224, 0.225),
+        batch_size: int,
+        num_workers: int = 0,
+        seed: int = 0,
+        cache_dir: str = "~/.cache/trainkit",
+        inputs: str = "images",
+        channels: int = 3,
+        image_size: int = 32,
+        num_classes: int = 10,
+    ):
+        super().__init__(
+            batch_size=batch_size,
+            num_workers=num_workers,
+            seed=seed,
+            inputs=inputs,
+            channels=channels,
+            image_size=image_size,
+            num_classes=num_classes,
+        )
+        self.path, self.val_path = str(path or ""), str(val_path) if val_path else None
+        self.val_fraction, self.label = val_fraction, label
+        self.side = image_size if side is None else side
+        self.cache_dir = Path(cache_dir).expanduser()
+        if complaints := self._complaints(crop_padding, mean, std):
+            raise ConfigError(*complaints)
+        self.prepare = Augment(image_size, crop_padding, flip, mean, std)
+
+    def prepare_data(self) -> None:
+        """Fills the cache if these images were not decoded before."""
+        assert self._cache
+
+    def setup(self, stage: str) -> None:
+        train, val = (self._decoded(split) for split in ("train", "val"))
+        if val is not None:
+            self.train_set, self.val_set = train, val
+            return
+        order = torch.randperm(len(train), generator=torch.Generator().manual_seed(self.seed)).tolist()
+        num_val = round(len(order) * self.val_fraction)
+        self.train_set, self.val_set = Subset(train, order[num_val:]), Subset(train, order[:num_val])
+
+    @cached_property
+    def _cache(self) -> Path:
+        """The folder of these images' pixels, made at the first look."""
+        splits = self._splits()
+        made_from = DECODING, self.side, self.sizes["channels"], [_stamp(split) for split in splits.values()]
+        return cached(self.cache_dir, made_from, partial(self._decode_into, splits))
+
+    def _decoded(self, split: str) -> ArrayDataset | None:
+        files = [self._cache / f"{split}-{what}.npy" for what in ("images", "targets")]
+        return ArrayDataset(*(np.load(file, mmap_mode="r") for file in files)) if files[0].exists() else None
+
+    def _decode_into(self, splits: dict[str, datasets.Dataset], folder: Path) -> None:
+        for name, split in splits.items():
+            shape = (len(split), self.sizes["channels"], self.side, self.side)
+            pixels = open_memmap(folder / f"{name}-images.npy", mode="w+", dtype=np.uint8, shape=shape)
+            decode = partial(_decode, mode=MODES[shape[1]], side=self.side)
+            with ThreadPoolExecutor(os.cpu_count()) as threads:  # Pillow decodes without the interpreter's lock
+                done = threads.map(decode, split["image"])
+                title = f"decoding {self.path} ({name})"
+                for place, image in enumerate(
+                    track(done, title, len(split), console=Console(stderr=True), transient=True)
+                ):
+                    pixels[place] = image
+            pixels.flush()
+            np.save(folder / f"{name}-targets.npy", np.array(split["target"], dtype=np.int64))
+
+    def _splits(self) -> dict[str, datasets.Dataset]:
+        """`train`, and `val` where there is one: columns `image` ({path, bytes}, not decoded) and `target`."""
+        found = self._load("data.path", self.path)
+        train = next((found[name] for name in TRAIN if name in found), None)
+        if train is None:
+            raise ConfigError(f"data.path = {self.path}: has {', '.join(found)}, but nothing to train on")
+        if self.val_path is not None:
+            others = self._load("data.val_path", self.val_path)
+            val = next((others[name] for name in (*VALIDATION, *TRAIN) if name in others), None)
+        else:
+            val = next((found[name] for name in VALIDATION if name in found), None)
+        splits = {"train": self._columns(train)} | ({} if val is None else {"val": self._columns(val)})
+        names = [[split.features["target"].names[n] for n in set(split["target"])] for split in splits.values()]
+        if unseen := ", ".join(sorted(set(names[-1]) - set(names[0]))):
+            raise ConfigError(f"data.path = {self.path}: nothing to train on of the validation's classes {unseen}")
+        if len(names[0]) != (num_classes := self.sizes["num_classes"]):
+            raise ConfigError(
+                f"data.num_classes = {num_classes}: {self.path} has {len(names[0])}; "
+                f"say data.num_classes={len(names[0])}"
+            )
+        return splits
+
+    def _load(self, setting: str, path: str) -> dict[str, datasets.Dataset]:
+        datasets.disable_progress_bars()
+        try:
+            if Path(path).expanduser().is_dir():
+                return datasets.load_dataset(
+                    "imagefolder", data_dir=str(Path(path).expanduser()), cache_dir=str(self.cache_dir / "datasets")
+                )
+            return datasets.load_dataset(path, cache_dir=str(self.cache_dir / "datasets"))
+        except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+            said = " ".join(str(error).split())[:200]
+            raise ConfigError(
+                f"{setting} = {path}: {said}; give a folder of class folders, or a data set of the hub"
+            ) from error
+
+    def _columns(self, split: datasets.Dataset) -> datasets.Dataset:
+        features = split.features
+        images = [name for name, kind in features.items() if isinstance(kind, datasets.Image)]
+        labels = [name for name, kind in features.items() if isinstance(kind, datasets.ClassLabel)]
+        label = self.label or (labels[0] if len(labels) == 1 else None)
+        if not images or label not in labels:
+            has = ", ".join(labels) or "none"
+            raise ConfigError(
+                f"data.label = {self.label}: {self.path} has the class columns {has}; name one of them, or give a "
+                "folder with a folder for each class"
+            )
+        renamed = {"image": images[0], "target": label}
+        split = split.select_columns(list(renamed.values()))
+        split = split.rename_columns({old: new for new, old in renamed.items() if old != new})
+        return split.cast_column("image", datasets.Image(decode=False))
+
+    def _complaints(self, crop_padding: int, mean: Sequence[float], std: Sequence[float]) -> list[str]:
+        channels, image_size = self.sizes["channels"], self.sizes["image_size"]
+        complaints = self.contradictions(inputs="images")
+        if not self.path:
+            complaints.append("data.path = null: no images; give a folder of class folders, or a data set of the hub")
+        if channels not in MODES:
+            complaints.append(f"data.channels = {channels}: expected 1 (grey) or 3 (RGB)")
+        elif {len(mean), len(std)} != {channels}:
+            complaints.append(f"data.mean = {list(mean)}, data.std = {list(std)}: expected {channels} values each")
+        if not 0 < image_size <= self.side + 2 * crop_padding or self.side < 1:
+            complaints.append(
+                f"data.image_size = {image_size}: cut out of data.side = {self.side} and {crop_padding} pixels around "
+                "it; give a larger data.side"
+            )
+        if self.val_path is None and not 0 < self.val_fraction < 1:
+            complaints.append(f"data.val_fraction = {self.val_fraction}: expected a part of the images; try 0.1")
+        return complaints
+
+
+def _stamp(split: datasets.Dataset) -> str:
+    """What these images were made from: names, sizes and times of files; of what came from the hub its fingerprint."""
+    stamps = []
+    for image in split["image"]:
+        file = Path(image["path"] or "")
+        if image["bytes"] is not None or not file.is_file():
+            return f"{split._fingerprint} {split['target']}"
+        stamps.append((file.name, file.parent.name, file.stat().st_size, file.stat().st_mtime_ns))
+    return hashlib.sha256(repr((stamps, list(split["target"]))).encode()).hexdigest()
+
+
+def _decode(image: dict[str, Any], mode: str, side: int) -> np.ndarray:
+    """The middle of an image whose shorter side is scaled to `side`: uint8 [C, side, side]."""
+    source = image["path"] if image["bytes"] is None else BytesIO(image["bytes"])
+    try:
+        with Image.open(source) as opened:
+            opened.draft(mode, (side, side))  # a JPEG decodes to the next larger size that is cheap
+            picture = opened.convert(mode)
+    except (OSError, SyntaxError, ValueError) as error:
+        raise ConfigError(f"data.path: {image['path']} cannot be read ({error}); mend it or leave it out") from error
+    scale = side / min(picture.size)
+    width, height = (max(round(scale * length), side) for length in picture.size)
+    left, top = (width - side) // 2, (height - side) // 2
+    picture = picture.resize((width, height), Image.Resampling.BILINEAR) if scale != 1 else picture
+    pixels = np.asarray(picture.crop((left, top, left + side, top + side)))  # [side, side] or [side, side, C]
+    return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
