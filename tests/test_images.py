@@ -189,7 +189,7 @@ def test_training_sees_every_place_and_both_directions():
                 for top in range(3)
                 for left in range(3)
                 for mirrored in (False, True)
-                if torch.equal(cut, (lambda part: part.flip(-1) if mirrored else part)(  # noqa: B023
+                if torch.equal(cut, (lambda part: part.flip(-1) if mirrored else part)(
                     image[:, top : top + 8, left : left + 8]
                 ))
             ]  # fmt: skip

@@ -22,9 +22,9 @@ class Objective(nn.Module):
     """A network and its loss: mean cross entropy over the last dimension of the logits.
 
     forward(inputs, targets [...]) with `net(prepare(inputs))` giving logits [..., C] returns the mean loss in training,
-    and (mean loss, number of right predictions) in evaluation. One class of ours, so that torch.compile takes the network
-    and the loss into one graph, in which the logits need not be written out in float32; with what prepares the data
-    (augmentation) before them.
+    and (mean loss, number of right predictions) in evaluation. One class of ours, so that torch.compile takes what
+    prepares the data (augmentation), the network and the loss into one graph, in which the logits need not be written
+    out in float32.
     """
 
     def __init__(self, net: nn.Module, prepare: nn.Module | None = None):

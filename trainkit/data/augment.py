@@ -13,6 +13,9 @@ class Augment(nn.Module):
     of the cases if `flip`. Evaluation: its middle. Then (pixel / 255 - mean) / std of each channel.
     """
 
+    scale: Tensor
+    shift: Tensor
+
     def __init__(self, image_size: int, padding: int, flip: bool, mean: Sequence[float], std: Sequence[float]):
         super().__init__()
         self.image_size, self.padding, self.flip = image_size, padding, flip

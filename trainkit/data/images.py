@@ -82,9 +82,9 @@ class Images(DataModule):
         assert self._cache
 
     def setup(self, stage: str) -> None:
-        train, val = (self._decoded(split) for split in ("train", "val"))
-        if val is not None:
-            self.train_set, self.val_set = train, val
+        train = self._decoded("train")
+        if (self._cache / "val-images.npy").exists():
+            self.train_set, self.val_set = train, self._decoded("val")
             return
         order = torch.randperm(len(train), generator=torch.Generator().manual_seed(self.seed)).tolist()
         num_val = round(len(order) * self.val_fraction)
@@ -97,9 +97,9 @@ class Images(DataModule):
         made_from = DECODING, self.side, self.sizes["channels"], [_stamp(split) for split in splits.values()]
         return cached(self.cache_dir, made_from, partial(self._decode_into, splits))
 
-    def _decoded(self, split: str) -> ArrayDataset | None:
+    def _decoded(self, split: str) -> ArrayDataset:
         files = [self._cache / f"{split}-{what}.npy" for what in ("images", "targets")]
-        return ArrayDataset(*(np.load(file, mmap_mode="r") for file in files)) if files[0].exists() else None
+        return ArrayDataset(*(np.load(file, mmap_mode="r") for file in files))
 
     def _decode_into(self, splits: dict[str, datasets.Dataset], folder: Path) -> None:
         for name, split in splits.items():
@@ -131,11 +131,9 @@ class Images(DataModule):
         names = [[split.features["target"].names[n] for n in set(split["target"])] for split in splits.values()]
         if unseen := ", ".join(sorted(set(names[-1]) - set(names[0]))):
             raise ConfigError(f"data.path = {self.path}: nothing to train on of the validation's classes {unseen}")
-        if len(names[0]) != (num_classes := self.sizes["num_classes"]):
-            raise ConfigError(
-                f"data.num_classes = {num_classes}: {self.path} has {len(names[0])}; "
-                f"say data.num_classes={len(names[0])}"
-            )
+        has, declared = splits["train"].features["target"].num_classes, self.sizes["num_classes"]
+        if has != declared:
+            raise ConfigError(f"data.num_classes = {declared}: {self.path} has {has}; say data.num_classes={has}")
         return splits
 
     def _load(self, setting: str, path: str) -> dict[str, datasets.Dataset]:
