@@ -12,30 +12,38 @@ from omegaconf import OmegaConf
 from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
-import trainkit.config  # noqa: F401  (registers the schema that conf/config.yaml starts from)
 from models.mini_transformer import Block, MiniTransformer
 from models.resnet18 import ResNet18
 from models.simple_cnn import SimpleCNN
+from trainkit.config import NOT_ARGUMENTS
 
 CONF = Path(__file__).parents[1] / "conf"
 SMALL = ("data.batch_size=4", "data.image_size=8", "data.seq_len=16", "data.vocab_size=300")
-NEXT_TOKEN = ("data.next_token=true", "data.num_classes=300")
+SHRUNK = {"dim": 64, "depth": 2, "num_heads": 4, "patch_size": 4}  # where a network has it
+NEXT_TOKEN = ("data.next_token=true",)
 
 
 def cases():
     """Each network on random data and on the real data that has what it takes."""
     for file in sorted((CONF / "model").glob("*.yaml")):
+        node = OmegaConf.load(file)
         yield file.stem, "synthetic", SMALL
-        if OmegaConf.load(file).inputs == "images":
+        if node.inputs == "images":
             yield file.stem, "digits", ("data.batch_size=4",)
-        else:
+        if "next_token" in node:
             yield file.stem, "synthetic", (*SMALL, *NEXT_TOKEN)
+        if "next_token" in node or node.get("language_model"):
             yield file.stem, "text", ("data.batch_size=4", "data.seq_len=16", "data.vocab_size=300")
+
+
+def shrunk(model):
+    settings = OmegaConf.load(CONF / "model" / f"{model}.yaml")
+    return [f"model.{name}={value}" for name, value in SHRUNK.items() if name in settings]
 
 
 def case_id(case):
     model, data, overrides = case
-    return f"{model}-{data}" + ("-next_token" if overrides[-2:] == NEXT_TOKEN else "")
+    return f"{model}-{data}" + ("-next_token" if overrides[-1:] == NEXT_TOKEN else "")
 
 
 @pytest.fixture(scope="module", params=cases(), ids=case_id)
@@ -49,11 +57,15 @@ def pair(request, tmp_path_factory):
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config = compose(
             "config",
-            overrides=[f"model={model}", f"data={data}", *overrides],
+            overrides=[f"model={model}", f"data={data}", *overrides, *shrunk(model)],
         )
     torch.manual_seed(0)
     net = instantiate(
-        {key: value for key, value in OmegaConf.to_container(config.model, resolve=True).items() if key != "inputs"}
+        {
+            key: value
+            for key, value in OmegaConf.to_container(config.model, resolve=True).items()
+            if key not in NOT_ARGUMENTS
+        }
     )
     return net, instantiate(config.data).sample(), config.data.num_classes
 

@@ -22,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from trainkit.compile import first_line
-from trainkit.config import ConfigError, RunConfig, TrainerConfig
+from trainkit.config import NOT_ARGUMENTS, ConfigError, RunConfig, TrainerConfig
 from trainkit.data.module import DataModule
 from trainkit.results import read_row
 
@@ -84,7 +84,7 @@ def data(config: RunConfig) -> DataModule:
 
 def net(config: RunConfig, data: DataModule) -> nn.Module:
     """The network of `model._target_`, shown to fit the data by one forward pass of a copy, in eval mode on the CPU."""
-    name, taken = config.job.model, {key: value for key, value in config.model.items() if key != "inputs"}
+    name, taken = config.job.model, {key: value for key, value in config.model.items() if key not in NOT_ARGUMENTS}
     network: nn.Module = instance("model", name, taken)
     inputs, targets = data.sample()
     subject = f"model = {name}: does not fit data = {config.job.data}"

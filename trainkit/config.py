@@ -22,6 +22,7 @@ MatmulPrecision = StrEnum("MatmulPrecision", {w: w for w in ("highest", "high", 
 Strategy = StrEnum("Strategy", {word: word for word in ("auto", "ddp")})  # type: ignore[misc]
 Accelerator = StrEnum("Accelerator", {word: word for word in ("auto", "cpu", "gpu")})  # type: ignore[misc]
 Schedule = StrEnum("Schedule", {word: word for word in ("constant", "cosine")})  # type: ignore[misc]
+NOT_ARGUMENTS = ("inputs", "language_model")  # what a model's yaml says of the network beside its arguments
 OPTIMIZE_DDP = (True, False, "ddp_optimizer", "python_reducer", "no_optimization")
 
 
@@ -204,6 +205,7 @@ def _run_dir() -> str:
 
 ConfigStore.instance().store(name="schema", node=RunConfig)
 OmegaConf.register_new_resolver("run_dir", _run_dir, replace=True)
+OmegaConf.register_new_resolver("if", lambda holds, then, otherwise: then if holds else otherwise, replace=True)
 OmegaConf.register_new_resolver(
     "sweep_name", lambda name: name or datetime.now().strftime("%Y-%m-%d_%H-%M-%S"), use_cache=True, replace=True
 )
