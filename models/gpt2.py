@@ -1,5 +1,6 @@
 """GPT-2: the language model of Radford et al. 2019, in its four published sizes and any other."""
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -10,8 +11,9 @@ class GPT2(nn.Module):
     Computes what transformers' GPT2LMHeadModel computes: pre-norm blocks, tanh-approximated GELU, learned positions,
     the head's weight that of the token embedding (Radford et al. 2019, "Language Models are Unsupervised Multitask
     Learners"). rows is vocab_size rounded up to a multiple of vocab_multiple: further rows belong to no token.
-    bias=False leaves out the bias of every Linear and LayerNorm. ValueError for a sequence longer than seq_len, where
-    num_heads does not divide dim, or vocab_multiple < 1.
+    bias=False leaves out the bias of every Linear and LayerNorm. residual_in_fp32=False: under autocast the stream that
+    the blocks add to is of its type, not float32, which is half as much to read and write.
+    ValueError for a sequence longer than seq_len, where num_heads does not divide dim, or vocab_multiple < 1.
 
     Published sizes (dim, depth, num_heads): 768, 12, 12 | medium 1024, 24, 16 | large 1280, 36, 20 | xl 1600, 48, 25.
     """
@@ -26,12 +28,13 @@ class GPT2(nn.Module):
         dropout: float = 0.0,
         bias: bool = True,
         vocab_multiple: int = 1,
+        residual_in_fp32: bool = True,
     ):
         super().__init__()
         if vocab_multiple < 1:
             raise ValueError(f"vocab_multiple={vocab_multiple} is no number of rows to round up to; at least 1")
         rows = -(-vocab_size // vocab_multiple) * vocab_multiple
-        self.seq_len = seq_len
+        self.seq_len, self.residual_in_fp32 = seq_len, residual_in_fp32
         self.token = nn.Embedding(rows, dim)
         self.position = nn.Embedding(seq_len, dim)
         self.dropout = nn.Dropout(dropout)
@@ -53,6 +56,8 @@ class GPT2(nn.Module):
         if length > self.seq_len:
             raise ValueError(f"a sequence of {length} tokens is longer than seq_len={self.seq_len}")
         x = self.dropout(self.token(tokens) + self.position.weight[:length])  # [B, T, dim]
+        if not self.residual_in_fp32 and torch.is_autocast_enabled(x.device.type):
+            x = x.to(torch.get_autocast_dtype(x.device.type))
         for block in self.blocks:
             x = block(x)  # [B, T, dim]
         return self.norm(x)

@@ -1,8 +1,16 @@
 """A small convolutional network whose hot spots are two functions that can be compiled, or replaced, alone."""
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+try:
+    import triton
+    import triton.language as tl
+except ImportError:  # builds of torch for CPUs come without it
+    triton = None
 
 
 def costly_activation(x: Tensor) -> Tensor:
@@ -18,6 +26,14 @@ def costly_activation(x: Tensor) -> Tensor:
     ripple = ripple * torch.sigmoid(x)
     ripple = ripple * torch.exp(-x * x)
     return mish + 0.1 * ripple
+
+
+def costly_activation_triton(x: Tensor) -> Tensor:
+    """`costly_activation` in one kernel, and its gradient in another; computed in float32, returned in x's type.
+
+    torch.compile takes the kernels into its graph as they are. On a CPU it is the formula itself.
+    """
+    return _fused(x.contiguous(memory_format=_layout(x))) if x.is_cuda else costly_activation(x)
 
 
 def channel_spatial_attention(x: Tensor, reduce: Tensor, expand: Tensor, spatial: Tensor) -> Tensor:
@@ -39,16 +55,21 @@ class LocalOptimized(nn.Module):
     """Classifies images [B, channels, H, W], H and W from 4 up, into logits [B, num_classes].
 
     Its stages look up the two functions above in this module at each call: after
-    `local_optimized.costly_activation = torch.compile(costly_activation)` that function alone is compiled.
-    ValueError where reduction, of the channels within the attention, does not divide width.
+    `local_optimized.costly_activation = torch.compile(costly_activation)` that function alone is compiled. With
+    triton_activation the first of them is costly_activation_triton. ValueError where triton is not installed, or where
+    reduction, of the channels within the attention, does not divide width.
     """
 
-    def __init__(self, channels: int, num_classes: int, width: int = 64, reduction: int = 8):
+    def __init__(
+        self, channels: int, num_classes: int, width: int = 64, reduction: int = 8, triton_activation: bool = False
+    ):
         super().__init__()
         if width % reduction:
             raise ValueError(f"reduction={reduction} does not divide width={width}")
-        self.stage1 = Stage(channels, width, reduction)
-        self.stage2 = Stage(width, 2 * width, reduction)
+        if triton_activation and triton is None:
+            raise ValueError("triton_activation=True needs triton, which comes with torch's builds for GPUs")
+        self.stage1 = Stage(channels, width, reduction, triton_activation)
+        self.stage2 = Stage(width, 2 * width, reduction, triton_activation)
         self.fc = nn.Linear(2 * width, num_classes)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -60,8 +81,9 @@ class LocalOptimized(nn.Module):
 class Stage(nn.Module):
     """Conv, BatchNorm, activation, attention and pooling: [B, width_in, H, W] -> [B, width_out, H/2, W/2]."""
 
-    def __init__(self, width_in: int, width_out: int, reduction: int):
+    def __init__(self, width_in: int, width_out: int, reduction: int, triton_activation: bool):
         super().__init__()
+        self.triton_activation = triton_activation
         self.conv = nn.Conv2d(width_in, width_out, 3, padding=1, bias=False)
         self.bn = nn.BatchNorm2d(width_out)
         self.reduce = nn.Linear(width_out, width_out // reduction, bias=False)
@@ -69,6 +91,65 @@ class Stage(nn.Module):
         self.spatial = nn.Conv2d(2, 1, 7, padding=3, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = costly_activation(self.bn(self.conv(x)))  # [B, width_out, H, W]
+        activation = costly_activation_triton if self.triton_activation else costly_activation
+        x = activation(self.bn(self.conv(x)))  # [B, width_out, H, W]
         x = channel_spatial_attention(x, self.reduce.weight, self.expand.weight, self.spatial.weight)
         return F.max_pool2d(x, 2)  # [B, width_out, H/2, W/2]
+
+
+if triton is not None:
+    BLOCK = 1024  # elements of a program: 8 for each of the 128 threads of 4 warps, 16 bytes in bfloat16
+
+    @triton.jit
+    def _gates(x):
+        """tanh(softplus(x)), sigmoid(x) and exp(-x^2). tanh(log(1 + n)) = n (n + 2) / (n (n + 2) + 2), n = e^x."""
+        n = tl.exp(tl.minimum(x, 20.0))  # beyond 20 the quotient is 1 in float32
+        product = n * (n + 2)
+        return product / (product + 2), 1 / (1 + tl.exp(-x)), tl.exp(-x * x)
+
+    @triton.jit
+    def _forward_kernel(x, y, num_elements, block: tl.constexpr):
+        places = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
+        inside = places < num_elements
+        v = tl.load(x + places, mask=inside).to(tl.float32)
+        gate, sigmoid, bell = _gates(v)
+        tl.store(y + places, (v * gate + 0.1 * tl.sin(v) * sigmoid * bell).to(y.dtype.element_ty), mask=inside)
+
+    @triton.jit
+    def _backward_kernel(x, grad_y, grad_x, num_elements, block: tl.constexpr):
+        places = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
+        inside = places < num_elements
+        v = tl.load(x + places, mask=inside).to(tl.float32)
+        g = tl.load(grad_y + places, mask=inside).to(tl.float32)
+        gate, sigmoid, bell = _gates(v)
+        mish = gate + v * (1 - gate * gate) * sigmoid
+        ripple = bell * sigmoid * (tl.cos(v) + tl.sin(v) * (1 - sigmoid - 2 * v))
+        tl.store(grad_x + places, (g * (mish + 0.1 * ripple)).to(grad_x.dtype.element_ty), mask=inside)
+
+    @torch.library.triton_op("models::costly_activation", mutates_args={})
+    def _fused(x: Tensor) -> Tensor:
+        y = torch.empty_like(x)
+        grid = (triton.cdiv(x.numel(), BLOCK),)
+        torch.library.wrap_triton(_forward_kernel)[grid](x, y, x.numel(), block=BLOCK)
+        return y
+
+    @torch.library.triton_op("models::costly_activation_backward", mutates_args={})
+    def _fused_backward(x: Tensor, grad_y: Tensor) -> Tensor:
+        grad_x = torch.empty_like(x)
+        grid = (triton.cdiv(x.numel(), BLOCK),)
+        torch.library.wrap_triton(_backward_kernel)[grid](x, grad_y, grad_x, x.numel(), block=BLOCK)
+        return grad_x
+
+    def _keep(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+        ctx.layout = _layout(*inputs)
+
+    def _layout(x: Tensor) -> torch.memory_format:
+        """The order that x lies in, which the kernels keep: they go through memory from one end to the other."""
+        channels_last = x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)
+        return torch.channels_last if channels_last else torch.contiguous_format
+
+    _fused.register_autograd(
+        lambda ctx, grad_y: _fused_backward(*ctx.saved_tensors, grad_y.contiguous(memory_format=ctx.layout)),
+        setup_context=_keep,
+    )

@@ -11,8 +11,9 @@ class ViT(nn.Module):
     Computes what transformers' ViTForImageClassification (norm_eps=1e-12) and timm's vit_base_patch16_224 (1e-6)
     compute: patches of patch_size x patch_size pixels and a class token, learned positions, pre-norm blocks, exact
     GELU, a linear layer on the class token (Dosovitskiy et al. 2021, https://arxiv.org/abs/2010.11929). dropout is
-    that of the positions, the attention and both layers of a block. ValueError for images of another size, or where
-    patch_size does not divide image_size or num_heads does not divide dim.
+    that of the positions, the attention and both layers of a block. residual_in_fp32=False: under autocast the stream
+    that the blocks add to is of its type, not float32, which is half as much to read and write. ValueError for images
+    of another size, or where patch_size does not divide image_size or num_heads does not divide dim.
 
     Published sizes (dim, depth, num_heads): base 768, 12, 12 | large 1024, 24, 16 | huge 1280, 32, 16.
     """
@@ -28,11 +29,13 @@ class ViT(nn.Module):
         num_heads: int = 12,
         dropout: float = 0.0,
         norm_eps: float = 1e-6,
+        residual_in_fp32: bool = True,
     ):
         super().__init__()
         if image_size % patch_size:
             raise ValueError(f"patch_size={patch_size} does not divide image_size={image_size}")
         self.channels, self.image_size, self.patch_size = channels, image_size, patch_size
+        self.residual_in_fp32 = residual_in_fp32
         self.patch = nn.Linear(channels * patch_size**2, dim)
         self.class_token = nn.Parameter(torch.empty(dim))
         self.position = nn.Parameter(torch.empty(1 + (image_size // patch_size) ** 2, dim))
@@ -55,6 +58,8 @@ class ViT(nn.Module):
         x = self.patch(self._patches(images))  # [B, N, dim]
         x = torch.cat([self.class_token.expand(len(x), 1, -1), x], dim=1)  # [B, 1 + N, dim]
         x = self.dropout(x + self.position)
+        if not self.residual_in_fp32 and torch.is_autocast_enabled(x.device.type):
+            x = x.to(torch.get_autocast_dtype(x.device.type))
         for block in self.blocks:
             x = block(x)  # [B, 1 + N, dim]
         return self.norm(x[:, 0])

@@ -26,6 +26,18 @@ class Raises(Plain):
         return super().forward(images)
 
 
+class TellsAttention(Plain):
+    """Raises the kernels that scaled_dot_product_attention may choose from."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        if self.training:
+            from torch.backends import cuda
+
+            found = (cuda.flash_sdp_enabled(), cuda.math_sdp_enabled(), cuda.cudnn_sdp_enabled())
+            raise ArithmeticError("flash {}, math {}, cudnn {}".format(*found))
+        return super().forward(images)
+
+
 class Killed(Plain):
     def forward(self, images: Tensor) -> Tensor:
         if self.training:

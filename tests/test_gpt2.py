@@ -142,6 +142,22 @@ def test_dropout_is_in_training_alone():
     torch.testing.assert_close(net.eval()(tokens), net(tokens), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("residual_in_fp32", [True, False])
+def test_under_autocast_the_residual_stream_is_of_the_type_asked_for(residual_in_fp32):
+    net, tokens = gpt2(residual_in_fp32=residual_in_fp32), torch.randint(97, (2, 16))
+    seen = []
+    for block in net.blocks:
+        block.register_forward_hook(lambda module, args, out: seen.append((args[0].dtype, out.dtype)))
+    exact = net(tokens)
+    assert set(seen) == {(torch.float32, torch.float32)}
+    seen.clear()
+    with torch.autocast("cpu", torch.bfloat16):
+        coarse = net(tokens)
+    stream = torch.float32 if residual_in_fp32 else torch.bfloat16
+    assert set(seen) == {(stream, stream)}
+    assert (coarse - exact).norm() < 0.03 * exact.norm()
+
+
 @pytest.mark.parametrize("bias", [True, False])
 def test_it_is_one_graph(bias):
     net, counter = gpt2(bias=bias, dropout=0.1), CompileCounterWithBackend("eager")

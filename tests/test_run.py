@@ -53,6 +53,40 @@ def test_a_run_leaves_the_row_and_the_records_of_the_contract(compose, tmp_path)
     json.loads((tmp_path / "run" / "row.json").read_text())
 
 
+@pytest.mark.parametrize(
+    ("asked_for", "found"),
+    [
+        ("auto", "flash True, math True, cudnn True"),
+        ("math", "flash False, math True, cudnn False"),
+        ("flash", "flash True, math False, cudnn False"),
+    ],
+)
+def test_attention_runs_on_the_kernel_asked_for_alone(compose, capsys, asked_for, found):
+    row = run(compose(network("TellsAttention"), f"trainer.attention={asked_for}", "compile.mode=eager", *QUICK))
+    assert row.error == f"ArithmeticError: {found}"
+
+
+def test_the_float64_reference_of_a_check_has_attention_of_its_own(compose, monkeypatch):
+    words = ("model=mini_transformer", "model.dim=16", "model.depth=1", "model.num_heads=2", "data=synthetic")
+    seen = []
+    plain = torch.nn.functional.scaled_dot_product_attention
+
+    def spy(q, *args, **kwargs):
+        seen.append((q.dtype, torch.backends.cuda.math_sdp_enabled()))
+        return plain(q, *args, **kwargs)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", spy)
+    row = run(compose(*words, "trainer.attention=flash", "check=true", "compile.mode=eager", *QUICK))
+    assert (row.status, row.check_passed) == ("ok", True)
+    assert set(seen) >= {(torch.float32, False), (torch.float64, True)}
+    assert (torch.float64, False) not in seen
+
+
+def test_a_gpus_kernel_is_refused_on_a_cpu(compose):
+    with pytest.raises(ConfigError, match=r"trainer.attention = cudnn: needs a GPU; on a CPU use auto, flash or math"):
+        run(compose("trainer.attention=cudnn", "trainer.accelerator=cpu"))
+
+
 def test_eager_compiles_nothing(compose):
     row = run(compose("compile.mode=eager", *QUICK))
     assert (row.num_graphs, row.compile_time_s, row.effective_mode) == (0, 0.0, "eager")

@@ -134,6 +134,30 @@ def test_the_costly_activation_is_twelve_kernels_in_eager():
     assert operations.count == 12
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.bfloat16, 8e-3)], ids=str)
+def test_the_kernel_computes_the_formula_and_its_gradient(dtype, tolerance, layout, compiled):
+    function = local_optimized.costly_activation_triton
+    x = torch.linspace(-30, 30, 3 * 7 * 11 * 13, device="cuda").view(3, 7, 11, 13).to(dtype)
+    x = x.contiguous(memory_format=layout).requires_grad_()
+    y = (torch.compile(function, fullgraph=True) if compiled else function)(x)
+    (grad,) = torch.autograd.grad(y, x, torch.cos(x).to(dtype))
+    wide = x.detach().double().requires_grad_()
+    expected = costly_activation(wide)
+    (expected_grad,) = torch.autograd.grad(expected, wide, torch.cos(x).to(dtype).double())
+    assert (y.dtype, y.stride()) == (dtype, x.stride())
+    torch.testing.assert_close(y.double(), expected, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(grad.double(), expected_grad, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.skipif(local_optimized.triton is not None, reason="needs a build of torch without triton")
+def test_the_kernel_is_refused_where_there_is_no_triton():
+    with pytest.raises(ValueError, match="triton_activation=True needs triton"):
+        LocalOptimized(channels=1, num_classes=7, triton_activation=True)
+
+
 def attention_weights(width: int, scale: float = 1.0) -> tuple[Tensor, Tensor, Tensor]:
     return scale * torch.randn(2, width), scale * torch.randn(width, 2), scale * torch.randn(1, 2, 7, 7)
 

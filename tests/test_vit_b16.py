@@ -136,6 +136,22 @@ def test_dropout_is_in_training_alone():
     torch.testing.assert_close(net.eval()(images), net(images), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("residual_in_fp32", [True, False])
+def test_under_autocast_the_residual_stream_is_of_the_type_asked_for(residual_in_fp32):
+    net, images = vit(residual_in_fp32=residual_in_fp32), torch.randn(2, 3, 32, 32)
+    seen = []
+    for block in net.blocks:
+        block.register_forward_hook(lambda module, args, out: seen.append((args[0].dtype, out.dtype)))
+    exact = net(images)
+    assert set(seen) == {(torch.float32, torch.float32)}
+    seen.clear()
+    with torch.autocast("cpu", torch.bfloat16):
+        coarse = net(images)
+    stream = torch.float32 if residual_in_fp32 else torch.bfloat16
+    assert set(seen) == {(stream, stream)}
+    assert (coarse - exact).norm() < 0.03 * exact.norm()
+
+
 def test_it_is_one_graph():
     net, counter = vit(dropout=0.1), CompileCounterWithBackend("eager")
     net.compile(backend=counter, fullgraph=True)

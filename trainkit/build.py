@@ -5,6 +5,7 @@ import inspect
 import os
 import traceback
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.profilers import Profiler
 from lightning.pytorch.strategies import DDPStrategy, Strategy
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
@@ -151,6 +153,16 @@ def optimizer(config: RunConfig) -> Callable[..., Optimizer]:
             f"optimizer._target_ = {node['_target_']}: is no torch.optim.Optimizer; choose optimizer=adamw"
         )
     return factory
+
+
+def attention(config: RunConfig, devices: Devices) -> AbstractContextManager[None]:
+    """Within it scaled_dot_product_attention runs the kernel asked for, and fails where that one cannot."""
+    asked_for = config.trainer.attention.value
+    if asked_for == "auto":
+        return nullcontext()
+    if asked_for in ("cudnn", "efficient") and devices.type == "cpu":
+        raise ConfigError(f"trainer.attention = {asked_for}: needs a GPU; on a CPU use auto, flash or math")
+    return sdpa_kernel(getattr(SDPBackend, "MATH" if asked_for == "math" else f"{asked_for.upper()}_ATTENTION"))
 
 
 def trainer(config: RunConfig, devices: Devices, callbacks: list[Callback], profiler: Profiler) -> Trainer:

@@ -22,6 +22,8 @@ MatmulPrecision = StrEnum("MatmulPrecision", {w: w for w in ("highest", "high", 
 Strategy = StrEnum("Strategy", {word: word for word in ("auto", "ddp")})  # type: ignore[misc]
 Accelerator = StrEnum("Accelerator", {word: word for word in ("auto", "cpu", "gpu")})  # type: ignore[misc]
 Schedule = StrEnum("Schedule", {word: word for word in ("constant", "cosine")})  # type: ignore[misc]
+ATTENTION_BACKENDS = ("auto", "cudnn", "flash", "efficient", "math")
+AttentionBackend = StrEnum("AttentionBackend", {word: word for word in ATTENTION_BACKENDS})  # type: ignore[misc]
 NOT_ARGUMENTS = ("inputs", "language_model")  # what a model's yaml says of the network beside its arguments
 OPTIMIZE_DDP = (True, False, "ddp_optimizer", "python_reducer", "no_optimization")
 
@@ -76,6 +78,7 @@ class TrainerConfig:
     schedule: Schedule = Schedule["constant"]
     warmup_steps: int = 0
     activation_checkpointing: bool = False
+    attention: AttentionBackend = AttentionBackend["auto"]
 
 
 @dataclass

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
@@ -131,7 +132,8 @@ class _Training:
 
     def refer(self) -> None:
         """Train in float64, and keep the reference on the CPU in float32: 6e-8 off; scalars, so losses, are exact."""
-        with _default_dtype(torch.float64):  # for what a network makes in its forward
+        # The type is for what a network makes in its forward; no other attention kernel takes it on every device.
+        with _default_dtype(torch.float64), sdpa_kernel(SDPBackend.MATH):
             for place, tensor in self._steps(double=True):
                 narrow = torch.float32 if tensor.is_floating_point() and tensor.ndim else tensor.dtype
                 self.reference[place] = tensor.detach().to("cpu", narrow, copy=True)

@@ -153,8 +153,10 @@ def run(config: RunConfig, on_epoch: Callable[[EpochRecord], None] = lambda reco
     optimizer = build.optimizer(config)
     ckpt_path = build.resume_path(config, net, optimizer)
     compile.check_backend(config.compile, devices.type)
+    attention = build.attention(config, devices)
     meters = Meters()
     with (
+        attention,
         compile.cache(config.compile.cache.value),
         Compiler(config.compile, meters.on_compile_start, meters.on_compile_end) as compiler,
     ):

@@ -16,6 +16,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from trainkit.compile import Compiler
 from trainkit.config import ConfigError, RunConfig
+from trainkit.loss import linear_cross_entropy
 
 
 class Objective(nn.Module):
@@ -25,16 +26,35 @@ class Objective(nn.Module):
     and (mean loss, number of right predictions) in evaluation. One class of ours, so that torch.compile takes what
     prepares the data (augmentation), the network and the loss into one graph, in which the logits need not be written
     out in float32.
+
+    A language model may say how its logits come about: `net(x) == net.head(net.features(x))`, head an nn.Linear without
+    bias. Under bfloat16 autocast it then trains with `linear_cross_entropy`, unless the network is compiled alone.
     """
 
     def __init__(self, net: nn.Module, prepare: nn.Module | None = None):
         super().__init__()
-        self.net, self.prepare = net, prepare or nn.Identity()
+        self.net: Any = net
+        self.prepare = prepare or nn.Identity()
 
     def forward(self, inputs: Tensor, targets: Tensor) -> Tensor | tuple[Tensor, Tensor]:
-        logits = self.net(self.prepare(inputs))
+        inputs = self.prepare(inputs)
+        if self.training and targets.dim() > 1 and self._has_linear_head() and autocast_dtype(inputs) == torch.bfloat16:
+            features = self.net.features(inputs).flatten(0, -2).bfloat16()  # [N, D]
+            return linear_cross_entropy(features, self.net.head.weight.bfloat16(), targets.flatten())
+        logits = self.net(inputs)
         loss = cross_entropy(logits.flatten(0, -2), targets.flatten())
         return loss if self.training else (loss, (logits.argmax(-1) == targets).sum())
+
+    def _has_linear_head(self) -> bool:
+        head = getattr(self.net, "head", None)
+        linear = isinstance(head, nn.Linear) and head.bias is None and hasattr(self.net, "features")
+        return linear and self.net._compiled_call_impl is None  # what nn.Module.compile() sets
+
+
+def autocast_dtype(tensor: Tensor) -> torch.dtype | None:
+    """The type that autocast computes in where this tensor lies; None where it is off."""
+    kind = tensor.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
 
 
 class Task(LightningModule):

@@ -1,0 +1,245 @@
+"""Our training step beside that of what people would use instead: on one GPU, in one run, interleaved.
+
+    python scripts/bench_peers.py gpt2 --nanogpt PATH_OF_ITS_REPOSITORY [--modes MODE,...] [--rounds N] [override ...]
+    python scripts/bench_peers.py vit_b16 | resnet50 (beside timm's) | bert (beside transformers') [...]
+
+Both have the same batches, precision and optimizer, and the same loop. Ours is the Objective as trainkit compiles it;
+the peer is its network in torch.compile, with the loss where it has it: within (nanoGPT), or after it. Of each round of
+STEPS steps the mean is taken; printed are the medians over the rounds, and the ratio of the two within a round. The
+share of the matmul's speed is that of the step's FLOPs, as torch counts them in our network (attention as if it were
+not causal), in the speed of a bfloat16 product of 8192 x 8192 matrices, measured in the same run.
+"""
+
+import argparse
+import importlib
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.utils.flop_counter import FlopCounterMode
+
+from trainkit import build, cli
+from trainkit.compile import Compiler
+from trainkit.config import ConfigError, RunConfig
+from trainkit.task import Objective, transform
+
+STEPS, WARM_UP = 20, 15
+ALL = ("data=synthetic", "data.num_batches=4", "data.num_val_batches=0", "amp=bf16", "optimizer.lr=1e-4", "logger=none")
+IMAGES = ("data.image_size=224", "data.num_classes=1000", "data.batch_size=128")
+SETTINGS = {  # the published sizes; what is typed comes after
+    "gpt2": ("model.bias=false", "data.vocab_size=50304", "data.seq_len=1024", "data.batch_size=16"),
+    "vit_b16": IMAGES,
+    "resnet50": (*IMAGES, "trainer.channels_last=true"),
+    "bert": (
+        "data.vocab_size=30522",
+        "data.seq_len=128",
+        "data.num_classes=2",
+        "data.batch_size=64",
+        "model.dropout=0.1",
+    ),
+}
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+class Arm:
+    """One way to train the network: its parameters, its loss, and what a round of steps took."""
+
+    def __init__(self, name: str, parameters: nn.Module, loss: Loss, config: RunConfig, batches: list):
+        self.name, self.loss, self.batches = name, loss, batches
+        self.optimizer = build.optimizer(config)(parameters.parameters())
+        self.round_ms: list[float] = []
+
+    def step(self, number: int) -> Tensor:
+        # Once anyone in a process marks its steps, a loop that does not records CUDA graphs for ever.
+        torch.compiler.cudagraph_mark_step_begin()
+        inputs, targets = self.batches[number % len(self.batches)]
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = self.loss(inputs, targets)
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return loss
+
+    def round(self) -> None:
+        """STEPS steps, timed by the device; a few before them bring it back from the other arms."""
+        for number in range(3):
+            self.step(number)
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        for number in range(STEPS):
+            self.step(number)
+        end.record()
+        torch.cuda.synchronize()
+        self.round_ms.append(start.elapsed_time(end) / STEPS)
+
+
+def ours(config: RunConfig, batches: list) -> Arm:
+    """Our network and loss in one graph, compiled as `compile.*` says."""
+    objective = Objective(build.net(config, build.data(config)))
+    transform(objective, config.trainer)
+    compiler = Compiler(config.compile, lambda kind: None, lambda kind: None)
+    compiler.apply(objective.cuda().train(), config.ddp.optimize_ddp)
+    return Arm("ours", objective, compiler, config, batches)
+
+
+def peer(name: str, config: RunConfig, batches: list, nanogpt: Path | None) -> Arm:
+    """The other one's network of the same size, from where the user has it."""
+    data, model = config.data, config.model
+    if name == "gpt2":
+        if nanogpt is None or not (nanogpt / "model.py").is_file():
+            raise ConfigError(f"--nanogpt = {nanogpt}: no model.py in it; give the path of a clone of nanoGPT")
+        sys.path.insert(0, str(nanogpt))
+        theirs = importlib.import_module("model")
+        sizes = {"n_layer": model["depth"], "n_head": model["num_heads"], "n_embd": model["dim"]}
+        sizes |= {"block_size": data["seq_len"], "vocab_size": data["vocab_size"]}
+        net = theirs.GPT(theirs.GPTConfig(dropout=model["dropout"], bias=model["bias"], **sizes))
+    elif name == "bert":
+        transformers = found("transformers")
+        shared = {"vocab_size": data["vocab_size"], "num_labels": data["num_classes"], "hidden_size": model["dim"]}
+        shared |= {"num_hidden_layers": model["depth"], "num_attention_heads": model["num_heads"]}
+        dropout = {f"{part}_dropout_prob": model["dropout"] for part in ("hidden", "attention_probs")}
+        net = transformers.BertForSequenceClassification(transformers.BertConfig(**shared, **dropout))
+    else:
+        known = {"vit_b16": "vit_base_patch16_224", "resnet50": "resnet50"}
+        net = found("timm").create_model(known[name], num_classes=data["num_classes"], in_chans=data["channels"])
+    net = net.cuda().train()
+    if config.trainer.channels_last:
+        net = net.to(memory_format=torch.channels_last)
+        batches = [(inputs.contiguous(memory_format=torch.channels_last), targets) for inputs, targets in batches]
+    mode = config.compile.mode.value
+    compiled = net if mode == "eager" else torch.compile(net, mode=mode, dynamic=config.compile.dynamic)
+
+    def loss(inputs: Tensor, targets: Tensor) -> Tensor:
+        if name == "gpt2":
+            return compiled(inputs, targets)[1]
+        outputs = compiled(inputs)
+        return cross_entropy(getattr(outputs, "logits", outputs), targets)
+
+    return Arm({"gpt2": "nanoGPT", "bert": "transformers"}.get(name, "timm"), net, loss, config, batches)
+
+
+def found(package: str):
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise ConfigError(f"peer = {package}: {error}; `pip install {package}` beside trainkit") from error
+
+
+def flops(config: RunConfig, batches: list) -> int:
+    """Of one training step of our network, not compiled."""
+    arm = ours(composed_as(config, "eager"), batches)
+    with FlopCounterMode(display=False) as counter:
+        arm.step(0)
+    return counter.get_total_flops()
+
+
+def composed_as(config: RunConfig, mode: str) -> RunConfig:
+    changed = build.copy.deepcopy(config)
+    changed.compile.mode = type(config.compile.mode)[mode]
+    return changed
+
+
+def bytes_moved(warm: Callable[[], None]) -> int | None:
+    """What the kernels read and write that inductor makes and calls while `warm` compiles a step; None where this
+    torch does not count it."""
+    try:
+        from torch._inductor import config as inductor
+        from torch._inductor import metrics
+    except ImportError:
+        return None
+    metrics.reset()
+    with inductor.patch(force_disable_caches=True):  # what comes from the cache is not counted
+        warm()
+    return getattr(metrics, "num_bytes_accessed", 0) or None
+
+
+def rate(operation: Callable[[], object], amount: float) -> float:
+    """`amount` of one call over the median time of 20 calls, per second."""
+    times = []
+    for _ in range(25):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        operation()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(start.elapsed_time(end) / 1e3)
+    return amount / median(times[5:])
+
+
+def matmul_flops_per_s() -> float:
+    a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    return rate(lambda: a @ b, 2 * 8192**3)
+
+
+def copy_bytes_per_s() -> float:
+    a, b = (torch.empty(2**30, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    return rate(lambda: b.copy_(a), 2 * a.nbytes)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("network", choices=sorted(SETTINGS))
+    parser.add_argument("overrides", nargs="*")
+    parser.add_argument("--nanogpt", type=Path)
+    parser.add_argument("--modes", default="default,reduce-overhead")
+    parser.add_argument("--rounds", type=int, default=9)
+    given = parser.parse_args()
+    with cli.one_line_errors():
+        if not torch.cuda.is_available():
+            raise ConfigError("device = cpu: the comparison is of kernels of a GPU, and no CUDA device was found")
+        words = [f"model={given.network}", *ALL, *SETTINGS[given.network], *given.overrides]
+        modes = given.modes.split(",")
+        configs = [cli.composed([*words, f"compile.mode={m}"], Path(__file__).parent.parent / "conf") for m in modes]
+        compare(given.network, configs, given.nanogpt, given.rounds)
+
+
+def compare(name: str, configs: list[RunConfig], nanogpt: Path | None, rounds: int) -> None:
+    torch.manual_seed(0)
+    torch.set_float32_matmul_precision("high")
+    data = build.data(configs[0])
+    data.setup("fit")
+    batches = [tuple(t.cuda() for t in batch) for batch in data.train_dataloader().batches]
+    step_flops, matmul, copy = flops(configs[0], batches), matmul_flops_per_s(), copy_bytes_per_s()
+    print(f"{name} batch {configs[0].data['batch_size']} on {torch.cuda.get_device_name()}, torch {torch.__version__}")
+    print(f"matmul {matmul / 1e12:.0f} TFLOP/s, copy {copy / 1e12:.2f} TB/s, step {step_flops / 1e12:.2f} TFLOP")
+    pairs, moved = [], None
+    for config in configs:
+        pair = (ours(config, batches), peer(name, config, batches, nanogpt))
+        for arm in pair:
+            warm = partial(warmed, arm)
+            if name == "resnet50" and arm.name == "ours" and moved is None and config.compile.mode.value != "eager":
+                moved = bytes_moved(warm)
+            else:
+                warm()
+        pairs.append(pair)
+    for _ in range(rounds):
+        for pair in pairs:
+            for arm in pair:
+                arm.round()
+    for config, (mine, theirs) in zip(configs, pairs, strict=True):
+        ratios = [a / b for a, b in zip(mine.round_ms, theirs.round_ms, strict=True)]
+        a, b = median(mine.round_ms), median(theirs.round_ms)
+        shares = [step_flops / (ms / 1e3) / matmul for ms in (a, b)]
+        print(
+            f"{config.compile.mode.value}: {mine.name} {a:.2f} ms ({shares[0]:.1%} of the matmul), "
+            f"{theirs.name} {b:.2f} ms ({shares[1]:.1%}), "
+            f"ratio {median(ratios):.4f} (min {min(ratios):.4f}, max {max(ratios):.4f})"
+        )
+        if moved is not None:
+            share = moved / (a / 1e3) / copy
+            print(f"  its kernels move {moved / 1e9:.2f} GB a step: {share:.1%} of the copy's bandwidth")
+
+
+def warmed(arm: Arm) -> None:
+    for number in range(WARM_UP):
+        loss = arm.step(number)
+    print(f"  {arm.name}: loss {loss.item():.4f} after {WARM_UP} steps", flush=True)
+
+
+if __name__ == "__main__":
+    main()
