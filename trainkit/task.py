@@ -9,6 +9,7 @@ import torch
 from lightning import LightningModule, seed_everything
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
+from torch.amp import GradScaler
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
 from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
@@ -37,10 +38,33 @@ class Objective(nn.Module):
         return loss if self.training else (loss, (logits.argmax(-1) == targets).sum())
 
 
+class SkippedSteps:
+    """Counts the steps that a GradScaler skips: a gradient was not finite, and its scale is smaller afterwards.
+
+    Exact, and counted on the device: nothing waits before `count()`. Ranks have the same gradients and the same count.
+    """
+
+    def __init__(self, scaler: GradScaler, device: torch.device):
+        self._scaler, self._one = scaler, torch.ones((), device=device)
+        self._scale = scaler.scale(self._one)
+        self._count = torch.zeros((), dtype=torch.int64, device=device)
+
+    def after_batch(self) -> None:
+        """Look at the scale; between two looks is one `scaler.update()` at most."""
+        scale = self._scaler.scale(self._one)  # get_scale() would wait for the device
+        self._count += scale < self._scale
+        self._scale = scale
+
+    def count(self) -> int:
+        return int(self._count)
+
+
 class Task(LightningModule):
     """Trains and validates an Objective.
 
     `train_loss`, `val_loss`, `val_accuracy` are those of the last epoch, means over all samples of all ranks.
+    `num_skipped_steps` is the last epoch's, None without a GradScaler. A step that it skips is a step all the same: of
+    `max_steps`, of the schedule, of every figure; the parameters and the optimizer's state stay as they were.
     Randomness (dropout) in an epoch is a function of seed, epoch and rank alone, so that a run resumed at the end of
     an epoch goes on as if it had never stopped.
     """
@@ -59,6 +83,7 @@ class Task(LightningModule):
         self.val_loss: float | None = None
         self.val_accuracy: float | None = None
         self.num_val_targets: int | None = None
+        self.num_skipped_steps: int | None = None
         self._configured = False
         self._compiler, self._optimizer, self._config = compiler, optimizer, config
 
@@ -97,6 +122,8 @@ class Task(LightningModule):
         self.val_loss = self.val_accuracy = None
         self._loss_sum = torch.zeros((), device=self.device)
         self._num_batches = 0
+        scaler = self.trainer.scaler
+        self._skipped = None if scaler is None else SkippedSteps(scaler, self.device)
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         torch.compiler.cudagraph_mark_step_begin()  # outputs of the step before are no longer needed
@@ -106,6 +133,8 @@ class Task(LightningModule):
         return loss
 
     def on_train_batch_end(self, outputs: object, batch: object, batch_idx: int) -> None:
+        if self._skipped is not None:
+            self._skipped.after_batch()
         # Not Lightning's max_steps: with it a resumed run ends an epoch that it has not begun.
         if self.global_step == self._config.trainer.max_steps:
             self.trainer.should_stop = True
@@ -115,9 +144,10 @@ class Task(LightningModule):
         checkpoint["end_of_epoch"] = self.trainer.is_last_batch
 
     def finish_train_epoch(self) -> None:
-        """Set `train_loss`: the mean over the epoch's batches (all of one size) and the ranks."""
+        """Set `train_loss` (mean over the epoch's batches, all of one size, and the ranks) and `num_skipped_steps`."""
         total = self.trainer.strategy.reduce(self._loss_sum / max(self._num_batches, 1), reduce_op="mean")
         self.train_loss = float(total)
+        self.num_skipped_steps = None if self._skipped is None else self._skipped.count()
 
     def on_validation_epoch_start(self) -> None:
         # Ranks train with batch statistics of their own; validation is of one network: rank 0's, as in a checkpoint.

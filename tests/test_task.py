@@ -1,0 +1,73 @@
+"""What is trained: gradient scaling, clipping, optimizers, the layout of images. Where torch has it, on the CPU."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from lightning.pytorch.plugins import MixedPrecision
+from torch import nn
+from torch.amp import GradScaler
+
+from trainkit import build
+from trainkit.results import read_epochs
+from trainkit.run import run
+from trainkit.task import SkippedSteps
+
+EAGER = ("compile.mode=eager", "trainer.max_epochs=2")
+
+
+def network(name: str) -> str:
+    return f"model._target_=tests.networks.{name}"
+
+
+def parameters(run_dir: Path) -> dict[str, torch.Tensor]:
+    return torch.load(run_dir / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_skipped_steps_are_those_in_which_a_gradient_is_not_finite(fused):
+    weight = nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.AdamW([weight], lr=0.1, fused=fused)
+    scaler = GradScaler("cpu", init_scale=1024.0, growth_interval=2)
+    skipped = SkippedSteps(scaler, torch.device("cpu"))
+    overflows = [True, False, False, True, True, False, False, False, True]
+    moved = []
+    for overflow in overflows:
+        before = weight.detach().clone()
+        optimizer.zero_grad()
+        scaler.scale(weight.sum() * (float("inf") if overflow else 1.0)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        skipped.after_batch()
+        skipped.after_batch()  # a batch that only accumulates
+        moved.append(not torch.equal(before, weight))
+    assert moved == [not overflow for overflow in overflows]
+    assert skipped.count() == 4
+
+
+@pytest.fixture
+def fp16_on_the_cpu(monkeypatch):
+    """amp=fp16 as Lightning does it, with a scaler whose first two scales are too large for every gradient."""
+
+    def with_scaler(config, *others):
+        trainer = trainer_of(config, *others)
+        scaler = GradScaler("cpu", init_scale=2.0**100, backoff_factor=2.0**-45)
+        trainer.strategy.precision_plugin = MixedPrecision("16-mixed", "cpu", scaler)
+        return trainer
+
+    trainer_of = build.trainer
+    monkeypatch.setattr(build, "trainer", with_scaler)
+
+
+def test_the_row_and_the_records_count_skipped_steps(compose, tmp_path, fp16_on_the_cpu, recwarn):
+    row = run(compose(network("Plain"), *EAGER))
+    assert (row.status, row.num_steps, row.num_skipped_steps) == ("ok", 44, 2)
+    assert [record.num_skipped_steps for record in read_epochs(tmp_path / "run")] == [2, 0]
+    assert [str(warning.message) for warning in recwarn if "lr_scheduler" in str(warning.message)] == []
+    checkpoint = torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)
+    assert checkpoint["global_step"] == checkpoint["lr_schedulers"][0]["last_epoch"] == 44  # they count as steps
+    assert {float(state["step"]) for state in checkpoint["optimizer_states"][0]["state"].values()} == {42.0}
+
+
+def test_without_a_scaler_skipped_steps_are_unknown(compose):
+    assert run(compose(network("Plain"), "amp=bf16", *EAGER)).num_skipped_steps is None
