@@ -9,6 +9,7 @@ from torch import nn
 from torch.amp import GradScaler
 
 from trainkit import build
+from trainkit.config import ConfigError
 from trainkit.results import read_epochs
 from trainkit.run import run
 from trainkit.task import SkippedSteps
@@ -59,8 +60,9 @@ def fp16_on_the_cpu(monkeypatch):
     monkeypatch.setattr(build, "trainer", with_scaler)
 
 
-def test_the_row_and_the_records_count_skipped_steps(compose, tmp_path, fp16_on_the_cpu, recwarn):
-    row = run(compose(network("Plain"), *EAGER))
+@pytest.mark.parametrize("implementation", ["fused", "foreach"])
+def test_the_row_and_the_records_count_skipped_steps(implementation, compose, tmp_path, fp16_on_the_cpu, recwarn):
+    row = run(compose(network("Plain"), *EAGER, f"optimizer.{implementation}=true"))
     assert (row.status, row.num_steps, row.num_skipped_steps) == ("ok", 44, 2)
     assert [record.num_skipped_steps for record in read_epochs(tmp_path / "run")] == [2, 0]
     assert [str(warning.message) for warning in recwarn if "lr_scheduler" in str(warning.message)] == []
@@ -71,3 +73,65 @@ def test_the_row_and_the_records_count_skipped_steps(compose, tmp_path, fp16_on_
 
 def test_without_a_scaler_skipped_steps_are_unknown(compose):
     assert run(compose(network("Plain"), "amp=bf16", *EAGER)).num_skipped_steps is None
+
+
+UNSTEADY = ("optimizer=sgd", "optimizer.momentum=0", "optimizer.lr=0.1")
+OPTIMIZERS = {"adamw": ("optimizer=adamw", "optimizer.lr=1e-3"), "sgd": UNSTEADY}
+
+
+def close(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return all(torch.allclose(a[name], b[name], rtol=1e-5, atol=1e-6) for name in a)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("precision", ["off", "bf16", "fp16"])
+def test_a_fused_optimizer_clips_as_clip_grad_norm_does(optimizer, precision, compose, tmp_path, request):
+    if precision == "fp16":
+        request.getfixturevalue("fp16_on_the_cpu")
+    amp = "off" if precision == "fp16" else precision
+
+    def trained(name: str, *settings: str) -> dict[str, torch.Tensor]:
+        asked = (network("Plain"), *EAGER, *OPTIMIZERS[optimizer], f"amp={amp}", "trainer.accumulate_grad_batches=2")
+        assert run(compose(*asked, *settings, run_dir=tmp_path / name)).status == "ok"
+        return parameters(tmp_path / name)
+
+    limit = "trainer.gradient_clip_val=0.1"
+    fused = trained("fused", "optimizer.fused=true", limit)
+    assert close(fused, trained("foreach", "optimizer.foreach=true", limit))
+    free = trained("free", "optimizer.fused=true")
+    assert not close(fused, free)
+    below = trained("below", "optimizer.fused=true", "trainer.gradient_clip_val=1e6")
+    assert all(torch.equal(below[name], free[name]) for name in free)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ((), (True, None)),
+        (("fused=true",), (True, None)),
+        (("fused=false",), (None, None)),
+        (("foreach=true",), (None, True)),
+        (("foreach=false",), (None, False)),
+        (("fused=true", "foreach=false"), (True, False)),
+    ],
+)
+def test_the_implementation_of_an_optimizer_is_the_one_asked_for(optimizer, settings, expected, compose):
+    config = compose(f"optimizer={optimizer}", *(f"optimizer.{setting}" for setting in settings))
+    defaults = build.optimizer(config)([nn.Parameter(torch.ones(1))]).defaults
+    assert (defaults["fused"], defaults["foreach"]) == expected
+
+
+def test_fp16_leaves_sgd_with_momentum_unfused(compose):
+    asked = ("amp=fp16", "optimizer=sgd")
+    assert not build.optimizer(compose(*asked))([nn.Parameter(torch.ones(1))]).defaults["fused"]
+    assert build.optimizer(compose(*asked, "optimizer.momentum=0"))([nn.Parameter(torch.ones(1))]).defaults["fused"]
+    with pytest.raises(ConfigError, match=r"^optimizer\.fused = True: torch's fused SGD loses its momentum .*; use "):
+        build.optimizer(compose(*asked, "optimizer.fused=true"))
+
+
+@pytest.mark.parametrize("setting", ["fused", "foreach"])
+def test_an_implementation_that_an_optimizer_lacks_is_one_line(setting, compose):
+    config = compose("optimizer._target_=torch.optim.LBFGS", f"optimizer.{setting}=true")
+    with pytest.raises(ConfigError, match=rf"^optimizer\.{setting} = True: LBFGS has no such setting; leave it out$"):
+        build.optimizer(config)

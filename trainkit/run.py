@@ -259,5 +259,6 @@ def quiet(offline: bool) -> None:
         "log_every_n_steps",
         "LeafSpec",
         "dirpath has changed",
+        "Detected call of `lr_scheduler.step",  # where the scaler skips the first step, which the row counts
     ):
         warnings.filterwarnings("ignore", f".*{message}.*")

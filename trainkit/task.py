@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.amp import GradScaler
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
 from torch.nn.functional import cross_entropy
-from torch.optim import Optimizer
+from torch.optim import SGD, Adam, Optimizer  # AdamW is an Adam
 from torch.optim.lr_scheduler import LambdaLR
 
 from trainkit.compile import Compiler
@@ -109,12 +109,17 @@ class Task(LightningModule):
     def configure_gradient_clipping(
         self, optimizer: Optimizer, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
     ) -> None:
-        # Lightning refuses to clip beside a fused optimizer even where no scaler has scaled the gradients:
-        # https://github.com/Lightning-AI/pytorch-lightning/pull/21436, which comes after 2.6.6.
-        if gradient_clip_val is not None and self._config.amp.precision.value == "bf16-mixed":
-            nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
-        else:
+        """Limit the norm of all gradients, as `nn.utils.clip_grad_norm_` does. Nothing waits for the device.
+
+        The kernel of a fused optimizer divides the gradients by `grad_scale` as it reads them, which spares a pass over
+        them. A GradScaler leaves them scaled for it, and multiplies what is set here by its own scale."""
+        if gradient_clip_val is None or not (isinstance(optimizer, Adam | SGD) and optimizer.defaults["fused"]):
             self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
+            return
+        norm = nn.utils.get_total_norm([p.grad for p in self.parameters() if p.grad is not None])
+        if (scaler := self.trainer.scaler) is not None:
+            norm = norm / scaler.scale(torch.ones_like(norm))
+        optimizer.grad_scale = ((norm + 1e-6) / gradient_clip_val).clamp(min=1.0)  # type: ignore[union-attr]
 
     def on_train_epoch_start(self) -> None:
         mixed = random.Random(f"{self._config.seed} {self.current_epoch} {self.global_rank}")
