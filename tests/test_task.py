@@ -135,3 +135,62 @@ def test_an_implementation_that_an_optimizer_lacks_is_one_line(setting, compose)
     config = compose("optimizer._target_=torch.optim.LBFGS", f"optimizer.{setting}=true")
     with pytest.raises(ConfigError, match=rf"^optimizer\.{setting} = True: LBFGS has no such setting; leave it out$"):
         build.optimizer(config)
+
+
+SHORT = ("compile.mode=eager", "trainer.limit_train_batches=8", "model.width=8", "optimizer.lr=1e-3")
+
+
+def test_channels_last_reaches_the_convolutions_and_the_graph(compose, tmp_path):
+    from trainkit.task import Objective, transform
+
+    objective = Objective(nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(8 * 4 * 4, 5)))
+    transform(objective, compose("trainer.channels_last=true").trainer)
+    seen = []
+    objective.net[0].register_forward_hook(lambda module, inputs, output: seen.extend([*inputs, output]))
+    objective(torch.randn(2, 3, 6, 6), torch.tensor([0, 1]))
+    assert all(images.is_contiguous(memory_format=torch.channels_last) for images in (*seen, objective.net[0].weight))
+    assert not any(images.is_contiguous() for images in seen)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+@pytest.mark.parametrize(("first", "then"), [("true", "false"), ("false", "true")])
+def test_a_run_goes_on_in_another_layout(first, then, optimizer, compose, tmp_path):
+    asked = (*SHORT, f"optimizer={optimizer}")
+    run(compose(*asked, "trainer.max_epochs=2", run_dir=tmp_path / "whole"))
+    run(compose(*asked, "trainer.max_epochs=1", f"trainer.channels_last={first}", run_dir=tmp_path / "parts"))
+    half = parameters(tmp_path / "parts")
+    resumed = ("trainer.max_epochs=2", f"trainer.channels_last={then}", "ckpt_path=last")
+    assert run(compose(*asked, *resumed, run_dir=tmp_path / "parts")).status == "ok"
+    whole, parts = parameters(tmp_path / "whole"), parameters(tmp_path / "parts")
+    assert parts.keys() == whole.keys()
+    for name, weight in whole.items():
+        torch.testing.assert_close(parts[name], weight, rtol=1e-3, atol=1e-4)
+    assert not torch.allclose(half["objective.net.conv2.weight"], whole["objective.net.conv2.weight"], atol=1e-3)
+
+
+def test_a_run_goes_on_in_another_implementation_of_its_optimizer(compose, tmp_path):
+    asked = (*SHORT, "optimizer=adamw")
+    for name, settings in (("fused", ("fused=true",)), ("foreach", ("foreach=true",))):
+        run(compose(*asked, "trainer.max_epochs=1", *(f"optimizer.{s}" for s in settings), run_dir=tmp_path / name))
+    for name, other in (("fused", "foreach"), ("foreach", "fused")):
+        run(
+            compose(
+                *asked, "trainer.max_epochs=2", f"optimizer.{other}=true", "ckpt_path=last", run_dir=tmp_path / name
+            )
+        )
+        path = tmp_path / name / "checkpoints" / "last.ckpt"
+        (group,) = torch.load(path, weights_only=True)["optimizer_states"][0]["param_groups"]
+        assert bool(group[other]) > bool(group[name])
+    assert close(parameters(tmp_path / "fused"), parameters(tmp_path / "foreach"))
+
+
+def test_channels_last_compiles_to_the_same_answer(compose):
+    asked = ("compile.backend=aot_eager", *SHORT[1:], "trainer.max_epochs=1", "check=true")
+    row = run(compose(*asked, "trainer.channels_last=true", "trainer.gradient_clip_val=1.0"))
+    assert (row.status, row.effective_mode, row.num_graph_breaks) == ("ok", "default", 0)
+    assert row.check_passed, row.check_reason
+
+
+def test_channels_last_needs_weights_of_convolutions(compose):
+    with pytest.raises(ConfigError, match=r"^trainer\.channels_last = True: Plain has no 4-d weights"):
+        run(compose(network("Plain"), "compile.mode=eager", "trainer.channels_last=true"))

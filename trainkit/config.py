@@ -76,6 +76,7 @@ class TrainerConfig:
     schedule: Schedule = Schedule["constant"]
     warmup_steps: int = 0
     activation_checkpointing: bool = False
+    channels_last: bool = False
 
 
 @dataclass

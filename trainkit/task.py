@@ -16,7 +16,7 @@ from torch.optim import SGD, Adam, Optimizer  # AdamW is an Adam
 from torch.optim.lr_scheduler import LambdaLR
 
 from trainkit.compile import Compiler
-from trainkit.config import ConfigError, RunConfig
+from trainkit.config import ConfigError, RunConfig, TrainerConfig
 
 
 class Objective(nn.Module):
@@ -36,6 +36,13 @@ class Objective(nn.Module):
         logits = self.net(self.prepare(inputs))
         loss = cross_entropy(logits.flatten(0, -2), targets.flatten())
         return loss if self.training else (loss, (logits.argmax(-1) == targets).sum())
+
+
+class ChannelsLast(nn.Module):
+    """Images [B, C, H, W] in torch.channels_last; other inputs as they are."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs.contiguous(memory_format=torch.channels_last) if inputs.ndim == 4 else inputs
 
 
 class SkippedSteps:
@@ -88,18 +95,19 @@ class Task(LightningModule):
         self._compiler, self._optimizer, self._config = compiler, optimizer, config
 
     def configure_model(self) -> None:
-        """The order of transformations: checkpoint the blocks, compile in place; then Lightning wraps with DDP.
+        """The order of transformations: `transform`, compile in place; then Lightning moves it to the device, loads a
+        checkpoint and wraps with DDP, which all keep the layout.
 
         Lightning calls it for every fit, and it happens once."""
         if self._configured:
             return
         self._configured = True
-        if self._config.trainer.activation_checkpointing:
-            checkpoint_blocks(self.objective.net)
+        transform(self.objective, self._config.trainer)
         self._compiler.apply(self.objective, self._config.ddp.optimize_ddp)
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         optimizer = self._optimizer(self.parameters())
+        optimizer.register_load_state_dict_pre_hook(as_asked_now)
         trainer = self._config.trainer
         total = int(self.trainer.estimated_stepping_batches)
         total = min(total, trainer.max_steps) if trainer.max_steps > 0 else total
@@ -189,6 +197,48 @@ def schedule(kind: str, warmup_steps: int, total_steps: int) -> Callable[[int], 
         return (1 + cos(pi * min(progress, 1.0))) / 2
 
     return factor
+
+
+def as_asked_now(optimizer: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
+    """The optimizer's state of a checkpoint for the implementation that is asked for now, and in the layout that the
+    parameters have now: torch takes both from the checkpoint, and fused kernels need one layout."""
+    asked = {name: optimizer.defaults[name] for name in ("fused", "foreach") if name in optimizer.defaults}
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+    def laid_out(value: Any, parameter: Tensor) -> Any:
+        if not isinstance(value, Tensor) or value.shape != parameter.shape:
+            return value
+        return torch.empty_like(parameter, dtype=value.dtype, device=value.device).copy_(value)
+
+    return {
+        "param_groups": [group | asked for group in state_dict["param_groups"]],
+        "state": {
+            number: {name: laid_out(value, parameters[number]) for name, value in state.items()}
+            for number, state in state_dict["state"].items()
+        },
+    }
+
+
+def transform(objective: Objective, trainer: TrainerConfig) -> None:
+    """What is done to an objective before it is compiled, in this order: channels_last, checkpointed blocks.
+
+    Raises ConfigError where the network has nothing to do it to."""
+    if trainer.channels_last:
+        channels_last(objective)
+    if trainer.activation_checkpointing:
+        checkpoint_blocks(objective.net)
+
+
+def channels_last(objective: Objective) -> None:
+    """Lay 4-d weights out as torch.channels_last, and images in the graph, after what prepares them. Checkpoint keys,
+    shapes and values stay as they are. Raises ConfigError where no weight is 4-d."""
+    if not any(parameter.ndim == 4 for parameter in objective.net.parameters()):
+        raise ConfigError(
+            f"trainer.channels_last = True: {type(objective.net).__name__} has no 4-d weights (convolutions); "
+            "set it to false"
+        )
+    objective.net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    objective.prepare = nn.Sequential(objective.prepare, ChannelsLast())
 
 
 def checkpoint_blocks(net: nn.Module) -> None:
