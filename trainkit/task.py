@@ -242,8 +242,8 @@ def channels_last(objective: Objective) -> None:
 
 
 def checkpoint_blocks(net: nn.Module) -> None:
-    """Recompute each block in backward instead of keeping its activations; checkpoint keys stay as they are. BatchNorm's
-    running statistics are updated in both passes.
+    """Recompute each block in backward instead of keeping its activations; checkpoint keys stay as they are.
+    BatchNorm's running statistics move in both of its forward passes.
 
     Blocks are the entries of the ModuleLists and Sequentials that are children of the network. Raises ConfigError
     where there is none.
