@@ -151,6 +151,7 @@ def test_amp_says_no_more_than_the_precisions_do():
         {"world_size": 2},
         {"overrides": ["model.width=32"]},
         {"overrides": ["data.image_size=16"]},
+        {"overrides": ["trainer.accumulate_grad_batches=4"]},  # a step of more batches
         {"device_name": "NVIDIA A100"},
         {"num_devices": 2},
         {"torch_version": "2.12.0"},
@@ -162,6 +163,21 @@ def test_other_work_or_another_machine_is_another_group(other):
     labels = [[setting.label for setting in group.settings] for group in comparison.groups]
     assert labels == [["default", "eager"], ["default"]]
     assert comparison.groups[1].settings[0].speedup is None
+
+
+def test_what_saves_time_or_memory_is_a_setting_however_it_was_typed():
+    asked = {
+        "": [],
+        ", optimizer.fused=false": ["optimizer.fused=False"],
+        ", optimizer.foreach=true": ["optimizer.foreach=true"],
+        ", trainer.channels_last=true": ["trainer.channels_last=true"],
+        ", trainer.activation_checkpointing=true": ["trainer.activation_checkpointing=True"],
+    }
+    rows = [row(step_ms=ms, overrides=overrides) for ms, overrides in enumerate(asked.values(), start=1)]
+    again = [replace(of, overrides=[name.replace("T", "t").replace("F", "f") for name in of.overrides]) for of in rows]
+    compared = settings(compare(rows + again))
+    assert list(compared) == [f"eager{label}" for label in asked]
+    assert {setting.num_repeats for setting in compared.values()} == {2}
 
 
 def test_each_model_is_compared_with_its_own_eager():

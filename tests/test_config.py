@@ -80,6 +80,9 @@ def test_every_setting_is_in_the_manual():
         (["amp=fp16", "trainer.accelerator=cpu"], "amp.precision = 16-mixed: fp16 needs a GPU"),
         (["ddp.optimize_ddp=maybe"], "ddp.optimize_ddp = maybe: expected one of true, false, "),
         (["seed=-1"], "seed = -1: "),
+        (["optimizer.fused=maybe"], "optimizer.fused = maybe: expected true, false or null"),
+        (["optimizer.foreach=1.5"], "optimizer.foreach = 1.5: expected true, false or null"),
+        (["optimizer.fused=true", "optimizer.foreach=true"], "optimizer.fused = True: excludes optimizer.foreach = "),
     ],
 )
 def test_what_cannot_be_run_is_one_line_with_setting_value_and_way_out(overrides, complaint, compose):

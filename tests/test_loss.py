@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.testing import CompileCounterWithBackend
 from torch.nn.functional import cross_entropy
 
 from trainkit import task
@@ -120,6 +121,16 @@ def test_elsewhere_the_network_is_called_whole(calls, change):
     change(objective)
     loss_of(objective)
     assert not calls
+
+
+def test_torch_compile_takes_network_and_loss_into_one_graph(calls):
+    torch.manual_seed(0)
+    objective = task.Objective(LanguageModel())
+    expected = loss_of(objective)
+    counter = CompileCounterWithBackend("aot_eager")
+    objective.compile(backend=counter, fullgraph=True)
+    torch.testing.assert_close(loss_of(objective), expected)
+    assert counter.frame_count == 1
 
 
 def test_half_precision_keeps_its_own_range(calls):

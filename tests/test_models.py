@@ -15,7 +15,8 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from models.mini_transformer import Block, MiniTransformer
 from models.resnet18 import ResNet18
 from models.simple_cnn import SimpleCNN
-from trainkit.config import NOT_ARGUMENTS
+from trainkit.config import NOT_ARGUMENTS, ConfigError
+from trainkit.task import Objective, channels_last
 
 CONF = Path(__file__).parents[1] / "conf"
 SMALL = ("data.batch_size=4", "data.image_size=8", "data.seq_len=16", "data.vocab_size=300")
@@ -101,6 +102,33 @@ def test_it_is_one_graph_that_computes_what_eager_computes(pair):
     assert counter.frame_count == 1
     torch.testing.assert_close(logits, expected)
     torch.testing.assert_close(gradients, expected_gradients)
+
+
+def test_channels_last_computes_the_same_or_is_refused(pair):
+    net, (inputs, targets), _ = pair
+    net = copy.deepcopy(net).double()
+    inputs = inputs.double() if inputs.is_floating_point() else inputs
+    plain, laid_out = Objective(copy.deepcopy(net)), Objective(net)
+    if not any(weight.ndim == 4 for weight in net.parameters()):
+        with pytest.raises(
+            ConfigError, match=r"^trainer\.channels_last = True: .* has no 4-d weights .*; set it to fal"
+        ):
+            channels_last(laid_out)
+        return
+    channels_last(laid_out)
+    for module in (*plain.modules(), *laid_out.modules()):
+        if isinstance(module, nn.BatchNorm2d):
+            module.eval()  # over two 1x1 images it makes of one rounding another network
+    losses = []
+    for objective in (plain, laid_out):
+        torch.manual_seed(0)  # dropout, where a network has it
+        losses.append(objective(inputs, targets))
+        losses[-1].backward()
+    torch.testing.assert_close(losses[1], losses[0])
+    assert plain.state_dict().keys() == laid_out.state_dict().keys()
+    for weight, other in zip(plain.parameters(), laid_out.parameters(), strict=True):
+        torch.testing.assert_close(other.grad, weight.grad)
+        assert other.ndim != 4 or other.is_contiguous(memory_format=torch.channels_last)
 
 
 def test_its_weights_load_into_another_one(pair):

@@ -183,6 +183,15 @@ def test_one_run_says_that_its_spread_is_unknown():
     assert "spread" not in none
 
 
+def test_steps_that_the_scaler_skipped_are_said():
+    fp16 = [replace(row("eager", 2.0, run_id=f"r{skipped}"), num_skipped_steps=skipped) for skipped in (0, 3)]
+    text = " ".join(shown(print_comparison, compare(fp16)).split())
+    assert "eager: 3 of 1,500 steps skipped: a gradient overflowed fp16, and no parameter moved; the learning" in text
+    assert "skipped" not in shown(print_comparison, compare([fp16[0], row("eager", 2.0)]))
+    assert "3 of 1,500 steps skipped: " in shown(print_run, fp16[1], "nowhere")
+    assert "skipped" not in shown(print_run, fp16[0], "nowhere")
+
+
 def test_what_was_dropped_is_listed_with_reason_figures_and_place():
     text = shown(print_comparison, compare(five_modes())).split("Dropped: 3 runs")[1]
     assert line_of(text, "max-autotune ").split(maxsplit=3) == [

@@ -2,9 +2,10 @@
 
 import inspect
 
+import torch
 from lightning.pytorch.loggers import WandbLogger
-from lightning.pytorch.plugins import MixedPrecision
 from lightning.pytorch.strategies import DDPStrategy
+from torch import nn
 
 
 def test_lightning_wraps_with_ddp_on_a_side_stream():
@@ -12,9 +13,18 @@ def test_lightning_wraps_with_ddp_on_a_side_stream():
     assert "torch.cuda.Stream()" in inspect.getsource(DDPStrategy._setup_model)
 
 
-def test_lightning_clips_beside_no_fused_optimizer_whether_a_scaler_is_there_or_not():
-    """task.Task.configure_gradient_clipping; https://github.com/Lightning-AI/pytorch-lightning/pull/21436"""
-    assert "scaler" not in inspect.getsource(MixedPrecision.clip_gradients)
+def test_fused_sgd_takes_its_momentum_from_memory_that_it_never_wrote():
+    """build.optimizer"""
+    weight = nn.Parameter(torch.ones(4))
+    optimizer = torch.optim.SGD([weight], lr=0.1, momentum=0.9, fused=True)
+    torch.use_deterministic_algorithms(True)  # fills such memory with NaN
+    try:
+        for optimizer.found_inf in (torch.ones(()), torch.zeros(())):  # as a GradScaler skips the first step
+            weight.grad = torch.ones(4)
+            optimizer.step()
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert weight.isnan().all()
 
 
 def test_lightning_hands_wandb_an_argument_that_it_dropped():

@@ -130,17 +130,32 @@ def instance(group: str, name: str, node: dict[str, Any]) -> Any:
 
 
 def optimizer(config: RunConfig) -> Callable[..., Optimizer]:
-    """The optimizer of `optimizer._target_`, still without parameters. `fused: null` means where the device has it."""
+    """The optimizer of `optimizer._target_`, still without parameters, in the implementation that `optimizer.fused` and
+    `optimizer.foreach` ask for: neither (null) is the fused one where the class has it."""
     node = dict(config.optimizer)
     try:
-        has_fused = "fused" in inspect.signature(get_object(node["_target_"])).parameters
+        target = get_object(node["_target_"])
+        known = inspect.signature(target).parameters
     except (ImportError, ValueError) as error:
         raise ConfigError(f"optimizer._target_ = {node['_target_']}: {first_line(error)}; give a class") from error
-    if "fused" in node and node["fused"] is None:
-        # Lightning refuses to clip beside a fused optimizer that unscales fp16 gradients itself.
-        clipped_fp16 = config.amp.precision.value == "16-mixed" and config.trainer.gradient_clip_val is not None
-        del node["fused"]
-        node |= {"fused": not clipped_fp16} if has_fused else {}
+    fused, foreach = (node.pop(name, None) for name in ("fused", "foreach"))
+    for name, value in (("fused", fused), ("foreach", foreach)):
+        if value is not None and name not in known:
+            raise ConfigError(f"optimizer.{name} = {value}: {target.__name__} has no such setting; leave it out")
+    # torch's fused SGD takes its momentum from memory that it never wrote where the scaler skips the first step.
+    # No issue of torch's is known; https://github.com/LibreYOLO/libreyolo/pull/771 met it. A test tells.
+    loses_momentum = (
+        config.amp.precision.value == "16-mixed" and target is torch.optim.SGD and bool(node.get("momentum"))
+    )
+    if fused and loses_momentum:
+        raise ConfigError(
+            "optimizer.fused = True: torch's fused SGD loses its momentum where fp16 skips the first step; "
+            "use optimizer.foreach=true, amp=bf16 or optimizer=adamw"
+        )
+    if fused is None and foreach is None and "fused" in known:
+        fused = not loses_momentum
+    # Without either torch chooses between foreach and a loop; fused=False would make it the loop.
+    node |= {name: value for name, value in (("fused", fused or None), ("foreach", foreach)) if value is not None}
     factory: Callable[..., Optimizer] = instantiate(node, _partial_=True, _convert_="all")
     try:
         built = factory([nn.Parameter(torch.zeros(1))])

@@ -1,8 +1,8 @@
 """Rows -> comparison: which settings did the same work on the same machine, what each gains over eager, when it pays.
 
-A *group* is the same work on the same machine: one model, data, batch size and number of processes, so that its step
-times can be ranked. A *setting* is everything else that was asked (compile, amp, ddp, optimizer, trainer ...). Rows of
-one setting are its repeats: processes, not steps; they may differ in the seed.
+A *group* is the same work on the same machine: one model, data, batch size, number of batches to a step and of
+processes, so that its step times can be ranked. A *setting* is everything else that was asked (compile, amp, ddp,
+optimizer, trainer ...). Rows of one setting are its repeats: processes, not steps; they may differ in the seed.
 """
 
 from collections import Counter
@@ -442,6 +442,8 @@ def _asked(row: Row) -> dict[str, Any]:
     if row.schema_version < 2:  # its rows did not say it
         del fields["amp.matmul_precision"]
     pairs = sorted(override.lstrip("+").partition("=")[::2] for override in row.overrides)
+    # Hydra's sweeps write True for the `true` that somebody typed.
+    pairs = [(name, value.lower() if value in ("True", "False") else value) for name, value in pairs]
     pairs = [(name, value) for name, value in pairs if not name.startswith("logger.")]
     overrides = {name: value for name, value in pairs if name not in FIELDS and name not in SILENT}
     return {name: value for name, value in (fields | overrides).items() if _applies(name, row)}
@@ -454,8 +456,9 @@ def _applies(name: str, row: Row) -> bool:
 
 
 def _is_work(name: str) -> bool:
-    # The number of workers says how batches are fetched, not what is in them.
-    return name.partition(".")[0] in ("model", "data", "world_size") and name != "data.num_workers"
+    # The number of workers says how batches are fetched, not what is in them; a step of more batches is more work.
+    of_step = name.partition(".")[0] in ("model", "data", "world_size") or name == "trainer.accumulate_grad_batches"
+    return of_step and name != "data.num_workers"
 
 
 def _work(row: Row) -> dict[str, Any]:

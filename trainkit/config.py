@@ -79,6 +79,7 @@ class TrainerConfig:
     warmup_steps: int = 0
     activation_checkpointing: bool = False
     attention: AttentionBackend = AttentionBackend["auto"]
+    channels_last: bool = False
 
 
 @dataclass
@@ -144,6 +145,12 @@ def check(config: RunConfig) -> None:
             "ddp.static_graph = True: DDP cannot skip a synchronisation in a static graph; "
             "use trainer.accumulate_grad_batches=1 with it"
         )
+    implementation = {name: config.optimizer.get(name) for name in ("fused", "foreach")}
+    for name, value in implementation.items():
+        if value not in (None, True, False):
+            complaints.append(f"optimizer.{name} = {value}: expected true, false or null")
+    if all(value is True for value in implementation.values()):
+        complaints.append("optimizer.fused = True: excludes optimizer.foreach = True; leave one of them out")
     for group in ("model", "data", "optimizer"):
         if not getattr(config, group).get("_target_"):
             complaints.append(f"{group}._target_ = None: names no class; choose {group}=NAME or set {group}._target_")

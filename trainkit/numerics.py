@@ -21,7 +21,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from trainkit.compile import Compiler, first_line
 from trainkit.config import AmpConfig, RunConfig
-from trainkit.task import Objective, checkpoint_blocks, schedule
+from trainkit.task import Objective, schedule, transform
 
 STEPS = 5
 # What passes however near eager is, by the coarsest arithmetic allowed; TF32 has as many bits as float16. Losses and
@@ -74,8 +74,8 @@ def same_answer(
     Copies of `net` (on the CPU, not compiled; it stays as it is) train one after another: in eager in float64, in
     eager, in the asked mode. Each step starts from the float64 copy's parameters and buffers: left alone, copies drift
     apart by rounding alone, until their differences say nothing. As in the run: autocast, clipping, warm-up of the
-    learning rate, activation checkpointing. Not: accumulation, DDP, dropout (0 in torch.nn's modules), GradScaler's
-    search for a scale (fp16 has LOSS_SCALE).
+    learning rate, activation checkpointing, channels_last. Not: accumulation, DDP, dropout (0 in torch.nn's modules),
+    GradScaler's search for a scale (fp16 has LOSS_SCALE).
 
     A relative difference is the norm of a tensor's difference to float64 over the norm of the float64 tensor, or over
     that of a tensor with SHARE of the RMS of all gradients (buffers) of the step, if that is larger: a bias before
@@ -190,12 +190,12 @@ class _Training:
             optimizer.step()
             optimizer.zero_grad()
             warm_up.step()
-            yield ("parameters", step, ""), nn.utils.parameters_to_vector(parameters)
+            # Not nn.utils.parameters_to_vector, which takes no channels_last.
+            yield ("parameters", step, ""), torch.cat([parameter.flatten() for parameter in parameters])
 
     def _prepared(self, objective: Objective, compiled: bool) -> Callable[..., Tensor]:
         """What to call for the loss, transformed in the order of Task.configure_model."""
-        if self.config.trainer.activation_checkpointing:
-            checkpoint_blocks(objective.net)
+        transform(objective, self.config.trainer)
         if not compiled:
             return objective
         compiler = Compiler(self.config.compile, _unheard, _unheard)

@@ -39,6 +39,7 @@ from trainkit.words import (
     seconds,
     short,
     size,
+    skipped,
     times,
     trained_of,
     verdict,
@@ -259,6 +260,8 @@ def _run_lines(row: Row, run_dir: Path) -> Iterable[tuple[str, str]]:
     hits = {"hits": fixed(row.cache_hits, 0), "misses": fixed(row.cache_misses, 0)}
     yield "cache", _named({"found": row.cache_found or "-", **hits})
     yield "step", _steps(row)
+    if row.num_skipped_steps:
+        yield "", skipped(row)
     if row.forward_time_ms_p50 is not None:
         parts = (row.forward_time_ms_p50, row.backward_time_ms_p50, row.optimizer_time_ms_p50)
         words = [f"{fixed(ms, decimals(parts, 3))} ms" for ms in parts]

@@ -26,7 +26,8 @@ class Row:
     before the first real one, which pays once a process for imports and tools. `cache_found` is `cold` (no hit),
     `warm` (no miss) or `mixed`. Of the steps (compiling, warm-up, steady, or shorter than the others at an epoch's
     end) the times are those of the steady ones; `rank_spread_ms` is how much longer the slowest rank takes than the
-    fastest, in the middle of the steps. Forward, backward and optimizer are of the profiling epoch.
+    fastest, in the middle of the steps. Forward, backward and optimizer are of the profiling epoch. `num_skipped_steps`
+    of `num_steps` left the parameters as they were, because fp16's gradients overflowed; None without a GradScaler.
     """
 
     # identity
@@ -104,6 +105,7 @@ class Row:
     val_loss: float | None = None
     val_accuracy: float | None = None
     num_val_targets: int | None = None
+    num_skipped_steps: int | None = None
     # same answer: largest relative differences to a float64 reference over the first steps, with check=true
     check_passed: bool | None = None
     check_reason: str | None = None
@@ -151,6 +153,7 @@ class EpochRecord:
     val_loss: float | None
     val_accuracy: float | None
     num_steady_steps: int = 0
+    num_skipped_steps: int | None = None
 
 
 def settings_typed(overrides: list[str]) -> list[str]:

@@ -42,6 +42,7 @@ class Recorder(Callback):
         self.config, self.meters, self.compiler, self.on_epoch = config, meters, compiler, on_epoch
         self.run_dir = Path(config.job.run_dir)
         self.row = Row(status="interrupted", **asked(config))
+        self.num_skipped_steps: int | None = None  # in the epochs that ended; None: no GradScaler
         self.facts: CompileFacts | None = None  # of all ranks, as of the last epoch's end
         self.trained: Row | None = None  # the row at the end of the fit: what comes after it is another program
         self.further: dict[str, Any] = {}  # what was found after the fit
@@ -69,6 +70,8 @@ class Recorder(Callback):
         assert isinstance(task, Task)
         task.finish_train_epoch()
         record = self._record(task)
+        if record.num_skipped_steps is not None:
+            self.num_skipped_steps = (self.num_skipped_steps or 0) + record.num_skipped_steps
         self.facts = combined(gather(self.compiler.facts()))
         if trainer.is_global_zero:
             append_epoch(self.run_dir, record)
@@ -97,6 +100,7 @@ class Recorder(Callback):
             val_loss=finite(task.val_loss),
             val_accuracy=task.val_accuracy,
             num_steady_steps=len(steady),
+            num_skipped_steps=task.num_skipped_steps,
         )
 
     @property
@@ -116,6 +120,7 @@ class Recorder(Callback):
             val_loss=finite(task.val_loss),
             val_accuracy=task.val_accuracy,
             num_val_targets=task.num_val_targets,
+            num_skipped_steps=self.num_skipped_steps,
         )
 
 
@@ -129,6 +134,7 @@ def logged(record: EpochRecord) -> dict[str, float]:
         "epoch/peak_device_gib": record.peak_device_bytes / GIB,
         "epoch/compile_time_s": record.compile_time_s,
         "epoch/samples_per_s": record.samples_per_s,
+        "epoch/num_skipped_steps": record.num_skipped_steps,
         "train/loss": record.train_loss,
         "val/loss": record.val_loss,
         "val/accuracy": record.val_accuracy,
@@ -255,5 +261,6 @@ def quiet(offline: bool) -> None:
         "log_every_n_steps",
         "LeafSpec",
         "dirpath has changed",
+        "Detected call of `lr_scheduler.step",  # where the scaler skips the first step, which the row counts
     ):
         warnings.filterwarnings("ignore", f".*{message}.*")

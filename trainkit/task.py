@@ -9,13 +9,14 @@ import torch
 from lightning import LightningModule, seed_everything
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
+from torch.amp import GradScaler
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
 from torch.nn.functional import cross_entropy
-from torch.optim import Optimizer
+from torch.optim import SGD, Adam, Optimizer  # AdamW is an Adam
 from torch.optim.lr_scheduler import LambdaLR
 
 from trainkit.compile import Compiler
-from trainkit.config import ConfigError, RunConfig
+from trainkit.config import ConfigError, RunConfig, TrainerConfig
 from trainkit.loss import linear_cross_entropy
 
 
@@ -57,10 +58,40 @@ def autocast_dtype(tensor: Tensor) -> torch.dtype | None:
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
 
 
+class ChannelsLast(nn.Module):
+    """Images [B, C, H, W] in torch.channels_last; other inputs as they are."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs.contiguous(memory_format=torch.channels_last) if inputs.ndim == 4 else inputs
+
+
+class SkippedSteps:
+    """Counts the steps that a GradScaler skips: a gradient was not finite, and its scale is smaller afterwards.
+
+    Exact, and counted on the device: nothing waits before `count()`. Ranks have the same gradients and the same count.
+    """
+
+    def __init__(self, scaler: GradScaler, device: torch.device):
+        self._scaler, self._one = scaler, torch.ones((), device=device)
+        self._scale = scaler.scale(self._one)
+        self._count = torch.zeros((), dtype=torch.int64, device=device)
+
+    def after_batch(self) -> None:
+        """Look at the scale; between two looks is one `scaler.update()` at most."""
+        scale = self._scaler.scale(self._one)  # get_scale() would wait for the device
+        self._count += scale < self._scale
+        self._scale = scale
+
+    def count(self) -> int:
+        return int(self._count)
+
+
 class Task(LightningModule):
     """Trains and validates an Objective.
 
     `train_loss`, `val_loss`, `val_accuracy` are those of the last epoch, means over all samples of all ranks.
+    `num_skipped_steps` is the last epoch's, None without a GradScaler. A step that it skips is a step all the same: of
+    `max_steps`, of the schedule, of every figure; the parameters and the optimizer's state stay as they were.
     Randomness (dropout) in an epoch is a function of seed, epoch and rank alone, so that a run resumed at the end of
     an epoch goes on as if it had never stopped.
     """
@@ -79,22 +110,24 @@ class Task(LightningModule):
         self.val_loss: float | None = None
         self.val_accuracy: float | None = None
         self.num_val_targets: int | None = None
+        self.num_skipped_steps: int | None = None
         self._configured = False
         self._compiler, self._optimizer, self._config = compiler, optimizer, config
 
     def configure_model(self) -> None:
-        """The order of transformations: checkpoint the blocks, compile in place; then Lightning wraps with DDP.
+        """The order of transformations: `transform`, compile in place; then Lightning moves it to the device, loads a
+        checkpoint and wraps with DDP, which all keep the layout.
 
         Lightning calls it for every fit, and it happens once."""
         if self._configured:
             return
         self._configured = True
-        if self._config.trainer.activation_checkpointing:
-            checkpoint_blocks(self.objective.net)
+        transform(self.objective, self._config.trainer)
         self._compiler.apply(self.objective, self._config.ddp.optimize_ddp)
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         optimizer = self._optimizer(self.parameters())
+        optimizer.register_load_state_dict_pre_hook(as_asked_now)
         trainer = self._config.trainer
         total = int(self.trainer.estimated_stepping_batches)
         total = min(total, trainer.max_steps) if trainer.max_steps > 0 else total
@@ -104,12 +137,17 @@ class Task(LightningModule):
     def configure_gradient_clipping(
         self, optimizer: Optimizer, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
     ) -> None:
-        # Lightning refuses to clip beside a fused optimizer even where no scaler has scaled the gradients:
-        # https://github.com/Lightning-AI/pytorch-lightning/pull/21436, which comes after 2.6.6.
-        if gradient_clip_val is not None and self._config.amp.precision.value == "bf16-mixed":
-            nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
-        else:
+        """Limit the norm of all gradients, as `nn.utils.clip_grad_norm_` does. Nothing waits for the device.
+
+        The kernel of a fused optimizer divides the gradients by `grad_scale` as it reads them, which spares a pass over
+        them. A GradScaler leaves them scaled for it, and multiplies what is set here by its own scale."""
+        if gradient_clip_val is None or not (isinstance(optimizer, Adam | SGD) and optimizer.defaults["fused"]):
             self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
+            return
+        norm = nn.utils.get_total_norm([p.grad for p in self.parameters() if p.grad is not None])
+        if (scaler := self.trainer.scaler) is not None:
+            norm = norm / scaler.scale(torch.ones_like(norm))
+        optimizer.grad_scale = ((norm + 1e-6) / gradient_clip_val).clamp(min=1.0)  # type: ignore[union-attr]
 
     def on_train_epoch_start(self) -> None:
         mixed = random.Random(f"{self._config.seed} {self.current_epoch} {self.global_rank}")
@@ -117,6 +155,8 @@ class Task(LightningModule):
         self.val_loss = self.val_accuracy = None
         self._loss_sum = torch.zeros((), device=self.device)
         self._num_batches = 0
+        scaler = self.trainer.scaler
+        self._skipped = None if scaler is None else SkippedSteps(scaler, self.device)
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         torch.compiler.cudagraph_mark_step_begin()  # outputs of the step before are no longer needed
@@ -126,6 +166,8 @@ class Task(LightningModule):
         return loss
 
     def on_train_batch_end(self, outputs: object, batch: object, batch_idx: int) -> None:
+        if self._skipped is not None:
+            self._skipped.after_batch()
         # Not Lightning's max_steps: with it a resumed run ends an epoch that it has not begun.
         if self.global_step == self._config.trainer.max_steps:
             self.trainer.should_stop = True
@@ -135,9 +177,10 @@ class Task(LightningModule):
         checkpoint["end_of_epoch"] = self.trainer.is_last_batch
 
     def finish_train_epoch(self) -> None:
-        """Set `train_loss`: the mean over the epoch's batches (all of one size) and the ranks."""
+        """Set `train_loss` (mean over the epoch's batches, all of one size, and the ranks) and `num_skipped_steps`."""
         total = self.trainer.strategy.reduce(self._loss_sum / max(self._num_batches, 1), reduce_op="mean")
         self.train_loss = float(total)
+        self.num_skipped_steps = None if self._skipped is None else self._skipped.count()
 
     def on_validation_epoch_start(self) -> None:
         # Ranks train with batch statistics of their own; validation is of one network: rank 0's, as in a checkpoint.
@@ -176,8 +219,51 @@ def schedule(kind: str, warmup_steps: int, total_steps: int) -> Callable[[int], 
     return factor
 
 
+def as_asked_now(optimizer: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
+    """The optimizer's state of a checkpoint for the implementation that is asked for now, and in the layout that the
+    parameters have now: torch takes both from the checkpoint, and fused kernels need one layout."""
+    asked = {name: optimizer.defaults[name] for name in ("fused", "foreach") if name in optimizer.defaults}
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+    def laid_out(value: Any, parameter: Tensor) -> Any:
+        if not isinstance(value, Tensor) or value.shape != parameter.shape:
+            return value
+        return torch.empty_like(parameter, dtype=value.dtype, device=value.device).copy_(value)
+
+    return {
+        "param_groups": [group | asked for group in state_dict["param_groups"]],
+        "state": {
+            number: {name: laid_out(value, parameters[number]) for name, value in state.items()}
+            for number, state in state_dict["state"].items()
+        },
+    }
+
+
+def transform(objective: Objective, trainer: TrainerConfig) -> None:
+    """What is done to an objective before it is compiled, in this order: channels_last, checkpointed blocks.
+
+    Raises ConfigError where the network has nothing to do it to."""
+    if trainer.channels_last:
+        channels_last(objective)
+    if trainer.activation_checkpointing:
+        checkpoint_blocks(objective.net)
+
+
+def channels_last(objective: Objective) -> None:
+    """Lay 4-d weights out as torch.channels_last, and images in the graph, after what prepares them. Checkpoint keys,
+    shapes and values stay as they are. Raises ConfigError where no weight is 4-d."""
+    if not any(parameter.ndim == 4 for parameter in objective.net.parameters()):
+        raise ConfigError(
+            f"trainer.channels_last = True: {type(objective.net).__name__} has no 4-d weights (convolutions); "
+            "set it to false"
+        )
+    objective.net.to(memory_format=torch.channels_last)
+    objective.prepare = nn.Sequential(objective.prepare, ChannelsLast())
+
+
 def checkpoint_blocks(net: nn.Module) -> None:
     """Recompute each block in backward instead of keeping its activations; checkpoint keys stay as they are.
+    BatchNorm's running statistics move in both of its forward passes.
 
     Blocks are the entries of the ModuleLists and Sequentials that are children of the network. Raises ConfigError
     where there is none.

@@ -195,7 +195,19 @@ def notes_of(group: Group) -> list[str]:
             "The compile cache was shared: kernels that one setting compiled or chose are found by the next, however "
             "cold its graphs. compile.cache=cold measures what each costs alone."
         )
+    for setting in group.settings:
+        most = max(setting.rows, key=lambda row: row.num_skipped_steps or 0)
+        if words := skipped(most):
+            notes.append(f"{setting.label}: {words}; the learning rate's schedule went on.")
     return [clean(note) for note in notes]
+
+
+def skipped(row: Row) -> str:
+    """How many steps the gradient scaler skipped, and what that means; "" where it skipped none, or there is none."""
+    if not row.num_skipped_steps:
+        return ""
+    counted = f"{fixed(row.num_skipped_steps, 0)} of {fixed(row.num_steps, 0)} steps"
+    return f"{counted} skipped: a gradient overflowed fp16, and no parameter moved"
 
 
 def dropped_title(comparison: Comparison) -> str:
