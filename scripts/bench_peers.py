@@ -188,7 +188,7 @@ def main() -> None:
     parser.add_argument("--nanogpt", type=Path)
     parser.add_argument("--modes", default="default,reduce-overhead")
     parser.add_argument("--rounds", type=int, default=9)
-    given = parser.parse_args()
+    given = parser.parse_intermixed_args()
     with cli.one_line_errors():
         if not torch.cuda.is_available():
             raise ConfigError("device = cpu: the comparison is of kernels of a GPU, and no CUDA device was found")
@@ -204,19 +204,18 @@ def compare(name: str, configs: list[RunConfig], nanogpt: Path | None, rounds: i
     data = build.data(configs[0])
     data.setup("fit")
     batches = [tuple(t.cuda() for t in batch) for batch in data.train_dataloader().batches]
+    pairs = [(ours(config, batches), peer(name, config, batches, nanogpt)) for config in configs]
     step_flops, matmul, copy = flops(configs[0], batches), matmul_flops_per_s(), copy_bytes_per_s()
     print(f"{name} batch {configs[0].data['batch_size']} on {torch.cuda.get_device_name()}, torch {torch.__version__}")
     print(f"matmul {matmul / 1e12:.0f} TFLOP/s, copy {copy / 1e12:.2f} TB/s, step {step_flops / 1e12:.2f} TFLOP")
-    pairs, moved = [], None
-    for config in configs:
-        pair = (ours(config, batches), peer(name, config, batches, nanogpt))
+    moved = None
+    for config, pair in zip(configs, pairs, strict=True):
         for arm in pair:
             warm = partial(warmed, arm)
             if name == "resnet50" and arm.name == "ours" and moved is None and config.compile.mode.value != "eager":
                 moved = bytes_moved(warm)
             else:
                 warm()
-        pairs.append(pair)
     for _ in range(rounds):
         for pair in pairs:
             for arm in pair:

@@ -156,7 +156,7 @@ def test_memory_is_what_nvidia_smi_shows_for_the_process(compose, tmp_path):
             "    print('RESULT', record.peak_device_bytes / 2**20, used[os.getpid()])\n"
             "run(cli.composed(sys.argv[2:], Path('conf'), sys.argv[1]), on_epoch=shown)\n"
         )
-        words = [*ON_GPU, "data.batch_size=256", "data.image_size=64", "logger=none", "trainer.max_epochs=3"]
+        words = [*ON_GPU, "model=resnet50", "data.image_size=224", "logger=none", "trainer.max_epochs=3"]
         done = subprocess.run(
             [sys.executable, "-c", script, str(tmp_path / mode), *words, f"compile.mode={mode}"],
             capture_output=True,
