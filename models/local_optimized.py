@@ -105,7 +105,7 @@ if triton is not None:
         """tanh(softplus(x)), sigmoid(x) and exp(-x^2). tanh(log(1 + n)) = n (n + 2) / (n (n + 2) + 2), n = e^x."""
         n = tl.exp(tl.minimum(x, 20.0))  # beyond 20 the quotient is 1 in float32
         product = n * (n + 2)
-        return product / (product + 2), 1 / (1 + tl.exp(-x)), tl.exp(-x * x)
+        return product / (product + 2), n / (1 + n), tl.exp(-x * x)
 
     @triton.jit
     def _forward_kernel(x, y, num_elements, block: tl.constexpr):
