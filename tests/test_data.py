@@ -15,7 +15,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 from trainkit.config import ConfigError
-from trainkit.data import text as text_module
+from trainkit.data import bpe
 from trainkit.data.digits import Digits
 from trainkit.data.module import ArrayDataset, DataModule
 from trainkit.data.synthetic import Synthetic
@@ -229,7 +229,7 @@ def test_the_tokenizer_learns_from_the_training_text_alone(make_text, tmp_path):
 
 def test_a_cached_text_is_not_encoded_again(make_text, monkeypatch):
     first = epoch(on(make_text()))
-    monkeypatch.setattr(text_module, "ByteLevelBPETokenizer", None)  # to train one would raise
+    monkeypatch.setattr(bpe, "ByteLevelBPETokenizer", None)  # to train one would raise
     assert epoch(on(make_text())) == first
     with pytest.raises(TypeError):
         on(make_text(vocab_size=301))
@@ -279,7 +279,7 @@ def test_an_interrupted_encoding_leaves_nothing_that_is_trusted(make_text, tmp_p
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(text_module, "_encode", interrupted)
+        patch.setattr(bpe, "encode", interrupted)
         with pytest.raises(KeyboardInterrupt):
             on(make_text())
     assert not list((tmp_path / "cache").iterdir())
@@ -289,18 +289,18 @@ def test_an_interrupted_encoding_leaves_nothing_that_is_trusted(make_text, tmp_p
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ({"path": None}, "data.path = null: no text; give a text file or a folder of .txt files"),
+        ({"path": None}, "data.path = null: no text; {remedy}"),
         (
-            {"path": "no/such"},
-            "data.path = no/such: no such file or folder; give a text file or a folder of .txt files",
+            {"path": "no/such.txt"},
+            "data.path = no/such.txt: no such file or folder; {remedy}",
         ),
         (
             {"val_path": "gone"},
-            "data.val_path = gone: no such file or folder; give a text file or a folder of .txt files",
+            "data.val_path = gone: no such file or folder; {remedy}",
         ),
         (
             {"path": "{tmp}"},
-            "data.path = {tmp}: no .txt file in this folder; give a text file or a folder of .txt files",
+            "data.path = {tmp}: no .txt file in this folder; {remedy}",
         ),
         (
             {"vocab_size": 255},
@@ -316,7 +316,8 @@ def test_a_setting_that_text_cannot_use_is_one_line_at_once(make_text, tmp_path,
     settings = {key: str(tmp_path) if value == "{tmp}" else value for key, value in settings.items()}
     with pytest.raises(ConfigError) as error:
         make_text(**{"path": str(tmp_path / "all.text"), **settings})
-    assert error.value.complaints == (complaint.replace("{tmp}", str(tmp_path)),)
+    remedy = "give a text file, a folder of .txt files, or owner/name of the hub"
+    assert error.value.complaints == (complaint.replace("{tmp}", str(tmp_path)).replace("{remedy}", remedy),)
 
 
 def test_all_that_is_wrong_with_the_settings_of_text_is_said_at_once(make_text):
