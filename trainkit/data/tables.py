@@ -132,14 +132,15 @@ class Table(DataModule):
 
     def _encode_into(self, train: Source, val: Source | None, folder: Path) -> None:
         with TemporaryDirectory(dir=folder) as scratch:
-            rows, val_rows = train.rows(Path(scratch)), val.rows(Path(scratch)) if val else None
-        classes = self._classes(train, rows)
+            rows = train.rows(Path(scratch))
+            classes = self._classes(train, rows)
+            val_rows = val.rows(Path(scratch)) if val else None
         if val is None or val_rows is None:
             rows, val_rows = rows.split(self.val_fraction, self.seed)
-        elif unknown := next((label for label in val_rows.places if label not in classes), None):
+        elif unknown := [label for label in val_rows.places if label not in classes]:
             raise ConfigError(
-                f"{val.setting} = {val.path}: {val_rows.places[unknown]} has the label {unknown}, and training has "
-                f"{', '.join(classes)}; mend it or remove it"
+                f"{val.setting} = {val.path}: {val_rows.places[unknown[0]]} has the label {unknown[0]}, and training "
+                f"has {', '.join(classes)}; mend it or remove it"
             )
         texts = (text for texts in rows.texts for text in texts)
         tokenizer = bpe.learn(texts, self.sizes["vocab_size"] - NUM_SPECIAL)
