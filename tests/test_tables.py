@@ -427,10 +427,10 @@ def test_bert_learns_a_table_and_its_accuracy_is_of_samples(compose, table, tmp_
             "model=bert", "model.dim=16", "model.depth=1", "model.num_heads=2", "data=sst2", f"data.path={tmp_path}",
             f"data.cache_dir={tmp_path / 'cache'}", "data.seq_len=16", "data.vocab_size=300", "data.batch_size=4",
             "data.buckets=[4,8]", "data.padding=buckets", "compile.backend=aot_eager", "trainer.max_epochs=12",
-            "optimizer.lr=3e-3",
+            "optimizer.lr=3e-3", "check=true",
         )
     )  # fmt: skip
-    assert (row.status, row.num_graph_breaks, row.num_val_targets) == ("ok", 0, 15)
+    assert (row.status, row.num_graph_breaks, row.check_passed, row.num_val_targets) == ("ok", 0, True, 15)
     assert row.val_accuracy * 15 == pytest.approx(round(row.val_accuracy * 15))
     assert row.val_accuracy > 0.9
 
