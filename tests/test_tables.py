@@ -208,9 +208,10 @@ def test_every_format_gives_the_same_texts_and_classes(table, tmp_path, suffix):
     assert json.loads((data._cache / "classes.json").read_text()) == ["bad", "good"]
 
 
-def test_a_delimiter_and_column_names_can_be_given(table, tmp_path):
-    (tmp_path / "odd.csv").write_text("7;first text;yes\n8;second text;no\n")
-    file = str(tmp_path / "odd.csv")
+def test_a_delimiter_and_column_names_can_be_given_and_the_name_of_a_file_is_no_pattern(table, tmp_path):
+    for name in ("odd*[1].csv", "odder1.csv"):
+        (tmp_path / name).write_text("7;first text;yes\n8;second text;no\n")
+    file = str(tmp_path / "odd*[1].csv")
     data = on(table(path=file, val_path=file, columns=["id", "text", "label"], delimiter=";", batch_size=2, seq_len=64))
     assert all_of(data) == (["first text", "second text"], [1, 0])
 

@@ -4,6 +4,7 @@ import csv
 import hashlib
 import re
 from dataclasses import dataclass, field
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +97,7 @@ class Source:
         # Read anew in any case: the library knows a file by its time, and would keep a copy.
         found = load(
             self.setting, str(file), "mend it or leave it out", reader,
-            data_files={"train": str(file)}, cache_dir=str(scratch), keep_in_memory=True, **settings,
+            data_files={"train": escape(str(file))}, cache_dir=str(scratch), keep_in_memory=True, **settings,
         )  # fmt: skip
         return found["train"], place, start
 
