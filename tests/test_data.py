@@ -386,6 +386,11 @@ def test_a_hub_without_text_or_out_of_reach_is_one_line(make_text, monkeypatch, 
         patch.setattr(datasets, "load_dataset", lambda *names, **kw: {"train": datasets.Dataset.from_dict({"a": [1]})})
         with pytest.raises(ConfigError, match=r"^data\.path = some/data: has a, but no column text; give a text file"):
             on(make_text(path="some/data"))
+        patch.setattr(datasets, "load_dataset", lambda *names, **kw: {"other": None})
+        with pytest.raises(
+            ConfigError, match=r"^data\.val_path = some/data: nothing to validate on in it; give a text"
+        ):
+            on(make_text(val_path="some/data"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
     with pytest.raises(ConfigError, match=r"^data\.path = some/data: .*; give a text file, .* of the hub$"):

@@ -138,7 +138,7 @@ class Source:
 
 
 def source(
-    setting: str, path: str, subset: str | None, words: tuple[str, ...], columns: Columns, cache_dir: Path
+    setting: str, path: str, words: tuple[str, ...], *, subset: str | None, columns: Columns, cache_dir: Path
 ) -> Source | None:
     """The first split of these names at a path; None where it has none. A file alone is a split for training."""
     if on_hub(path):

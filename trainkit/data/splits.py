@@ -4,7 +4,7 @@ import logging
 import os
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -48,6 +48,23 @@ def load(setting: str, path: str, remedy: str, *source: Any, **settings: Any) ->
 def first(found: Mapping[str, T], words: tuple[str, ...]) -> T | None:
     """What is found under the first of these words, `validation_matched` and `train-00000-of-00001` included."""
     return next((what for word in words for name, what in found.items() if re.split("[-_.]", name)[0] == word), None)
+
+
+def train_and_val(
+    path: str, val_path: str | None, find: Callable[[str, str, tuple[str, ...]], T | None], remedy: str
+) -> tuple[T, T | None]:
+    """What `find(setting, path, names of splits)` has found to train on and to validate on: the latter in val_path
+    where one is given, else beside the former; None where there is nothing. ConfigError where what was asked for is
+    not there."""
+    train = find("data.path", path, TRAIN)
+    if train is None:
+        raise ConfigError(f"data.path = {path}: nothing to train on in it; {remedy}")
+    if val_path is None:
+        return train, find("data.path", path, VALIDATION)
+    val = find("data.val_path", val_path, (*VALIDATION, *TRAIN))
+    if val is None:
+        raise ConfigError(f"data.val_path = {val_path}: nothing to validate on in it; {remedy}")
+    return train, val
 
 
 def readable(setting: str, path: str, files: list[Path], remedy: str) -> list[str]:

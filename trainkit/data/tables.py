@@ -18,7 +18,7 @@ from trainkit.data import bpe
 from trainkit.data.cache import cached
 from trainkit.data.module import Batch, DataModule
 from trainkit.data.rows import REMEDY, Columns, Rows, Source, path_complaints, source
-from trainkit.data.splits import TRAIN, VALIDATION
+from trainkit.data.splits import train_and_val
 
 READING = 1  # raise it when other sequences are made of the same table: older caches are then left alone
 PAD, CLS, SEP = range(3)  # before the tokens of BPE, so that no text can hold one of them
@@ -116,19 +116,11 @@ class Table(DataModule):
     @cached_property
     def _cache(self) -> Path:
         """The folder of this table's sequences, made at the first look."""
-        train = self._source("data.path", self.path, TRAIN)
-        if train is None:
-            raise ConfigError(f"data.path = {self.path}: nothing to train on in it; {REMEDY}")
-        if self.val_path is None:
-            val = self._source("data.path", self.path, VALIDATION)
-        elif (val := self._source("data.val_path", self.val_path, (*VALIDATION, *TRAIN))) is None:
-            raise ConfigError(f"data.val_path = {self.val_path}: nothing to validate on in it; {REMEDY}")
+        find = partial(source, subset=self.subset, columns=self.columns, cache_dir=self.cache_dir)
+        train, val = train_and_val(self.path, self.val_path, find, REMEDY)
         known_by = train.known_by, val.known_by if val else (self.val_fraction, self.seed)
         made_from = READING, bpe.VERSION, self.columns, sorted(self.sizes.items()), known_by
         return cached(self.cache_dir, made_from, partial(self._encode_into, train, val))
-
-    def _source(self, setting: str, path: str, words: tuple[str, ...]) -> Source | None:
-        return source(setting, path, self.subset, words, self.columns, self.cache_dir)
 
     def _encode_into(self, train: Source, val: Source | None, folder: Path) -> None:
         with TemporaryDirectory(dir=folder) as scratch:

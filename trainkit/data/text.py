@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Callable
 from functools import cached_property, partial
 from pathlib import Path
+from typing import NamedTuple
 
 import datasets
 import numpy as np
@@ -12,10 +13,16 @@ from trainkit.config import ConfigError
 from trainkit.data import bpe
 from trainkit.data.cache import cached
 from trainkit.data.module import ArrayDataset, DataModule
-from trainkit.data.splits import TRAIN, VALIDATION, first, load, on_hub, read_text, readable
+from trainkit.data.splits import TRAIN, first, load, on_hub, read_text, readable, train_and_val
 
 REMEDY = "give a text file, a folder of .txt files, or owner/name of the hub"
-Source = tuple[tuple[str, ...], Callable[[], str]]  # what a text is known by, and what reads it
+
+
+class Source(NamedTuple):
+    """A text that is not read yet."""
+
+    known_by: tuple[str, ...]  # changes with the text
+    read: Callable[[], str]
 
 
 class Text(DataModule):
@@ -77,17 +84,18 @@ class Text(DataModule):
     @cached_property
     def _cache(self) -> Path:
         """The folder of this text's tokens, made at the first look."""
-        train, val = self._sources()
-        made_from = (bpe.VERSION, self.sizes["vocab_size"], train[0], val[0] if val else (self.val_fraction,))
-        return cached(self.cache_dir, made_from, partial(self._encode_into, train[1], val[1] if val else None))
+        train, val = train_and_val(self.path, self.val_path, self._source, REMEDY)
+        known_by = train.known_by, val.known_by if val else (self.val_fraction,)
+        made_from = bpe.VERSION, self.sizes["vocab_size"], known_by
+        return cached(self.cache_dir, made_from, partial(self._encode_into, train, val))
 
-    def _encode_into(self, read_train: Callable[[], str], read_val: Callable[[], str] | None, folder: Path) -> None:
-        train = read_train()
-        if read_val is None:
+    def _encode_into(self, train_source: Source, val_source: Source | None, folder: Path) -> None:
+        train = train_source.read()
+        if val_source is None:
             cut = len(train) - round(len(train) * self.val_fraction)
             train, val = train[:cut], train[cut:]
         else:
-            val = read_val()
+            val = val_source.read()
         tokenizer = bpe.learn(_lines(train), self.sizes["vocab_size"])
         tokenizer.save(str(folder / "tokenizer.json"))
         dtype = bpe.dtype(self.sizes["vocab_size"])
@@ -95,23 +103,14 @@ class Text(DataModule):
             tokens = np.concatenate([np.empty(0, dtype=np.uint32), *bpe.encode(tokenizer, _lines(text))])
             np.save(folder / f"{name}.npy", tokens.astype(dtype))
 
-    def _sources(self) -> tuple[Source, Source | None]:
-        """Of the training and of the validation text; None where the training text's last part validates."""
-        train = self._source("data.path", self.path, TRAIN)
-        if train is None:
-            raise ConfigError(f"data.path = {self.path}: the hub has nothing to train on in it; {REMEDY}")
-        if self.val_path is not None:
-            return train, self._source("data.val_path", self.val_path, (*VALIDATION, *TRAIN))
-        return train, self._source("data.path", self.path, VALIDATION) if on_hub(self.path) else None
-
     def _source(self, setting: str, path: str, words: tuple[str, ...]) -> Source | None:
-        """The text of a path; on the hub that of the first split with one of these names, None if there is none."""
+        """The text of the first split with one of these names; None if there is none. Files are for training."""
         if not on_hub(path):
-            return _digests(path), partial(_read, setting, path)
+            return Source(_digests(path), partial(_read, setting, path)) if TRAIN[0] in words else None
         split = first(load(setting, path, REMEDY, path, self.subset, cache_dir=str(self.cache_dir / "datasets")), words)
         if split is not None and "text" not in split.column_names:
             raise ConfigError(f"{setting} = {path}: has {', '.join(split.column_names)}, but no column text; {REMEDY}")
-        return None if split is None else ((split._fingerprint,), partial(_joined, split))
+        return None if split is None else Source((split._fingerprint,), partial(_joined, split))
 
     def _blocks(self, file: str, setting: str, value: object) -> ArrayDataset:
         tokens, seq_len = np.load(self._cache / file, mmap_mode="r"), self.sizes["seq_len"]
