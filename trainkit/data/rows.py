@@ -69,10 +69,10 @@ class Source:
 
     @property
     def known_by(self) -> tuple[str, ...]:
-        """Changes with the content, and with nothing else: hashes of the files, or the hub's own mark."""
+        """Changes with the content and the format alone: hashes of the files, or the hub's own mark."""
         if self.split is not None:
             return (self.split._fingerprint,)
-        return tuple(hashlib.sha256(file.read_bytes()).hexdigest() for file in self.files)
+        return tuple(file.suffix + hashlib.sha256(file.read_bytes()).hexdigest() for file in self.files)
 
     def rows(self, scratch: Path) -> Rows:
         """Reads all of them; `scratch` is an empty folder. ConfigError naming the place of the first faulty row."""
