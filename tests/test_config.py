@@ -76,6 +76,7 @@ def test_every_setting_is_in_the_manual():
             ["model=mini_transformer", "data=synthetic", "model.seq_len=8"],
             "model.seq_len = 8: data = synthetic has 128; ",
         ),
+        (["model=bert", "data=sst2", "model.pad_token=5"], "model.pad_token = 5: data = sst2 has 0; "),
         (["compile.backend=eager", "compile.mode=reduce-overhead"], "compile.mode = reduce-overhead: "),
         (["amp=fp16", "trainer.accelerator=cpu"], "amp.precision = 16-mixed: fp16 needs a GPU"),
         (["ddp.optimize_ddp=maybe"], "ddp.optimize_ddp = maybe: expected one of true, false, "),

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import datasets
 import lightning
 import numpy as np
 import pytest
@@ -14,8 +15,9 @@ import tokenizers
 import torch
 from torch.utils.data import TensorDataset
 
+from trainkit import build
 from trainkit.config import ConfigError
-from trainkit.data import text as text_module
+from trainkit.data import bpe
 from trainkit.data.digits import Digits
 from trainkit.data.module import ArrayDataset, DataModule
 from trainkit.data.synthetic import Synthetic
@@ -229,7 +231,7 @@ def test_the_tokenizer_learns_from_the_training_text_alone(make_text, tmp_path):
 
 def test_a_cached_text_is_not_encoded_again(make_text, monkeypatch):
     first = epoch(on(make_text()))
-    monkeypatch.setattr(text_module, "ByteLevelBPETokenizer", None)  # to train one would raise
+    monkeypatch.setattr(bpe, "ByteLevelBPETokenizer", None)  # to train one would raise
     assert epoch(on(make_text())) == first
     with pytest.raises(TypeError):
         on(make_text(vocab_size=301))
@@ -279,7 +281,7 @@ def test_an_interrupted_encoding_leaves_nothing_that_is_trusted(make_text, tmp_p
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(text_module, "_encode", interrupted)
+        patch.setattr(bpe, "encode", interrupted)
         with pytest.raises(KeyboardInterrupt):
             on(make_text())
     assert not list((tmp_path / "cache").iterdir())
@@ -289,18 +291,18 @@ def test_an_interrupted_encoding_leaves_nothing_that_is_trusted(make_text, tmp_p
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ({"path": None}, "data.path = null: no text; give a text file or a folder of .txt files"),
+        ({"path": None}, "data.path = null: no text; {remedy}"),
         (
-            {"path": "no/such"},
-            "data.path = no/such: no such file or folder; give a text file or a folder of .txt files",
+            {"path": "no/such.txt"},
+            "data.path = no/such.txt: no such file or folder; {remedy}",
         ),
         (
             {"val_path": "gone"},
-            "data.val_path = gone: no such file or folder; give a text file or a folder of .txt files",
+            "data.val_path = gone: no such file or folder; {remedy}",
         ),
         (
             {"path": "{tmp}"},
-            "data.path = {tmp}: no .txt file in this folder; give a text file or a folder of .txt files",
+            "data.path = {tmp}: no .txt file in this folder; {remedy}",
         ),
         (
             {"vocab_size": 255},
@@ -316,7 +318,8 @@ def test_a_setting_that_text_cannot_use_is_one_line_at_once(make_text, tmp_path,
     settings = {key: str(tmp_path) if value == "{tmp}" else value for key, value in settings.items()}
     with pytest.raises(ConfigError) as error:
         make_text(**{"path": str(tmp_path / "all.text"), **settings})
-    assert error.value.complaints == (complaint.replace("{tmp}", str(tmp_path)),)
+    remedy = "give a text file, a folder of .txt files, or owner/name of the hub"
+    assert error.value.complaints == (complaint.replace("{tmp}", str(tmp_path)).replace("{remedy}", remedy),)
 
 
 def test_all_that_is_wrong_with_the_settings_of_text_is_said_at_once(make_text):
@@ -356,6 +359,52 @@ def test_workers_after_an_encoding_stay_silent(make_text, capfd):
     batches = epoch(on(make_text(num_workers=1)))
     assert batches == epoch(on(make_text()))
     assert "parallelism" not in capfd.readouterr().err
+
+
+# WikiText
+
+
+def test_wikitext_of_the_hub_is_its_text_and_its_own_validation_split(make_text, monkeypatch):
+    rows = {"train": SENTENCES.splitlines()[:200], "validation": SENTENCES.splitlines()[200:], "test": ["not this"]}
+    # As the hub has it: lines bring their ends along, but for the empty ones.
+    splits = {name: datasets.Dataset.from_dict({"text": ["", *(f" {row} \n" for row in rows[name])]}) for name in rows}
+    asked_for = []
+    monkeypatch.setattr(datasets, "load_dataset", lambda *names, **kw: asked_for.append(names) or splits)
+    datamodule = on(make_text(path="Salesforce/wikitext", subset="wikitext-2-raw-v1"))
+    for split, name in (("train", "train"), ("val", "validation")):
+        text = decode(datamodule, torch.from_numpy(np.load(datamodule._cache / f"{split}.npy").astype(np.int64)))
+        assert text == "\n" + "".join(f" {row} \n" for row in rows[name])
+    assert set(asked_for) == {("Salesforce/wikitext", "wikitext-2-raw-v1")}
+    del splits["validation"], splits["test"]
+    datamodule = on(make_text(path="Salesforce/wikitext"))
+    tokens = datamodule.train_set.arrays[0].size, datamodule.val_set.arrays[0].size
+    assert tokens[0] > 5 * tokens[1]
+
+
+def test_a_hub_without_text_or_out_of_reach_is_one_line(make_text, monkeypatch, capfd):
+    with monkeypatch.context() as patch:
+        patch.setattr(datasets, "load_dataset", lambda *names, **kw: {"train": datasets.Dataset.from_dict({"a": [1]})})
+        with pytest.raises(ConfigError, match=r"^data\.path = some/data: has a, but no column text; give a text file"):
+            on(make_text(path="some/data"))
+        patch.setattr(datasets, "load_dataset", lambda *names, **kw: {"other": None})
+        with pytest.raises(
+            ConfigError, match=r"^data\.val_path = some/data: nothing to validate on in it; give a text"
+        ):
+            on(make_text(val_path="some/data"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
+    with pytest.raises(ConfigError, match=r"^data\.path = some/data: .*; give a text file, .* of the hub$"):
+        on(make_text(path="some/data"))
+    assert capfd.readouterr() == ("", "")
+
+
+def test_wikitext_takes_files_in_place_of_the_hub(compose, text_file, tmp_path):
+    config = compose(
+        "model=gpt2", "data=wikitext", f"data.path={text_file}", f"data.val_path={text_file}", "data.seq_len=16",
+        f"data.cache_dir={tmp_path / 'cache'}", "data.vocab_size=300",
+    )  # fmt: skip
+    datamodule = on(build.data(config))
+    assert torch.equal(next(iter(datamodule.val_dataloader()))[0][0], datamodule.sample()[0][0])
 
 
 # Synthetic

@@ -198,7 +198,7 @@ def _bounds(config: RunConfig) -> Iterator[str]:
 def _sizes(config: RunConfig) -> Iterator[str]:
     """A complaint for each size of the network that contradicts the data's."""
     model, data = config.model, config.data
-    for size in ("channels", "image_size", "num_classes", "vocab_size", "seq_len"):
+    for size in ("channels", "image_size", "num_classes", "vocab_size", "seq_len", "pad_token"):
         has, needs = model.get(size), data.get(size)
         if not (isinstance(has, int) and isinstance(needs, int)) or has == needs:
             continue

@@ -22,10 +22,11 @@ from trainkit.config import ConfigError
 from trainkit.data.augment import Augment
 from trainkit.data.cache import cached
 from trainkit.data.module import ArrayDataset, DataModule
+from trainkit.data.splits import TRAIN, VALIDATION, first, load
 
 DECODING = 1  # raise it when the code below makes other pixels of the same file: older caches are then left alone
 MODES = {1: "L", 3: "RGB"}  # by channels
-TRAIN, VALIDATION = ("train", "training"), ("validation", "val", "valid", "test")
+REMEDY = "give a folder of class folders, or a data set of the hub"
 
 
 class Images(DataModule):
@@ -119,14 +120,14 @@ class Images(DataModule):
     def _splits(self) -> dict[str, datasets.Dataset]:
         """`train`, and `val` where there is one: columns `image` ({path, bytes}, not decoded) and `target`."""
         found = self._load("data.path", self.path)
-        train = next((found[name] for name in TRAIN if name in found), None)
+        train = first(found, TRAIN)
         if train is None:
             raise ConfigError(f"data.path = {self.path}: has {', '.join(found)}, but nothing to train on")
         if self.val_path is not None:
             others = self._load("data.val_path", self.val_path)
-            val = next((others[name] for name in (*VALIDATION, *TRAIN) if name in others), None)
+            val = first(others, (*VALIDATION, *TRAIN))
         else:
-            val = next((found[name] for name in VALIDATION if name in found), None)
+            val = first(found, VALIDATION)
         splits = {"train": self._columns(train)} | ({} if val is None else {"val": self._columns(val)})
         names = [[split.features["target"].names[n] for n in set(split["target"])] for split in splits.values()]
         if unseen := ", ".join(sorted(set(names[-1]) - set(names[0]))):
@@ -137,18 +138,10 @@ class Images(DataModule):
         return splits
 
     def _load(self, setting: str, path: str) -> dict[str, datasets.Dataset]:
-        datasets.disable_progress_bars()
-        try:
-            if Path(path).expanduser().is_dir():
-                return datasets.load_dataset(
-                    "imagefolder", data_dir=str(Path(path).expanduser()), cache_dir=str(self.cache_dir / "datasets")
-                )
-            return datasets.load_dataset(path, cache_dir=str(self.cache_dir / "datasets"))
-        except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
-            said = " ".join(str(error).split())[:200]
-            raise ConfigError(
-                f"{setting} = {path}: {said}; give a folder of class folders, or a data set of the hub"
-            ) from error
+        folder, cache_dir = Path(path).expanduser(), str(self.cache_dir / "datasets")
+        if folder.is_dir():
+            return load(setting, path, REMEDY, "imagefolder", data_dir=str(folder), cache_dir=cache_dir)
+        return load(setting, path, REMEDY, path, cache_dir=cache_dir)
 
     def _columns(self, split: datasets.Dataset) -> datasets.Dataset:
         features = split.features
@@ -170,7 +163,7 @@ class Images(DataModule):
         channels, image_size = self.sizes["channels"], self.sizes["image_size"]
         complaints = self.contradictions(inputs="images")
         if not self.path:
-            complaints.append("data.path = null: no images; give a folder of class folders, or a data set of the hub")
+            complaints.append(f"data.path = null: no images; {REMEDY}")
         if channels not in MODES:
             complaints.append(f"data.channels = {channels}: expected 1 (grey) or 3 (RGB)")
         elif {len(mean), len(std)} != {channels}:

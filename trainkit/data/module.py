@@ -19,7 +19,7 @@ class DataModule(lightning.LightningDataModule):
     """Batches (inputs, targets) whose order is a function of the seed and the epoch alone.
 
     images: float32 [B, channels, image_size, image_size], targets int64 [B]; or bytes that `prepare` makes them of.
-    tokens: int64 [B, seq_len], targets int64 [B], or [B, seq_len] where every next token is predicted.
+    tokens: int64 [B, T], T <= seq_len, targets int64 [B], or [B, T] where every next token is predicted.
     Training: full batches only; batch k of all processes together holds the same samples for any split of the same
     global batch over processes. Validation: every sample exactly once over all processes, in order; the last batch may
     be short. Making an iterator draws nothing from the global random state. Ranks and device are the trainer's, which
@@ -40,7 +40,7 @@ class DataModule(lightning.LightningDataModule):
         self.num_workers = num_workers
         self.seed = seed
         self.inputs = inputs  # images | tokens
-        self.sizes = sizes  # channels, image_size, num_classes, vocab_size, seq_len, next_token: those that apply
+        self.sizes = sizes  # channels, image_size, num_classes, vocab_size, seq_len, ...: those that apply
 
     @property
     def world_size(self) -> int:

@@ -1,36 +1,46 @@
-"""Text files as blocks of tokens, every next token predicted."""
+"""Texts as blocks of tokens, every next token predicted: files here, or a data set of the hub."""
 
 import hashlib
-import os
-from functools import cached_property
+from collections.abc import Callable
+from functools import cached_property, partial
 from pathlib import Path
+from typing import NamedTuple
 
+import datasets
 import numpy as np
-import tokenizers
-from tokenizers import ByteLevelBPETokenizer
 
 from trainkit.config import ConfigError
+from trainkit.data import bpe
 from trainkit.data.cache import cached
 from trainkit.data.module import ArrayDataset, DataModule
+from trainkit.data.splits import TRAIN, first, load, on_hub, read_text, readable, train_and_val
 
-NUM_BYTES = 256  # the alphabet that byte-level BPE starts from
-ENCODING = 1  # raise it when the code below turns the same text into other tokens: older caches are then left alone
+REMEDY = "give a text file, a folder of .txt files, or owner/name of the hub"
+
+
+class Source(NamedTuple):
+    """A text that is not read yet."""
+
+    known_by: tuple[str, ...]  # changes with the text
+    read: Callable[[], str]
 
 
 class Text(DataModule):
     """Blocks of seq_len tokens that do not overlap: int64 [B, seq_len], the targets are the inputs one token on.
 
     `path` and `val_path` are a text file or a folder whose .txt files are read in sorted order, subfolders included;
-    without `val_path` the last `val_fraction` of the characters validate. The tokens are byte-level BPE (Sennrich et
-    al. 2016, https://arxiv.org/abs/1508.07909; bytes as in GPT-2), at most vocab_size of them, learnt from the
-    training text alone. Tokenizer and tokens are made once and kept in `cache_dir`, under a hash of all that decides
-    them; any number of processes may do so at once. ConfigError for paths, texts and sizes that cannot be used.
+    or the name of a data set of the hub, whose column `text` is read (of its `subset`, where it has several). Without
+    `val_path` the hub's own validation split validates, else the last `val_fraction` of the characters. The tokens are
+    byte-level BPE, at most vocab_size of them, learnt from the training text alone. Tokenizer and tokens are made once
+    and kept in `cache_dir`, under a hash of all that decides them; any number of processes may do so at once.
+    ConfigError for paths, texts and sizes that cannot be used.
     """
 
     def __init__(
         self,
         *,
         path: str | None,
+        subset: str | None = None,
         val_path: str | None = None,
         val_fraction: float = 0.1,
         batch_size: int,
@@ -55,7 +65,7 @@ class Text(DataModule):
         )
         self.path = str(path or "")
         self.val_path = str(val_path) if val_path else None
-        self.val_fraction = val_fraction
+        self.subset, self.val_fraction = subset, val_fraction
         self.cache_dir = Path(cache_dir).expanduser()
         if complaints := self._complaints():
             raise ConfigError(*complaints)
@@ -66,33 +76,41 @@ class Text(DataModule):
 
     def setup(self, stage: str) -> None:
         self.train_set = self._blocks("train.npy", "data.path", self.path)
-        if self.val_path is None:
-            self.val_set = self._blocks("val.npy", "data.val_fraction", self.val_fraction)
-        else:
+        if self.val_path is not None:
             self.val_set = self._blocks("val.npy", "data.val_path", self.val_path)
+        else:
+            self.val_set = self._blocks("val.npy", "data.val_fraction", self.val_fraction)
 
     @cached_property
     def _cache(self) -> Path:
         """The folder of this text's tokens, made at the first look."""
-        val = (self.val_fraction,) if self.val_path is None else _digests(self.val_path)
-        made_from = (ENCODING, tokenizers.__version__, self.sizes["vocab_size"], _digests(self.path), val)
-        return cached(self.cache_dir, made_from, self._encode_into)
+        train, val = train_and_val(self.path, self.val_path, self._source, REMEDY)
+        known_by = train.known_by, val.known_by if val else (self.val_fraction,)
+        made_from = bpe.VERSION, self.sizes["vocab_size"], known_by
+        return cached(self.cache_dir, made_from, partial(self._encode_into, train, val))
 
-    def _encode_into(self, folder: Path) -> None:
-        train = _read("data.path", self.path)
-        if self.val_path is None:
+    def _encode_into(self, train_source: Source, val_source: Source | None, folder: Path) -> None:
+        train = train_source.read()
+        if val_source is None:
             cut = len(train) - round(len(train) * self.val_fraction)
             train, val = train[:cut], train[cut:]
         else:
-            val = _read("data.val_path", self.val_path)
-        # Else tokenizers 0.21 (not 0.23) prints a warning in each worker that a DataLoader forks later on.
-        os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-        tokenizer = ByteLevelBPETokenizer()
-        tokenizer.train_from_iterator(_lines(train), vocab_size=self.sizes["vocab_size"], show_progress=False)
+            val = val_source.read()
+        tokenizer = bpe.learn(_lines(train), self.sizes["vocab_size"])
         tokenizer.save(str(folder / "tokenizer.json"))
-        dtype = np.uint16 if self.sizes["vocab_size"] <= 2**16 else np.uint32
-        np.save(folder / "train.npy", _encode(tokenizer, train).astype(dtype))
-        np.save(folder / "val.npy", _encode(tokenizer, val).astype(dtype))
+        dtype = bpe.dtype(self.sizes["vocab_size"])
+        for name, text in (("train", train), ("val", val)):
+            tokens = np.concatenate([np.empty(0, dtype=np.uint32), *bpe.encode(tokenizer, _lines(text))])
+            np.save(folder / f"{name}.npy", tokens.astype(dtype))
+
+    def _source(self, setting: str, path: str, words: tuple[str, ...]) -> Source | None:
+        """The text of the first split with one of these names; None if there is none. Files are for training."""
+        if not on_hub(path):
+            return Source(_digests(path), partial(_read, setting, path)) if TRAIN[0] in words else None
+        split = first(load(setting, path, REMEDY, path, self.subset, cache_dir=str(self.cache_dir / "datasets")), words)
+        if split is not None and "text" not in split.column_names:
+            raise ConfigError(f"{setting} = {path}: has {', '.join(split.column_names)}, but no column text; {REMEDY}")
+        return None if split is None else Source((split._fingerprint,), partial(_joined, split))
 
     def _blocks(self, file: str, setting: str, value: object) -> ArrayDataset:
         tokens, seq_len = np.load(self._cache / file, mmap_mode="r"), self.sizes["seq_len"]
@@ -108,9 +126,9 @@ class Text(DataModule):
     def _complaints(self) -> list[str]:
         vocab_size = self.sizes["vocab_size"]
         complaints = self.contradictions(inputs="tokens", next_token=True, num_classes=vocab_size)
-        if vocab_size < NUM_BYTES:
+        if vocab_size < bpe.NUM_BYTES:
             complaints.append(
-                f"data.vocab_size = {vocab_size}: byte-level BPE starts from the {NUM_BYTES} bytes; "
+                f"data.vocab_size = {vocab_size}: byte-level BPE starts from the {bpe.NUM_BYTES} bytes; "
                 "try data.vocab_size=1024"
             )
         complaints += _path_complaints("data.path", self.path)
@@ -122,16 +140,15 @@ class Text(DataModule):
 
 
 def _path_complaints(setting: str, path: str) -> list[str]:
-    remedy = "give a text file or a folder of .txt files"
     if not path:
-        return [f"{setting} = null: no text; {remedy}"]
+        return [f"{setting} = null: no text; {REMEDY}"]
+    if on_hub(path):
+        return []
     if not Path(path).expanduser().exists():
-        return [f"{setting} = {path}: no such file or folder; {remedy}"]
+        return [f"{setting} = {path}: no such file or folder; {REMEDY}"]
     if not _files(path):
-        return [f"{setting} = {path}: no .txt file in this folder; {remedy}"]
-    return [
-        f"{setting} = {path}: {file} cannot be read; {remedy}" for file in _files(path) if not os.access(file, os.R_OK)
-    ]
+        return [f"{setting} = {path}: no .txt file in this folder; {REMEDY}"]
+    return readable(setting, path, _files(path), REMEDY)
 
 
 def _files(path: str) -> list[Path]:
@@ -144,30 +161,16 @@ def _digests(path: str) -> tuple[str, ...]:
 
 
 def _read(setting: str, path: str) -> str:
-    texts = []
-    for file in _files(path):
-        try:
-            texts.append(file.read_text(encoding="utf-8"))
-        except UnicodeDecodeError as error:
-            raise ConfigError(
-                f"{setting} = {path}: {file} is not UTF-8 (byte {error.start}); convert it or leave it out"
-            ) from error
-    text = "\n".join(texts)
+    text = "\n".join(read_text(setting, path, file) for file in _files(path))
     if not text.strip():
-        raise ConfigError(f"{setting} = {path}: the text is empty; give a text file or a folder of .txt files")
+        raise ConfigError(f"{setting} = {path}: the text is empty; {REMEDY}")
     return text
+
+
+def _joined(split: datasets.Dataset) -> str:
+    """The rows of a hub's split as lines; those of WikiText bring their ends along, but for the empty ones."""
+    return "".join(row if row.endswith("\n") else f"{row}\n" for row in split["text"])
 
 
 def _lines(text: str) -> list[str]:
     return text.splitlines(keepends=True)
-
-
-def _encode(tokenizer: ByteLevelBPETokenizer, text: str, num_lines: int = 10_000) -> np.ndarray:
-    """Encodes some lines at a time: the library's encodings take a hundred times the memory of their tokens."""
-    lines = _lines(text)
-    tokens = [
-        np.array(encoding.ids, dtype=np.uint32)
-        for start in range(0, len(lines), num_lines)
-        for encoding in tokenizer.encode_batch(lines[start : start + num_lines])
-    ]
-    return np.concatenate([np.empty(0, dtype=np.uint32), *tokens])
