@@ -102,18 +102,17 @@ if triton is not None:
 
     @triton.jit
     def _gates(x):
-        """tanh(softplus(x)), sigmoid(x) and exp(-x^2). tanh(log(1 + n)) = n (n + 2) / (n (n + 2) + 2), n = e^x."""
-        n = tl.exp(tl.minimum(x, 20.0))  # beyond 20 the quotient is 1 in float32
-        product = n * (n + 2)
-        return product / (product + 2), n / (1 + n), tl.exp(-x * x)
+        """p = n (n + 2) with n = e^x, by which tanh(softplus(x)) = tanh(log(1 + n)) = p / (p + 2); sigmoid(x); exp(-x^2)."""
+        n = tl.exp(tl.minimum(x, 20.0))  # beyond 20 both quotients are 1 in float32
+        return n * (n + 2), n / (1 + n), tl.exp(-x * x)
 
     @triton.jit
     def _forward_kernel(x, y, num_elements, block: tl.constexpr):
         places = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
         inside = places < num_elements
         v = tl.load(x + places, mask=inside).to(tl.float32)
-        gate, sigmoid, bell = _gates(v)
-        tl.store(y + places, (v * gate + 0.1 * tl.sin(v) * sigmoid * bell).to(y.dtype.element_ty), mask=inside)
+        p, sigmoid, bell = _gates(v)
+        tl.store(y + places, (v * p / (p + 2) + 0.1 * tl.sin(v) * sigmoid * bell).to(y.dtype.element_ty), mask=inside)
 
     @triton.jit
     def _backward_kernel(x, grad_y, grad_x, num_elements, block: tl.constexpr):
@@ -121,8 +120,9 @@ if triton is not None:
         inside = places < num_elements
         v = tl.load(x + places, mask=inside).to(tl.float32)
         g = tl.load(grad_y + places, mask=inside).to(tl.float32)
-        gate, sigmoid, bell = _gates(v)
-        mish = gate + v * (1 - gate * gate) * sigmoid
+        p, sigmoid, bell = _gates(v)
+        # 1 - tanh^2 as one quotient: the difference loses all its digits where tanh nears 1.
+        mish = p / (p + 2) + v * sigmoid * 4 * (p + 1) / ((p + 2) * (p + 2))
         ripple = bell * sigmoid * (tl.cos(v) + tl.sin(v) * (1 - sigmoid - 2 * v))
         tl.store(grad_x + places, (g * (mish + 0.1 * ripple)).to(grad_x.dtype.element_ty), mask=inside)
 

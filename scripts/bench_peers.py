@@ -3,15 +3,17 @@
     python scripts/bench_peers.py gpt2 --nanogpt PATH_OF_ITS_REPOSITORY [--modes MODE,...] [--rounds N] [override ...]
     python scripts/bench_peers.py vit_b16 | resnet50 (beside timm's) | bert (beside transformers') [...]
 
-Both have the same batches, precision and optimizer, and the same loop. Ours is the Objective as trainkit compiles it;
-the peer is its network in torch.compile, with the loss where it has it: within (nanoGPT), or after it. Of each round of
-STEPS steps the mean is taken; printed are the medians over the rounds, and the ratio of the two within a round. The
-share of the matmul's speed is that of the step's FLOPs, as torch counts them in our network (attention as if it were
-not causal), in the speed of a bfloat16 product of 8192 x 8192 matrices, measured in the same run.
+The sizes are those of conf/experiment/full_size. Both have the same batches, precision and optimizer, and the same
+loop. Ours is the Objective as trainkit compiles it; the peer is its network in torch.compile, with the loss where it
+has it: within (nanoGPT), or after it. Of each round of STEPS steps the mean is taken; printed are the medians over the
+rounds, and the ratio of the two within a round. The share of the matmul's speed is that of the step's FLOPs, as torch
+counts them in our network (attention as if it were not causal), in the speed of a bfloat16 product of 8192 x 8192
+matrices, measured in the same run.
 """
 
 import argparse
 import importlib
+import logging
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -29,20 +31,7 @@ from trainkit.config import ConfigError, RunConfig
 from trainkit.task import Objective, transform
 
 STEPS, WARM_UP = 20, 15
-ALL = ("data=synthetic", "data.num_batches=4", "data.num_val_batches=0", "amp=bf16", "optimizer.lr=1e-4", "logger=none")
-IMAGES = ("data.image_size=224", "data.num_classes=1000", "data.batch_size=128")
-SETTINGS = {  # the published sizes; what is typed comes after
-    "gpt2": ("model.bias=false", "data.vocab_size=50304", "data.seq_len=1024", "data.batch_size=16"),
-    "vit_b16": IMAGES,
-    "resnet50": (*IMAGES, "trainer.channels_last=true"),
-    "bert": (
-        "data.vocab_size=30522",
-        "data.seq_len=128",
-        "data.num_classes=2",
-        "data.batch_size=64",
-        "model.dropout=0.1",
-    ),
-}
+NETWORKS = ("gpt2", "vit_b16", "resnet50", "bert")  # of conf/experiment/full_size
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -110,7 +99,6 @@ def peer(name: str, config: RunConfig, batches: list, nanogpt: Path | None) -> A
     net = net.cuda().train()
     if config.trainer.channels_last:
         net = net.to(memory_format=torch.channels_last)
-        batches = [(inputs.contiguous(memory_format=torch.channels_last), targets) for inputs, targets in batches]
     mode = config.compile.mode.value
     compiled = net if mode == "eager" else torch.compile(net, mode=mode, dynamic=config.compile.dynamic)
 
@@ -152,6 +140,9 @@ def bytes_moved(warm: Callable[[], None]) -> int | None:
         from torch._inductor import metrics
     except ImportError:
         return None
+    log = logging.getLogger("torch._inductor.compile_fx.__inductor_metrics")  # inductor counts for its log alone
+    log.setLevel(logging.INFO)
+    log.propagate = False
     metrics.reset()
     with inductor.patch(force_disable_caches=True):  # what comes from the cache is not counted
         warm()
@@ -183,7 +174,7 @@ def copy_bytes_per_s() -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("network", choices=sorted(SETTINGS))
+    parser.add_argument("network", choices=NETWORKS)
     parser.add_argument("overrides", nargs="*")
     parser.add_argument("--nanogpt", type=Path)
     parser.add_argument("--modes", default="default,reduce-overhead")
@@ -192,7 +183,8 @@ def main() -> None:
     with cli.one_line_errors():
         if not torch.cuda.is_available():
             raise ConfigError("device = cpu: the comparison is of kernels of a GPU, and no CUDA device was found")
-        words = [f"model={given.network}", *ALL, *SETTINGS[given.network], *given.overrides]
+        size = f"experiment=full_size/{given.network}"
+        words = [size, "data.num_batches=4", "data.num_val_batches=0", "logger=none", *given.overrides]
         modes = given.modes.split(",")
         configs = [cli.composed([*words, f"compile.mode={m}"], Path(__file__).parent.parent / "conf") for m in modes]
         compare(given.network, configs, given.nanogpt, given.rounds)
@@ -203,7 +195,9 @@ def compare(name: str, configs: list[RunConfig], nanogpt: Path | None, rounds: i
     torch.set_float32_matmul_precision("high")
     data = build.data(configs[0])
     data.setup("fit")
-    batches = [tuple(t.cuda() for t in batch) for batch in data.train_dataloader().batches]
+    batches = [(inputs.cuda(), targets.cuda()) for inputs, targets in data.train_dataloader().batches]
+    if configs[0].trainer.channels_last:
+        batches = [(inputs.contiguous(memory_format=torch.channels_last), targets) for inputs, targets in batches]
     pairs = [(ours(config, batches), peer(name, config, batches, nanogpt)) for config in configs]
     step_flops, matmul, copy = flops(configs[0], batches), matmul_flops_per_s(), copy_bytes_per_s()
     print(f"{name} batch {configs[0].data['batch_size']} on {torch.cuda.get_device_name()}, torch {torch.__version__}")

@@ -34,9 +34,10 @@ def test_every_other_yaml_composes(path, compose):
     assert isinstance(compose(f"{path.parent.name}={path.stem}", "trainer.accelerator=auto"), RunConfig)
 
 
-@pytest.mark.parametrize("path", sorted((CONF / "experiment").glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted((CONF / "experiment").rglob("*.yaml")), ids=lambda path: path.stem)
 def test_every_experiment_composes(path, compose, text_file):
-    assert isinstance(compose(f"experiment={path.stem}", f"++data.path={text_file}"), RunConfig)
+    name = path.relative_to(CONF / "experiment").with_suffix("")
+    assert isinstance(compose(f"experiment={name}", f"++data.path={text_file}"), RunConfig)
 
 
 @pytest.mark.parametrize("mode", MODES)

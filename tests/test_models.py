@@ -20,7 +20,7 @@ from trainkit.task import Objective, channels_last
 
 CONF = Path(__file__).parents[1] / "conf"
 SMALL = ("data.batch_size=4", "data.image_size=8", "data.seq_len=16", "data.vocab_size=300")
-SHRUNK = {"dim": 64, "depth": 2, "num_heads": 4, "patch_size": 4}  # where a network has it
+SHRUNK = {"dim": 64, "depth": 2, "num_heads": 4, "patch_size": 4, "vocab_multiple": 1}  # where a network has it
 NEXT_TOKEN = ("data.next_token=true",)
 
 
