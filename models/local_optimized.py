@@ -102,7 +102,7 @@ if triton is not None:
 
     @triton.jit
     def _gates(x):
-        """p = n (n + 2) with n = e^x, by which tanh(softplus(x)) = tanh(log(1 + n)) = p / (p + 2); sigmoid(x); exp(-x^2)."""
+        """p = n (n + 2), n = e^x, of tanh(softplus(x)) = p / (p + 2), the sigmoid, exp(-x^2)."""
         n = tl.exp(tl.minimum(x, 20.0))  # beyond 20 both quotients are 1 in float32
         return n * (n + 2), n / (1 + n), tl.exp(-x * x)
 
