@@ -14,13 +14,12 @@ from pathlib import Path
 from statistics import median
 
 import torch
-from torch import nn
-from torch.nn.functional import cross_entropy
 
 from trainkit import build, cli
 from trainkit.config import RunConfig
 from trainkit.results import EpochRecord
 from trainkit.run import run
+from trainkit.task import Objective
 
 SETTLING = 3  # as many as trainkit leaves out at the start
 
@@ -28,19 +27,10 @@ SETTLING = 3  # as many as trainkit leaves out at the start
 class BareLoop:
     """The training loop anyone would write: autocast, compiled objective, backward, optimizer."""
 
-    class Objective(nn.Module):
-        def __init__(self, net: nn.Module):
-            super().__init__()
-            self.net = net
-
-        def forward(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-            logits = self.net(inputs)
-            return cross_entropy(logits.flatten(0, -2), targets.flatten())
-
     def __init__(self, config: RunConfig):
         self.device = torch.device(build.devices(config).type)
         data = build.data(config)
-        self.objective = self.Objective(build.net(config, data)).to(self.device).train()
+        self.objective = Objective(build.net(config, data), data.prepare).to(self.device).train()
         self.optimizer = build.optimizer(config)(self.objective.parameters())
         data.setup("fit")
         self.batches = [tuple(t.to(self.device) for t in batch) for batch in data.train_dataloader().batches]

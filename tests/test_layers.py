@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "data": {"data", "config", "results"},
     "loss": set(),
     "task": {"compile", "config", "loss", "results"},
-    "build": {"compile", "config", "data", "results"},
+    "build": {"compile", "config", "data", "loss", "results"},
     "numerics": {"compile", "config", "task"},
     "run": {"build", "compile", "config", "data", "facts", "meters", "numerics", "results", "task"},
 }

@@ -26,6 +26,7 @@ from torch.optim import Optimizer
 from trainkit.compile import first_line
 from trainkit.config import NOT_ARGUMENTS, ConfigError, RunConfig, TrainerConfig
 from trainkit.data.module import DataModule
+from trainkit.loss import logits_of
 from trainkit.results import read_row
 
 
@@ -94,7 +95,7 @@ def net(config: RunConfig, data: DataModule) -> nn.Module:
         raise ConfigError(f"model._target_ = {taken['_target_']}: gives a {type(network).__name__}; give an nn.Module")
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            logits = copy.deepcopy(network).eval()(copy.deepcopy(data.prepare).eval()(inputs))
+            logits = logits_of(copy.deepcopy(network).eval()(copy.deepcopy(data.prepare).eval()(inputs)))
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(frame.filename).name}:{frame.lineno}"
@@ -118,7 +119,9 @@ def instance(group: str, name: str, node: dict[str, Any]) -> Any:
     try:
         target = get_object(node["_target_"])
     except (ImportError, ValueError) as error:
-        raise ConfigError(f"{group}._target_ = {node['_target_']}: {first_line(error)}; give a class") from error
+        raise ConfigError(
+            f"{group}._target_ = {node['_target_']}: {first_line(error)}; give a class of an installed package"
+        ) from error
     try:
         return instantiate(node, _convert_="all")
     except InstantiationException as error:

@@ -1,4 +1,4 @@
-"""Mean cross entropy of a linear layer's outputs, without their gradient beside them in memory."""
+"""From what a network returns to its loss: mean cross entropy, without the logits' gradient beside them in memory."""
 
 from typing import Any
 
@@ -11,6 +11,11 @@ try:
     import triton.language as tl
 except ImportError:  # builds of torch for CPUs come without it
     triton = None
+
+
+def logits_of(outputs: Any) -> Any:
+    """The logits of what a network returns: they themselves, or what transformers' networks return has them within."""
+    return getattr(outputs, "logits", outputs)
 
 
 def linear_cross_entropy(features: Tensor, weight: Tensor, targets: Tensor) -> Tensor:

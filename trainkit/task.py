@@ -17,7 +17,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from trainkit.compile import Compiler
 from trainkit.config import ConfigError, RunConfig, TrainerConfig
-from trainkit.loss import linear_cross_entropy
+from trainkit.loss import linear_cross_entropy, logits_of
 
 
 class Objective(nn.Module):
@@ -42,7 +42,7 @@ class Objective(nn.Module):
         if self.training and targets.dim() > 1 and self._has_linear_head() and autocast_dtype(inputs) == torch.bfloat16:
             features = self.net.features(inputs).flatten(0, -2).bfloat16()  # [N, D]
             return linear_cross_entropy(features, self.net.head.weight.bfloat16(), targets.flatten())
-        logits = self.net(inputs)
+        logits = logits_of(self.net(inputs))
         loss = cross_entropy(logits.flatten(0, -2), targets.flatten())
         return loss if self.training else (loss, (logits.argmax(-1) == targets).sum())
 
