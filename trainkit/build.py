@@ -120,7 +120,7 @@ def instance(group: str, name: str, node: dict[str, Any]) -> Any:
         target = get_object(node["_target_"])
     except (ImportError, ValueError) as error:
         raise ConfigError(
-            f"{group}._target_ = {node['_target_']}: {first_line(error)}; give a class of an installed package"
+            f"{group}._target_ = {node['_target_']}: {first_line(error)}; give an installed class"
         ) from error
     try:
         return instantiate(node, _convert_="all")
