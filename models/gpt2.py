@@ -18,6 +18,8 @@ class GPT2(nn.Module):
     Published sizes (dim, depth, num_heads): 768, 12, 12 | medium 1024, 24, 16 | large 1280, 36, 20 | xl 1600, 48, 25.
     """
 
+    logits_are_head_of_features = True  # trainkit may compute the loss without the logits' gradient beside them
+
     def __init__(
         self,
         vocab_size: int,
@@ -87,14 +89,15 @@ class Attention(nn.Module):
         super().__init__()
         if dim % num_heads:
             raise ValueError(f"num_heads={num_heads} does not divide dim={dim}")
-        self.num_heads, self.dropout = num_heads, dropout
+        self.num_heads = num_heads
+        self.dropout = nn.Dropout(dropout)  # of the attention's weights, within the kernel
         self.qkv = nn.Linear(dim, 3 * dim, bias=bias)
         self.project = nn.Linear(dim, dim, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
         qkv = self.qkv(x).unflatten(-1, (3, self.num_heads, -1))  # [B, T, 3, heads, dim/heads]
         q, k, v = qkv.permute(2, 0, 3, 1, 4)  # each [B, heads, T, dim/heads]
-        dropout = self.dropout if self.training else 0.0
+        dropout = self.dropout.p if self.training else 0.0
         x = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True)
         return self.project(x.transpose(1, 2).flatten(2))  # [B, T, dim]
 

@@ -99,14 +99,15 @@ class Attention(nn.Module):
         super().__init__()
         if dim % num_heads:
             raise ValueError(f"num_heads={num_heads} does not divide dim={dim}")
-        self.num_heads, self.dropout = num_heads, dropout
+        self.num_heads = num_heads
+        self.dropout = nn.Dropout(dropout)  # of the attention's weights, within the kernel
         self.qkv = nn.Linear(dim, 3 * dim)
         self.project = nn.Linear(dim, dim)
 
     def forward(self, x: Tensor) -> Tensor:
         qkv = self.qkv(x).unflatten(-1, (3, self.num_heads, -1))  # [B, T, 3, heads, dim/heads]
         q, k, v = qkv.permute(2, 0, 3, 1, 4)  # each [B, heads, T, dim/heads]
-        x = F.scaled_dot_product_attention(q, k, v, dropout_p=self.dropout if self.training else 0.0)
+        x = F.scaled_dot_product_attention(q, k, v, dropout_p=self.dropout.p if self.training else 0.0)
         return self.project(x.transpose(1, 2).flatten(2))  # [B, T, dim]
 
 

@@ -12,6 +12,7 @@ matrices, measured in the same run.
 """
 
 import argparse
+import copy
 import importlib
 import logging
 import sys
@@ -127,7 +128,7 @@ def flops(config: RunConfig, batches: list) -> int:
 
 
 def composed_as(config: RunConfig, mode: str) -> RunConfig:
-    changed = build.copy.deepcopy(config)
+    changed = copy.deepcopy(config)
     changed.compile.mode = type(config.compile.mode)[mode]
     return changed
 
@@ -199,9 +200,9 @@ def compare(name: str, configs: list[RunConfig], nanogpt: Path | None, rounds: i
     if configs[0].trainer.channels_last:
         batches = [(inputs.contiguous(memory_format=torch.channels_last), targets) for inputs, targets in batches]
     pairs = [(ours(config, batches), peer(name, config, batches, nanogpt)) for config in configs]
-    step_flops, matmul, copy = flops(configs[0], batches), matmul_flops_per_s(), copy_bytes_per_s()
+    step_flops, matmul, bandwidth = flops(configs[0], batches), matmul_flops_per_s(), copy_bytes_per_s()
     print(f"{name} batch {configs[0].data['batch_size']} on {torch.cuda.get_device_name()}, torch {torch.__version__}")
-    print(f"matmul {matmul / 1e12:.0f} TFLOP/s, copy {copy / 1e12:.2f} TB/s, step {step_flops / 1e12:.2f} TFLOP")
+    print(f"matmul {matmul / 1e12:.0f} TFLOP/s, copy {bandwidth / 1e12:.2f} TB/s, step {step_flops / 1e12:.2f} TFLOP")
     moved = None
     for config, pair in zip(configs, pairs, strict=True):
         for arm in pair:
@@ -210,9 +211,9 @@ def compare(name: str, configs: list[RunConfig], nanogpt: Path | None, rounds: i
                 moved = bytes_moved(warm)
             else:
                 warm()
-    for _ in range(rounds):
+    for number in range(rounds):
         for pair in pairs:
-            for arm in pair:
+            for arm in pair if number % 2 else reversed(pair):
                 arm.round()
     for config, (mine, theirs) in zip(configs, pairs, strict=True):
         ratios = [a / b for a, b in zip(mine.round_ms, theirs.round_ms, strict=True)]
@@ -224,7 +225,7 @@ def compare(name: str, configs: list[RunConfig], nanogpt: Path | None, rounds: i
             f"ratio {median(ratios):.4f} (min {min(ratios):.4f}, max {max(ratios):.4f})"
         )
         if moved is not None:
-            share = moved / (a / 1e3) / copy
+            share = moved / (a / 1e3) / bandwidth
             print(f"  its kernels move {moved / 1e9:.2f} GB a step: {share:.1%} of the copy's bandwidth")
 
 

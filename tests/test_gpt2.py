@@ -124,6 +124,8 @@ def test_forward_is_the_head_of_the_features():
     features = net.features(tokens)
     assert features.shape == (2, 16, 64)
     torch.testing.assert_close(net.head(features), net(tokens), rtol=0, atol=0)
+    assert net.logits_are_head_of_features
+    assert net.head.bias is None
 
 
 def test_weights_start_as_those_of_gpt2():

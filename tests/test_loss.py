@@ -7,6 +7,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch.nn.functional import cross_entropy
 
 from trainkit import task
+from trainkit.compile import Compiler
 from trainkit.loss import linear_cross_entropy
 
 N, D, C = 37, 16, 211
@@ -58,7 +59,40 @@ def test_logits_that_overflow_every_exponential():
     assert_equal(linear_cross_entropy, (1e3 * features.detach()).requires_grad_(), weight, targets, 1e-5)
 
 
+def test_a_target_of_minus_100_leaves_its_row_out():
+    features, weight, targets = operands(torch.float64)
+    targets[::3] = -100
+    assert_equal(linear_cross_entropy, features, weight, targets, 1e-12)
+
+
+@pytest.mark.gpu
+def test_the_kernel_leaves_rows_out_and_makes_an_unknown_class_nan():
+    features, weight, targets = operands(torch.bfloat16, "cuda")
+    targets[::3] = -100
+    assert_equal(linear_cross_entropy, features, weight, targets, 2e-2)
+    for unknown in (-1, C):
+        targets[0] = unknown
+        assert linear_cross_entropy(features, weight, targets).isnan()
+
+
+@pytest.mark.parametrize("unknown", [-1, C])
+def test_an_unknown_class_is_an_error(unknown):
+    features, weight, targets = operands(torch.float32)
+    targets[0] = unknown
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        linear_cross_entropy(features, weight, targets)
+
+
+def test_it_has_no_second_derivative():
+    features, weight, targets = operands(torch.float64)
+    (first,) = torch.autograd.grad(linear_cross_entropy(features, weight, targets), features, create_graph=True)
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        first.sum().backward()
+
+
 class LanguageModel(nn.Module):
+    logits_are_head_of_features = True
+
     def __init__(self, bias: bool = False):
         super().__init__()
         self.token, self.head = nn.Embedding(C, D), nn.Linear(D, C, bias=bias)
@@ -106,21 +140,36 @@ def test_a_language_model_trains_with_it_under_bfloat16(calls):
         assert (fused[name] - p.grad).norm() < 0.02 * p.grad.norm(), name
 
 
+class SoftCapped(LanguageModel):
+    """Has a head and features as well, and makes more of them than their product."""
+
+    logits_are_head_of_features = False
+
+    def forward(self, tokens):
+        return 5 * (super().forward(tokens) / 5).tanh()
+
+
 @pytest.mark.parametrize(
-    "change",
+    "objective",
     [
-        lambda objective: objective.eval(),
-        lambda objective: objective.net.compile(backend="eager"),  # compile.scope=net compiles what it calls whole
-        lambda objective: setattr(objective, "net", LanguageModel(bias=True)),
-        lambda objective: setattr(objective, "net", nn.Sequential(nn.Embedding(C, D), nn.Linear(D, C))),
+        lambda: task.Objective(LanguageModel()).eval(),
+        lambda: task.Objective(LanguageModel(), whole_net=True),
+        lambda: task.Objective(SoftCapped()),
+        lambda: task.Objective(nn.Sequential(nn.Embedding(C, D), nn.Linear(D, C))),
     ],
-    ids=["evaluation", "scope net", "head with a bias", "another network"],
+    ids=["evaluation", "whole_net", "no promise", "another network"],
 )
-def test_elsewhere_the_network_is_called_whole(calls, change):
-    objective = task.Objective(LanguageModel())
-    change(objective)
-    loss_of(objective)
+def test_elsewhere_the_network_is_called_whole(calls, objective):
+    loss_of(objective())
     assert not calls
+
+
+@pytest.mark.parametrize(("scope", "whole_net"), [("step", False), ("net", True)])
+@pytest.mark.parametrize("mode", ["eager", "default"])
+def test_with_compile_scope_net_no_mode_takes_the_network_apart(scope, whole_net, mode, compose):
+    config = compose("model=gpt2", "data=synthetic", f"compile.scope={scope}", f"compile.mode={mode}")
+    compiler = Compiler(config.compile, lambda kind: None, lambda kind: None)
+    assert task.Task(LanguageModel(), compiler, torch.optim.SGD, config).objective.whole_net == whole_net
 
 
 def test_torch_compile_takes_network_and_loss_into_one_graph(calls):

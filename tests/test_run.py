@@ -66,6 +66,13 @@ def test_attention_runs_on_the_kernel_asked_for_alone(compose, capsys, asked_for
     assert row.error == f"ArithmeticError: {found}"
 
 
+def test_compiled_code_is_that_of_the_attention_asked_for(compose):
+    words = ("model=mini_transformer", "model.dim=20", "model.depth=1", "model.num_heads=2", "data=synthetic")
+    words = (*words, "data.num_batches=4", "data.num_val_batches=1", "trainer.max_epochs=1")  # sizes of no other test
+    found = [run(compose(*words, f"trainer.attention={word}")).cache_found for word in ("auto", "math", "math")]
+    assert found == ["cold", "cold", "warm"]
+
+
 def test_the_float64_reference_of_a_check_has_attention_of_its_own(compose, monkeypatch):
     words = ("model=mini_transformer", "model.dim=16", "model.depth=1", "model.num_heads=2", "data=synthetic")
     seen = []
@@ -85,6 +92,13 @@ def test_the_float64_reference_of_a_check_has_attention_of_its_own(compose, monk
 def test_a_gpus_kernel_is_refused_on_a_cpu(compose):
     with pytest.raises(ConfigError, match=r"trainer.attention = cudnn: needs a GPU; on a CPU use auto, flash or math"):
         run(compose("trainer.attention=cudnn", "trainer.accelerator=cpu"))
+
+
+@pytest.mark.parametrize("setting", ["channels_last", "activation_checkpointing"])
+def test_what_a_network_has_nothing_for_is_refused_before_the_run(setting, compose, tmp_path):
+    with pytest.raises(ConfigError, match=f"trainer.{setting} = True: Plain has no "):
+        run(compose(network("Plain"), f"trainer.{setting}=true", "trainer.accelerator=cpu"))
+    assert read_row(tmp_path / "run") is None
 
 
 def test_eager_compiles_nothing(compose):

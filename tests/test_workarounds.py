@@ -6,6 +6,7 @@ import torch
 from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.strategies import DDPStrategy
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 
 def test_lightning_wraps_with_ddp_on_a_side_stream():
@@ -30,3 +31,20 @@ def test_fused_sgd_takes_its_momentum_from_memory_that_it_never_wrote():
 def test_lightning_hands_wandb_an_argument_that_it_dropped():
     """build.trainer"""
     assert "anonymous" in WandbLogger(offline=True)._wandb_init
+
+
+def test_torchs_cache_gives_attention_the_code_of_another_kernel():
+    """compile.cache"""
+
+    def attend(q):
+        return nn.functional.scaled_dot_product_attention(q, q, q).sum()
+
+    q = torch.randn(1, 2, 24, 8, requires_grad=True)  # a shape of no other test
+    hits = []
+    for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.MATH):
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+        with sdpa_kernel(backend):
+            torch.compile(attend)(q).backward()
+        hits.append(torch._dynamo.utils.counters["aot_autograd"]["autograd_cache_hit"])
+    assert hits == [0, 1]

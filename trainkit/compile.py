@@ -143,9 +143,15 @@ def check_backend(config: CompileConfig, device_type: str) -> None:
 
 
 @contextmanager
-def cache(kind: str) -> Iterator[None]:
-    """`cold`: compile into a fresh directory of this process, deleted at the end. `warm`: the user's own cache."""
+def cache(kind: str, attention: str = "auto") -> Iterator[None]:
+    """`cold`: compile into a fresh directory of this process, deleted at the end. `warm`: the user's own cache; of it
+    only code for the same `trainer.attention` is taken."""
     with ExitStack() as stack:
+        if attention != "auto":
+            # torch's keys do not say which kernels attention may run, and a run would get those of another setting.
+            # No issue of torch's is known; a test tells when its keys do.
+            tag = f"{torch.compiler.config.cache_key_tag} trainer.attention={attention}"
+            stack.enter_context(mock.patch.object(torch.compiler.config, "cache_key_tag", tag))
         if kind == "cold":
             folder = stack.enter_context(
                 tempfile.TemporaryDirectory(prefix="trainkit-cold-", ignore_cleanup_errors=True)

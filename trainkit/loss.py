@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 
 try:
     import triton
@@ -13,19 +14,23 @@ except ImportError:  # builds of torch for CPUs come without it
     triton = None
 
 
+LEFT_OUT = -100  # the target of a row without one: torch's ignore_index
+
+
 def logits_of(outputs: Any) -> Any:
     """The logits of what a network returns: they themselves, or what transformers' networks return has them within."""
     return getattr(outputs, "logits", outputs)
 
 
 def linear_cross_entropy(features: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
-    """cross_entropy(features @ weight.T, targets): features [N, D], weight [C, D], both of one floating type, targets
-    int64 [N] in 0..C-1 -> the mean loss, float32.
+    """cross_entropy(features @ weight.T, targets): features [N, D], weight [C, D], of one floating type, bfloat16 or
+    wider, targets int64 [N] in 0..C-1, or -100 for a row to leave out -> the mean loss of the others, at least float32.
 
     The logits [N, C] are the one tensor of that size: they are of the features' type, are summed in float32, and their
     gradient takes their place in the forward pass. On a GPU one Triton kernel does so, which torch.compile sees
     through; the three matrix products are torch's. After Hsu et al. 2024, https://arxiv.org/abs/2410.10989, but in one
-    piece: chunks of them make the weight's gradient be added up in memory.
+    piece: chunks of them make the weight's gradient be added up in memory. Other targets are an error on a CPU and a
+    loss of NaN on a GPU. Has a first derivative only.
     """
     loss: Tensor = _LinearCrossEntropy.apply(features, weight, targets)
     return loss
@@ -36,13 +41,15 @@ class _LinearCrossEntropy(Function):
     def forward(ctx: Any, features: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
         logits = features @ weight.T  # [N, C]
         losses = to_gradients_(logits, targets) if logits.is_cuda else _to_gradients_(logits, targets)  # [N]
-        ctx.save_for_backward(logits, features, weight)
-        return losses.mean()
+        num_kept = (targets != LEFT_OUT).sum()
+        ctx.save_for_backward(logits, features, weight, num_kept)
+        return losses.sum() / num_kept
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
-        gradients, features, weight = ctx.saved_tensors
-        scale = grad / len(gradients)  # applied to the small products: 1/N would vanish in small numbers of type half
+        gradients, features, weight, num_kept = ctx.saved_tensors
+        scale = grad / num_kept  # applied to the products, which are small
         return (
             ((gradients @ weight) * scale).to(features.dtype),
             ((gradients.T @ features) * scale).to(weight.dtype),
@@ -52,13 +59,13 @@ class _LinearCrossEntropy(Function):
 
 def _to_gradients_(logits: Tensor, targets: Tensor) -> Tensor:
     """Replaces logits [N, C] by the gradient of each row's loss by them, softmax - one-hot; returns the losses [N]."""
-    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    log_softmax = wide.log_softmax(-1)
-    gradients = log_softmax.exp()
-    rows = torch.arange(len(targets), device=targets.device)
-    gradients[rows, targets] -= 1
-    logits.copy_(gradients)
-    return -log_softmax[rows, targets]
+    kept = (targets != LEFT_OUT)[:, None]
+    places = targets[:, None].where(kept, 0)
+    log_softmax = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
+    losses = -log_softmax.gather(1, places).where(kept, 0)
+    ones = torch.ones_like(places, dtype=log_softmax.dtype)
+    logits.copy_(log_softmax.exp().scatter_add(1, places, -ones).where(kept, 0))
+    return losses[:, 0]
 
 
 if triton is None:
@@ -72,7 +79,9 @@ else:
         row = tl.program_id(0).to(tl.int64)  # N x C is beyond 32 bits
         logits += row * stride
         target = tl.load(targets + row)
-        wanted = tl.load(logits + target).to(tl.float32)
+        known = (target >= 0) & (target < num_classes)
+        wanted = tl.load(logits + target, mask=known, other=float("nan")).to(tl.float32)
+        kept = tl.where(target == -100, 0.0, 1.0)
         # One program holds a row: what it reads for the sum is still in the L2 cache when it writes the gradient.
         largest = tl.full([block], -float("inf"), tl.float32)
         total = tl.zeros([block], tl.float32)
@@ -88,9 +97,9 @@ else:
         for first in range(0, num_classes, block):
             columns = first + tl.arange(0, block)
             x = tl.load(logits + columns, mask=columns < num_classes, other=-float("inf")).to(tl.float32)
-            gradient = tl.exp(x - log_sum) - tl.where(columns == target, 1.0, 0.0)
+            gradient = kept * (tl.exp(x - log_sum) - tl.where(columns == target, 1.0, 0.0))
             tl.store(logits + columns, gradient.to(logits.dtype.element_ty), mask=columns < num_classes)
-        tl.store(losses + row, log_sum - wanted)
+        tl.store(losses + row, tl.where(target == -100, 0.0, log_sum - wanted))
 
     @torch.library.triton_op("trainkit::to_gradients_", mutates_args={"logits"})
     def to_gradients_(logits: Tensor, targets: Tensor) -> Tensor:

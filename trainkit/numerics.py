@@ -159,7 +159,8 @@ class _Training:
     ) -> Iterator[tuple[Place, Tensor]]:
         """Train a copy. Every tensor is to be read before the next is asked for: CUDA graphs write over it."""
         trainer, precision = self.config.trainer, self.config.amp.precision.value
-        objective = Objective(_without_dropout(copy.deepcopy(self.net))).to(self.device).train()
+        net, whole_net = _without_dropout(copy.deepcopy(self.net)), self.config.compile.scope.value == "net"
+        objective = Objective(net, whole_net=whole_net).to(self.device).train()
         if double:
             objective.double()
         call = self._prepared(objective, compiled)

@@ -170,7 +170,7 @@ def _ranking(group: Group, looks: Looks) -> str:
 def _facts(group: Group, looks: Looks) -> Iterable[str]:
     """What the rows say beside times, each table only where they say it."""
     compiled = [setting for setting in group.settings if not is_eager(setting)]
-    checked = [setting for setting in group.settings if _said(setting.rows, "check_passed")]
+    checked = [s for s in group.settings if _said(s.rows, "check_passed") or _said(s.rows, "check_reason")]
     yield _by_setting("What the compiler did", COMPILED, compiled, looks)
     yield _causes("Graph breaks", compiled, looks, _graph_breaks)
     yield _causes("Recompiles", compiled, looks, lambda row: row.recompiles or ())

@@ -271,7 +271,7 @@ def _run_lines(row: Row, run_dir: Path) -> Iterable[tuple[str, str]]:
     yield "memory", _named({name: size(value) for name, value in _peaks(row).items()})
     yield "loss", _named({"train": fixed(row.train_loss, 4), "validation": fixed(row.val_loss, 4)})
     yield "accuracy", _named({"validation": fixed(row.val_accuracy, 3), "epochs": fixed(row.num_epochs, 0)})
-    if row.check_passed is not None:
+    if row.check_passed is not None or row.check_reason is not None:
         yield "check", _checked(row)
     yield "machine", machine_of(vars(row))
     names = [f"{name}/" if (run_dir / name).is_dir() else name for name in FILES if (run_dir / name).exists()]
@@ -301,6 +301,8 @@ def _shares(row: Row) -> Iterable[str]:
 
 
 def _checked(row: Row) -> str:
+    if row.check_passed is None:
+        return f"unknown: {row.check_reason}"
     differences = {
         name: f"{scientific(mine)} (eager {scientific(its)})"
         for name in ("loss", "grad", "param")

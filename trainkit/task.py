@@ -28,28 +28,25 @@ class Objective(nn.Module):
     prepares the data (augmentation), the network and the loss into one graph, in which the logits need not be written
     out in float32.
 
-    A language model may say how its logits come about: `net(x) == net.head(net.features(x))`, head an nn.Linear without
-    bias. Under bfloat16 autocast it then trains with `linear_cross_entropy`, unless the network is compiled alone.
+    A language model may promise how its logits come about, by an attribute `logits_are_head_of_features = True`:
+    `net(x) == net.head(net.features(x))`, head an nn.Linear without bias. Under bfloat16 autocast it then trains with
+    `linear_cross_entropy`, in every mode. Not with whole_net, by which the network is called, and compiled, alone.
     """
 
-    def __init__(self, net: nn.Module, prepare: nn.Module | None = None):
+    def __init__(self, net: nn.Module, prepare: nn.Module | None = None, whole_net: bool = False):
         super().__init__()
         self.net: Any = net
         self.prepare = prepare or nn.Identity()
+        self.whole_net = whole_net or not getattr(net, "logits_are_head_of_features", False)
 
     def forward(self, inputs: Tensor, targets: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         inputs = self.prepare(inputs)
-        if self.training and targets.dim() > 1 and self._has_linear_head() and autocast_dtype(inputs) == torch.bfloat16:
+        if self.training and not self.whole_net and autocast_dtype(inputs) == torch.bfloat16:
             features = self.net.features(inputs).flatten(0, -2).bfloat16()  # [N, D]
             return linear_cross_entropy(features, self.net.head.weight.bfloat16(), targets.flatten())
         logits = logits_of(self.net(inputs))
         loss = cross_entropy(logits.flatten(0, -2), targets.flatten())
         return loss if self.training else (loss, (logits.argmax(-1) == targets).sum())
-
-    def _has_linear_head(self) -> bool:
-        head = getattr(self.net, "head", None)
-        linear = isinstance(head, nn.Linear) and head.bias is None and hasattr(self.net, "features")
-        return linear and self.net._compiled_call_impl is None  # what nn.Module.compile() sets
 
 
 def autocast_dtype(tensor: Tensor) -> torch.dtype | None:
@@ -105,7 +102,7 @@ class Task(LightningModule):
         prepare: nn.Module | None = None,
     ):
         super().__init__()
-        self.objective = Objective(net, prepare)
+        self.objective = Objective(net, prepare, whole_net=config.compile.scope.value == "net")
         self.train_loss: float | None = None
         self.val_loss: float | None = None
         self.val_accuracy: float | None = None
