@@ -68,3 +68,8 @@ def text_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def needs_compiler() -> None:
     if not any(shutil.which(name) for name in ("g++", "clang++")):
         pytest.skip("no C++ compiler: inductor cannot compile for a CPU here")
+
+
+def in_cache(folder: Path) -> list[Path]:
+    """What data made there, whole or in part: all but locks and what the `datasets` library keeps."""
+    return [path for path in folder.iterdir() if path.suffix != ".lock" and path.name != "datasets"]

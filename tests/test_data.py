@@ -1,9 +1,12 @@
 """The data sets: which sample comes when and how often, what a mistake says, and that nothing else is disturbed."""
 
 import itertools
+import multiprocessing
+import os
 import random
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,9 +18,11 @@ import tokenizers
 import torch
 from torch.utils.data import TensorDataset
 
+from tests.conftest import in_cache
 from trainkit import build
 from trainkit.config import ConfigError
 from trainkit.data import bpe
+from trainkit.data.cache import cached
 from trainkit.data.digits import Digits
 from trainkit.data.module import ArrayDataset, DataModule
 from trainkit.data.synthetic import Synthetic
@@ -272,7 +277,7 @@ print(int(text.train_set.arrays[0].sum()), len(text.val_set))
     outputs = [process.communicate(timeout=60) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], outputs
     assert outputs[0][0] == outputs[1][0]
-    (cached,) = (tmp_path / "cache").iterdir()  # one result and nothing unfinished
+    (cached,) = in_cache(tmp_path / "cache")  # one result and nothing unfinished
     assert sorted(file.name for file in cached.iterdir()) == ["tokenizer.json", "train.npy", "val.npy"]
 
 
@@ -284,7 +289,7 @@ def test_an_interrupted_encoding_leaves_nothing_that_is_trusted(make_text, tmp_p
         patch.setattr(bpe, "encode", interrupted)
         with pytest.raises(KeyboardInterrupt):
             on(make_text())
-    assert not list((tmp_path / "cache").iterdir())
+    assert in_cache(tmp_path / "cache") == []
     assert epoch(on(make_text()))
 
 
@@ -482,3 +487,34 @@ def test_synthetic_settings_that_cannot_be_are_one_line(settings, complaint):
     with pytest.raises(ConfigError) as error:
         synthetic(**settings)
     assert error.value.complaints == (complaint,)
+
+
+def test_what_a_killed_process_left_in_the_cache_is_removed(tmp_path):
+    def killed(folder):
+        (folder / "half").touch()
+        os._exit(9)
+
+    child = multiprocessing.get_context("fork").Process(target=cached, args=(tmp_path, "content", killed))
+    child.start()
+    child.join(60)
+    assert child.exitcode == 9
+    (left,) = in_cache(tmp_path)
+    made = cached(tmp_path, "content", lambda folder: (folder / "whole").touch())
+    assert in_cache(tmp_path) == [made] != [left]
+    assert [file.name for file in made.iterdir()] == ["whole"]
+
+
+def test_one_of_several_processes_makes_what_all_wait_for(tmp_path):
+    def make(folder):
+        with (tmp_path / "log").open("a") as log:
+            log.write("made\n")
+        time.sleep(0.5)
+
+    fork = multiprocessing.get_context("fork")
+    children = [fork.Process(target=cached, args=(tmp_path / "cache", "content", make)) for _ in range(3)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join(60)
+    assert [child.exitcode for child in children] == [0, 0, 0]
+    assert (tmp_path / "log").read_text() == "made\n"

@@ -13,6 +13,7 @@ import pytest
 import tokenizers
 import torch
 
+from tests.conftest import in_cache
 from tests.test_data import epoch, on
 from trainkit import build
 from trainkit.config import ConfigError
@@ -298,7 +299,7 @@ print(int(table.train_set.tokens.sum()), len(table.val_set))
     outputs = [process.communicate(timeout=120) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], outputs
     assert outputs[0] == outputs[1]
-    (cached,) = (tmp_path / "cache").iterdir()  # one result and nothing unfinished
+    (cached,) = in_cache(tmp_path / "cache")  # one result and nothing unfinished
     arrays = [f"{split}-{what}.npy" for split in ("train", "val") for what in ("starts", "targets", "tokens")]
     assert sorted(file.name for file in cached.iterdir()) == sorted(["classes.json", "tokenizer.json", *arrays])
 
@@ -324,14 +325,14 @@ def test_a_faulty_row_is_one_line_that_names_it_and_nothing_is_cached(table, tmp
     file = tmp_path / "train.tsv"
     file.write_bytes(content)
     assert re.search(said.replace("{file}", re.escape(str(file))), complaint(table()))
-    assert list((tmp_path / "cache").iterdir()) == []
+    assert in_cache(tmp_path / "cache") == []
 
 
 def test_a_label_that_training_has_not_is_named_with_its_line(table, tmp_path):
     (tmp_path / "dev.tsv").write_text("fine\t0\nodd\t2\n")
     line = f"data.path = {tmp_path}: {tmp_path}/dev.tsv, line 2 has the label 2, and training has 0, 1; "
     assert complaint(table()).startswith(line)
-    assert list((tmp_path / "cache").iterdir()) == []
+    assert in_cache(tmp_path / "cache") == []
 
 
 @pytest.mark.parametrize(
@@ -353,7 +354,7 @@ def test_other_files_that_cannot_be_read_are_named_too(table, tmp_path, suffix, 
     file.write_bytes(content)
     found = complaint(table(path=str(file), columns=None))
     assert re.search(said.replace("{file}", re.escape(str(file))), found), found
-    assert list((tmp_path / "cache").iterdir()) == []
+    assert in_cache(tmp_path / "cache") == []
 
 
 def test_a_folder_without_training_files_says_so(table, tmp_path):

@@ -24,7 +24,7 @@ from trainkit.data.cache import cached
 from trainkit.data.module import ArrayDataset, DataModule
 from trainkit.data.splits import TRAIN, VALIDATION, first, load
 
-DECODING = 1  # raise it when the code below makes other pixels of the same file: older caches are then left alone
+DECODING = 2  # raise it when the code below makes other pixels of the same file: older caches are then left alone
 MODES = {1: "L", 3: "RGB"}  # by channels
 REMEDY = "give a folder of class folders, or a data set of the hub"
 
@@ -95,7 +95,9 @@ class Images(DataModule):
     def _cache(self) -> Path:
         """The folder of these images' pixels, made at the first look."""
         splits = self._splits()
-        made_from = DECODING, self.side, self.sizes["channels"], [_stamp(split) for split in splits.values()]
+        classes = [split.features["target"].names for split in splits.values()]
+        stamps = [_stamp(split) for split in splits.values()]
+        made_from = DECODING, self.side, self.sizes["channels"], classes, stamps
         return cached(self.cache_dir, made_from, partial(self._decode_into, splits))
 
     def _decoded(self, split: str) -> ArrayDataset:
@@ -103,6 +105,7 @@ class Images(DataModule):
         return ArrayDataset(*(np.load(file, mmap_mode="r") for file in files))
 
     def _decode_into(self, splits: dict[str, datasets.Dataset], folder: Path) -> None:
+        classes = splits["train"].features["target"]
         for name, split in splits.items():
             shape = (len(split), self.sizes["channels"], self.side, self.side)
             pixels = open_memmap(folder / f"{name}-images.npy", mode="w+", dtype=np.uint8, shape=shape)
@@ -115,7 +118,9 @@ class Images(DataModule):
                 ):
                     pixels[place] = image
             pixels.flush()
-            np.save(folder / f"{name}-targets.npy", np.array(split["target"], dtype=np.int64))
+            names = split.features["target"].names  # of another folder they may be numbered otherwise
+            targets = [classes.str2int(names[number]) for number in split["target"]]
+            np.save(folder / f"{name}-targets.npy", np.array(targets, dtype=np.int64))
 
     def _splits(self) -> dict[str, datasets.Dataset]:
         """`train`, and `val` where there is one: columns `image` ({path, bytes}, not decoded) and `target`."""
@@ -124,7 +129,7 @@ class Images(DataModule):
         if train is None:
             raise ConfigError(f"data.path = {self.path}: has {', '.join(found)}, but nothing to train on")
         if self.val_path is not None:
-            others = self._load("data.val_path", self.val_path)
+            others = self._load("data.val_path", self.val_path, drop_labels=False)  # also of a single class
             val = first(others, (*VALIDATION, *TRAIN))
         else:
             val = first(found, VALIDATION)
@@ -137,10 +142,10 @@ class Images(DataModule):
             raise ConfigError(f"data.num_classes = {declared}: {self.path} has {has}; say data.num_classes={has}")
         return splits
 
-    def _load(self, setting: str, path: str) -> dict[str, datasets.Dataset]:
+    def _load(self, setting: str, path: str, **of_folders: Any) -> dict[str, datasets.Dataset]:
         folder, cache_dir = Path(path).expanduser(), str(self.cache_dir / "datasets")
         if folder.is_dir():
-            return load(setting, path, REMEDY, "imagefolder", data_dir=str(folder), cache_dir=cache_dir)
+            return load(setting, path, REMEDY, "imagefolder", data_dir=str(folder), cache_dir=cache_dir, **of_folders)
         return load(setting, path, REMEDY, path, cache_dir=cache_dir)
 
     def _columns(self, split: datasets.Dataset) -> datasets.Dataset:
@@ -196,7 +201,7 @@ def _decode(image: dict[str, Any], mode: str, side: int) -> np.ndarray:
         with Image.open(source) as opened:
             opened.draft(mode, (side, side))  # a JPEG decodes to the next larger size that is cheap
             picture = opened.convert(mode)
-    except (OSError, SyntaxError, ValueError) as error:
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise ConfigError(f"data.path: {image['path']} cannot be read ({error}); mend it or leave it out") from error
     scale = side / min(picture.size)
     width, height = (max(round(scale * length), side) for length in picture.size)
