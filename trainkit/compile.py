@@ -151,7 +151,7 @@ def cache(kind: str, attention: str = "auto") -> Iterator[None]:
             # torch's keys do not say which kernels attention may run, and a run would get those of another setting.
             # No issue of torch's is known; a test tells when its keys do.
             tag = f"{torch.compiler.config.cache_key_tag} trainer.attention={attention}"
-            stack.enter_context(mock.patch.object(torch.compiler.config, "cache_key_tag", tag))
+            stack.enter_context(torch.compiler.config.patch(cache_key_tag=tag))  # type: ignore[attr-defined]
         if kind == "cold":
             folder = stack.enter_context(
                 tempfile.TemporaryDirectory(prefix="trainkit-cold-", ignore_cleanup_errors=True)
