@@ -67,14 +67,14 @@ def test_attention_runs_on_the_kernel_asked_for_alone(compose, capsys, asked_for
     assert row.error == f"ArithmeticError: {found}"
 
 
-def test_compiled_code_is_that_of_the_attention_asked_for(compose, monkeypatch):
+def test_compiled_code_is_that_of_the_attention_asked_for(compose):
     tag = str(time.time())  # nothing is found of earlier runs
-    monkeypatch.setattr(torch.compiler.config, "cache_key_tag", tag)
     words = ("model=mini_transformer", "model.dim=16", "model.depth=1", "model.num_heads=2", "data=synthetic")
     words = (*words, "data.num_batches=4", "data.num_val_batches=1", "trainer.max_epochs=1")
-    found = [run(compose(*words, f"trainer.attention={word}")).cache_found for word in ("auto", "math", "math")]
+    with torch.compiler.config.patch(cache_key_tag=tag):
+        found = [run(compose(*words, f"trainer.attention={word}")).cache_found for word in ("auto", "math", "math")]
+        assert torch.compiler.config.cache_key_tag == tag
     assert found == ["cold", "cold", "warm"]
-    assert torch.compiler.config.cache_key_tag == tag
 
 
 def test_the_float64_reference_of_a_check_has_attention_of_its_own(compose, monkeypatch):

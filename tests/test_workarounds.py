@@ -34,19 +34,19 @@ def test_lightning_hands_wandb_an_argument_that_it_dropped():
     assert "anonymous" in WandbLogger(offline=True)._wandb_init
 
 
-def test_torchs_cache_gives_attention_the_code_of_another_kernel(monkeypatch):
+def test_torchs_cache_gives_attention_the_code_of_another_kernel():
     """compile.cache"""
-    monkeypatch.setattr(torch.compiler.config, "cache_key_tag", str(time.time()))  # nothing is found of earlier runs
 
     def attend(q):
         return nn.functional.scaled_dot_product_attention(q, q, q).sum()
 
     q = torch.randn(1, 2, 24, 8, requires_grad=True)
-    hits = []
+    hits, tag = [], str(time.time())
     for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.MATH):
         torch._dynamo.reset()
         torch._dynamo.utils.counters.clear()
-        with sdpa_kernel(backend):
+        # The tag lets nothing be found of earlier runs.
+        with sdpa_kernel(backend), torch.compiler.config.patch(cache_key_tag=tag):
             torch.compile(attend)(q).backward()
         hits.append(torch._dynamo.utils.counters["aot_autograd"]["autograd_cache_hit"])
     assert hits == [0, 1]
