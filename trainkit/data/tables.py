@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 
 from trainkit.config import ConfigError
 from trainkit.data import bpe
-from trainkit.data.cache import cached
+from trainkit.data.cache import array, cached
 from trainkit.data.module import Batch, DataModule
 from trainkit.data.rows import REMEDY, Columns, Rows, Source, path_complaints, source
 from trainkit.data.splits import train_and_val
@@ -218,9 +218,9 @@ class Sequences(Dataset):
     `lengths` (rising) that holds its longest."""
 
     def __init__(self, folder: Path, split: str, lengths: Sequence[int]):
-        self.tokens = np.load(folder / f"{split}-tokens.npy", mmap_mode="r")
-        self.starts = np.load(folder / f"{split}-starts.npy")
-        self.targets = np.load(folder / f"{split}-targets.npy")
+        self.tokens = array(folder / f"{split}-tokens.npy")
+        self.starts = np.array(array(folder / f"{split}-starts.npy"))
+        self.targets = np.array(array(folder / f"{split}-targets.npy"))
         self.lengths = lengths
 
     def __len__(self) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 
 from trainkit.config import ConfigError
 from trainkit.data import bpe
-from trainkit.data.cache import cached
+from trainkit.data.cache import array, cached
 from trainkit.data.module import ArrayDataset, DataModule
 from trainkit.data.splits import TRAIN, first, load, on_hub, read_text, readable, train_and_val
 
@@ -113,7 +113,7 @@ class Text(DataModule):
         return None if split is None else Source((split._fingerprint,), partial(_joined, split))
 
     def _blocks(self, file: str, setting: str, value: object) -> ArrayDataset:
-        tokens, seq_len = np.load(self._cache / file, mmap_mode="r"), self.sizes["seq_len"]
+        tokens, seq_len = array(self._cache / file), self.sizes["seq_len"]
         num_blocks = (len(tokens) - 1) // seq_len
         if num_blocks < 1:
             raise ConfigError(
