@@ -100,6 +100,15 @@ def test_images_are_decoded_once_and_again_when_one_has_changed(images, tmp_path
     assert images(tmp_path / "all")._cache == changed._cache
 
 
+def test_settings_that_make_other_pixels_have_a_cache_of_their_own(images, tmp_path):
+    fill(tmp_path / "all")
+    grey = {"channels": 1, "mean": [0.5], "std": [0.5]}
+    same = [{}, {"seed": 1}, {"batch_size": 3}, {"flip": False}]
+    different = [{"side": 9}, grey, {**grey, "side": 9}]
+    assert len({images(tmp_path / "all", **settings)._cache for settings in same}) == 1
+    assert len({images(tmp_path / "all", **settings)._cache for settings in [{}, *different]}) == 4
+
+
 @pytest.mark.parametrize("content", [b"", b"no image", "cut off"])
 def test_a_file_that_cannot_be_read_is_one_line_and_nothing_is_cached(images, tmp_path, content):
     file = fill(tmp_path / "all") / "bee" / "03.png"
@@ -119,6 +128,12 @@ def test_a_file_that_cannot_be_read_is_one_line_and_nothing_is_cached(images, tm
         ({"channels": 2}, "data.channels = 2: expected 1 .grey. or 3 .RGB."),
         ({"channels": 1}, "expected 1 values each"),
         ({"val_fraction": 1.5}, "data.val_fraction = 1.5: expected a part of the images"),
+        ({"val_fraction": "most"}, "data.val_fraction = most: expected a part of the images"),
+        ({"side": "large"}, "data.side = large: expected a whole number"),
+        ({"side": 8.5}, "data.side = 8.5: expected a whole number"),
+        ({"std": [0.2, 0, 0.2]}, r"data.std = \[0.2, 0, 0.2\]: expected numbers above 0"),
+        ({"std": [0.2, -0.1, 0.2]}, "data.std = .*: expected numbers above 0"),
+        ({"std": [0.2, "a", 0.2]}, "data.std = .*: expected numbers above 0"),
         ({"label": "colour"}, "data.label = colour: .*all has the class columns label"),
         ({"val_path": "nowhere"}, "data.val_path = nowhere: .*give a folder of class folders"),
     ],

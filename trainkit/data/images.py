@@ -21,7 +21,7 @@ from torch.utils.data import Subset
 from trainkit.config import ConfigError
 from trainkit.data.augment import Augment
 from trainkit.data.cache import array, cached
-from trainkit.data.module import ArrayDataset, DataModule
+from trainkit.data.module import ArrayDataset, DataModule, is_part, not_whole
 from trainkit.data.splits import TRAIN, VALIDATION, first, load
 
 DECODING = 3  # raise it when the code below makes other pixels of the same file: older caches are then left alone
@@ -196,12 +196,16 @@ class Images(DataModule):
             complaints.append(f"data.channels = {channels}: expected 1 (grey) or 3 (RGB)")
         elif {len(mean), len(std)} != {channels}:
             complaints.append(f"data.mean = {list(mean)}, data.std = {list(std)}: expected {channels} values each")
-        if not 0 < image_size <= self.side + 2 * crop_padding or self.side < 1:
+        if not all(isinstance(value, int | float) and value > 0 for value in std):
+            complaints.append(f"data.std = {list(std)}: expected numbers above 0")
+        if no_numbers := not_whole(image_size=image_size, side=self.side, crop_padding=crop_padding):
+            complaints += no_numbers
+        elif not 0 < image_size <= self.side + 2 * crop_padding or self.side < 1:
             complaints.append(
                 f"data.image_size = {image_size}: cut out of data.side = {self.side} and {crop_padding} pixels around "
                 "it; give a larger data.side"
             )
-        if self.val_path is None and not 0 < self.val_fraction < 1:
+        if self.val_path is None and not is_part(self.val_fraction):
             complaints.append(f"data.val_fraction = {self.val_fraction}: expected a part of the images; try 0.1")
         return complaints
 
