@@ -1,9 +1,11 @@
 """Images: decoded once, cut out and mirrored on the device; a file that cannot be read is one line that names it."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+import datasets
 import numpy as np
 import pytest
 import torch
@@ -13,6 +15,7 @@ from tests.conftest import in_cache
 from trainkit.config import ConfigError
 from trainkit.data.augment import Augment
 from trainkit.data.images import Images
+from trainkit.data.module import DataModule
 from trainkit.run import run
 
 ROOT = Path(__file__).parents[1]
@@ -97,6 +100,15 @@ def test_images_are_decoded_once_and_again_when_one_has_changed(images, tmp_path
     assert images(tmp_path / "all")._cache == changed._cache
 
 
+def test_settings_that_make_other_pixels_have_a_cache_of_their_own(images, tmp_path):
+    fill(tmp_path / "all")
+    grey = {"channels": 1, "mean": [0.5], "std": [0.5]}
+    same = [{}, {"seed": 1}, {"batch_size": 3}, {"flip": False}]
+    different = [{"side": 9}, grey, {**grey, "side": 9}]
+    assert len({images(tmp_path / "all", **settings)._cache for settings in same}) == 1
+    assert len({images(tmp_path / "all", **settings)._cache for settings in [{}, *different]}) == 4
+
+
 @pytest.mark.parametrize("content", [b"", b"no image", "cut off"])
 def test_a_file_that_cannot_be_read_is_one_line_and_nothing_is_cached(images, tmp_path, content):
     file = fill(tmp_path / "all") / "bee" / "03.png"
@@ -116,6 +128,12 @@ def test_a_file_that_cannot_be_read_is_one_line_and_nothing_is_cached(images, tm
         ({"channels": 2}, "data.channels = 2: expected 1 .grey. or 3 .RGB."),
         ({"channels": 1}, "expected 1 values each"),
         ({"val_fraction": 1.5}, "data.val_fraction = 1.5: expected a part of the images"),
+        ({"val_fraction": "most"}, "data.val_fraction = most: expected a part of the images"),
+        ({"side": "large"}, "data.side = large: expected a whole number"),
+        ({"side": 8.5}, "data.side = 8.5: expected a whole number"),
+        ({"std": [0.2, 0, 0.2]}, r"data.std = \[0.2, 0, 0.2\]: expected numbers above 0"),
+        ({"std": [0.2, -0.1, 0.2]}, "data.std = .*: expected numbers above 0"),
+        ({"std": [0.2, "a", 0.2]}, "data.std = .*: expected numbers above 0"),
         ({"label": "colour"}, "data.label = colour: .*all has the class columns label"),
         ({"val_path": "nowhere"}, "data.val_path = nowhere: .*give a folder of class folders"),
     ],
@@ -160,6 +178,73 @@ def test_a_picture_of_too_many_pixels_is_one_line(images, tmp_path, monkeypatch)
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 20)
     with pytest.raises(ConfigError, match=r"data.path: .*00.png cannot be read \(Image size"):
         images(tmp_path / "all")
+
+
+def targets_of(data: DataModule) -> list[int]:
+    return data.val_set.__getitems__(range(len(data.val_set)))[1].tolist()
+
+
+def test_a_val_path_that_does_not_fit_is_named_with_its_own_setting(images, tmp_path):
+    fill(tmp_path / "all")
+    fill(tmp_path / "one", classes=("wasp",))
+    with pytest.raises(ConfigError, match=r"^data\.val_path = .*one: nothing to train on of .* classes wasp; "):
+        images(tmp_path / "all", val_path=str(tmp_path / "one"))
+
+
+def test_classes_of_the_hub_are_known_by_name_too(images, tmp_path, monkeypatch):
+    def split(names: list[str], targets: list[int]) -> datasets.Dataset:
+        features = datasets.Features({"img": datasets.Image(), "label": datasets.ClassLabel(names=names)})
+        made = {"img": [picture(n) for n in range(len(targets))], "label": targets}
+        return datasets.Dataset.from_dict(made, features)
+
+    hub = {
+        "own/train": {"train": split(["ant", "bee", "cow"], [0, 1, 2])},
+        "own/val": {"test": split(["cow", "ant"], [0, 1, 0])},
+        "own/withheld": {"test": split(["cow", "ant"], [-1, -1])},
+        "own/odd": {"train": datasets.Dataset.from_dict({"a": [1]})},
+        "own/neither": {"extra": split(["cow", "ant"], [0])},
+    }
+    monkeypatch.setattr(datasets, "load_dataset", lambda path, **settings: hub[path])
+    assert targets_of(images("own/train", val_path="own/val", num_classes=3)) == [2, 0, 2]
+    for name, said in (
+        ("withheld", "2 images .* have no class"),
+        ("odd", "has the class columns none"),
+        ("neither", "nothing to validate on"),
+    ):
+        with pytest.raises(ConfigError, match=f"^data.val_path = own/{name}: {said}"):
+            images("own/train", val_path=f"own/{name}", num_classes=3)
+
+
+def test_grey_of_sixteen_bits_keeps_its_shades(images, tmp_path):
+    fill(tmp_path / "all")
+    shades = np.linspace(0, 65535, 64).round().astype(np.uint16).reshape(8, 8)
+    for name in ("00.png", "01.tif", "02.pgm"):
+        Image.fromarray(shades).save(tmp_path / "all/ant" / name)
+    (tmp_path / "all/ant/01.png").unlink()
+    (tmp_path / "all/ant/02.png").unlink()
+    wanted = np.round(shades / 257)
+    for settings in ({}, {"channels": 1, "mean": [0.5], "std": [0.5]}):
+        inputs, _ = images(tmp_path / "all", **settings).train_set.dataset.__getitems__([0, 1, 2])
+        assert all(np.array_equal(channel, wanted) for image in inputs for channel in image)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.float32])
+def test_pixels_of_unknown_range_are_refused(images, tmp_path, dtype):
+    file = fill(tmp_path / "all") / "bee" / "09.tif"
+    Image.fromarray(np.ones((8, 8), dtype=dtype)).save(file)
+    with pytest.raises(ConfigError, match=rf"^data\.path: {file} cannot be read \(pixels of 32 bits\); mend it"):
+        images(tmp_path / "all")
+
+
+def test_a_cached_file_that_is_cut_off_is_one_line(images, tmp_path):
+    fill(tmp_path / "all")
+    file = images(tmp_path / "all")._cache / "train-images.npy"
+    for size in (file.stat().st_size - 1, 50, 0):
+        os.truncate(file, size)
+        with pytest.raises(ConfigError) as caught:
+            images(tmp_path / "all")
+        line = f"data.cache_dir = {tmp_path / 'cache'}: {file} is cut off; delete the folder {file.parent}"
+        assert caught.value.complaints == (line,)
 
 
 def test_two_processes_may_decode_the_same_images_at_once(tmp_path):

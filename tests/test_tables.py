@@ -139,6 +139,13 @@ def test_a_batch_is_as_long_as_its_padding_says(table, padding, expected):
         ({"padding": "buckets", "buckets": [4, 11]}, "data.buckets = [4, 11]: expected rising lengths"),
         ({"padding": "buckets", "buckets": [0, 4]}, "data.buckets = [0, 4]: expected rising lengths"),
         ({"padding": "buckets", "buckets": ["a"]}, "data.buckets = ['a']: expected rising lengths"),
+        ({"padding": "buckets", "buckets": 40}, "data.buckets = 40: expected rising lengths"),
+        ({"buckets": 40}, "data.buckets = 40: expected rising lengths"),
+        ({"buckets": "4,7"}, "data.buckets = 4,7: expected rising lengths"),
+        ({"seq_len": "long"}, "data.seq_len = long: expected a whole number"),
+        ({"vocab_size": 300.5}, "data.vocab_size = 300.5: expected a whole number"),
+        ({"val_fraction": "most"}, "data.val_fraction = most: expected a part of the rows; try 0.1"),
+        ({"label_column": "text"}, "data.label_column = text: is in data.text_column too; name the column"),
         ({"vocab_size": 258}, "data.vocab_size = 258: byte-level BPE starts from the 256 bytes"),
         ({"seq_len": 1}, "data.seq_len = 1: no room for text; expected at least 2"),
         ({"delimiter": "tab"}, "data.delimiter = tab: expected one character"),
@@ -276,6 +283,17 @@ def test_a_table_is_encoded_once_and_known_by_its_content_and_settings(table, tm
     (tmp_path / "dev.tsv").write_text(lines(reviews(15, start=41)))
     with pytest.raises(TypeError):
         on(table())
+
+
+def test_the_same_bytes_read_otherwise_have_a_cache_of_their_own(table, tmp_path):
+    for suffix in (".tsv", ".csv"):
+        (tmp_path / f"same{suffix}").write_text("good\t1,0\tfine,1\nbad\t0,1\tfoul,0\n")
+    tsv, csv = str(tmp_path / "same.tsv"), str(tmp_path / "same.csv")
+    as_tabs = {"path": tsv, "val_path": tsv, "columns": ["text", "label", "more"]}
+    as_commas = {"path": csv, "val_path": csv, "columns": ["text", "label", "more"]}
+    other_columns = {**as_tabs, "columns": ["more", "label", "text"]}
+    assert on(table(**as_tabs))._cache == on(table(**as_tabs))._cache
+    assert len({on(table(**settings))._cache for settings in (as_tabs, as_commas, other_columns)}) == 3
 
 
 def test_two_processes_may_encode_the_same_table_at_once(tmp_path):

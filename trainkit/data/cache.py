@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 from filelock import FileLock
 
 from trainkit.config import ConfigError
@@ -38,3 +39,12 @@ def cached(cache_dir: Path, made_from: object, make: Callable[[Path], None]) -> 
             f"data.cache_dir = {cache_dir}: {error.strerror or error}; give a folder that can be written"
         ) from error
     return done
+
+
+def array(file: Path) -> np.ndarray:
+    """The array in a .npy file of a cached folder, memory-mapped. ConfigError where the file is cut off."""
+    try:
+        return np.load(file, mmap_mode="r")
+    except (ValueError, EOFError) as error:
+        folder = file.parent
+        raise ConfigError(f"data.cache_dir = {folder.parent}: {file} is cut off; delete the folder {folder}") from error

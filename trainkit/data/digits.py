@@ -5,7 +5,7 @@ import torch
 from sklearn.datasets import load_digits
 
 from trainkit.config import ConfigError
-from trainkit.data.module import ArrayDataset, DataModule
+from trainkit.data.module import ArrayDataset, DataModule, is_part
 
 
 class Digits(DataModule):
@@ -38,7 +38,7 @@ class Digits(DataModule):
         )
         self.val_fraction = val_fraction
         complaints = self.contradictions(inputs="images", channels=1, image_size=8, num_classes=10)
-        if not 0 < val_fraction < 1:
+        if not is_part(val_fraction):
             complaints.append(f"data.val_fraction = {val_fraction}: expected a part of the data; try 0.2")
         if complaints:
             raise ConfigError(*complaints)

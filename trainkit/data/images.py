@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import datasets
 import numpy as np
@@ -20,13 +20,20 @@ from torch.utils.data import Subset
 
 from trainkit.config import ConfigError
 from trainkit.data.augment import Augment
-from trainkit.data.cache import cached
-from trainkit.data.module import ArrayDataset, DataModule
+from trainkit.data.cache import array, cached
+from trainkit.data.module import ArrayDataset, DataModule, is_part, not_whole
 from trainkit.data.splits import TRAIN, VALIDATION, first, load
 
-DECODING = 2  # raise it when the code below makes other pixels of the same file: older caches are then left alone
+DECODING = 3  # raise it when the code below makes other pixels of the same file: older caches are then left alone
 MODES = {1: "L", 3: "RGB"}  # by channels
 REMEDY = "give a folder of class folders, or a data set of the hub"
+
+
+class Split(NamedTuple):
+    """Images as {path, bytes}, not decoded, and the number of each one's class: its place in the training's names."""
+
+    images: datasets.Dataset  # column `image`
+    targets: list[int]
 
 
 class Images(DataModule):
@@ -34,9 +41,10 @@ class Images(DataModule):
 
     `path` is a folder with a folder for each class (their names, sorted, are the classes), or with such folders in
     `train/` and `val/` (or `test/`, `validation/`); or the name of a data set of the hub. `val_path` is another folder
-    to validate on; without either the seed picks `val_fraction` of the images. Every image is decoded once, its
-    shorter side scaled to `side` (null: image_size) and its middle cut out, into a memory-mapped file in `cache_dir`,
-    under a hash of the files' names, sizes and times and of the settings; any number of processes may do so at once.
+    to validate on, whose classes are found by name; without either the seed picks `val_fraction` of the images. Every
+    image is decoded once, its shorter side scaled to `side` (null: image_size) and its middle cut out, into a
+    memory-mapped file in `cache_dir`, under a hash of the files' names, sizes and times and of the settings; any number
+    of processes may do so at once.
     ConfigError naming the file for one that is missing, cut off or no image, and for classes that are not the declared.
     """
 
@@ -95,74 +103,89 @@ class Images(DataModule):
     def _cache(self) -> Path:
         """The folder of these images' pixels, made at the first look."""
         splits = self._splits()
-        classes = [split.features["target"].names for split in splits.values()]
-        stamps = [_stamp(split) for split in splits.values()]
-        made_from = DECODING, self.side, self.sizes["channels"], classes, stamps
+        made_from = DECODING, self.side, self.sizes["channels"], [_stamp(*split) for split in splits.values()]
         return cached(self.cache_dir, made_from, partial(self._decode_into, splits))
 
     def _decoded(self, split: str) -> ArrayDataset:
         files = [self._cache / f"{split}-{what}.npy" for what in ("images", "targets")]
-        return ArrayDataset(*(np.load(file, mmap_mode="r") for file in files))
+        return ArrayDataset(*map(array, files))
 
-    def _decode_into(self, splits: dict[str, datasets.Dataset], folder: Path) -> None:
-        classes = splits["train"].features["target"]
-        for name, split in splits.items():
-            shape = (len(split), self.sizes["channels"], self.side, self.side)
+    def _decode_into(self, splits: dict[str, Split], folder: Path) -> None:
+        for name, (images, targets) in splits.items():
+            shape = (len(images), self.sizes["channels"], self.side, self.side)
             pixels = open_memmap(folder / f"{name}-images.npy", mode="w+", dtype=np.uint8, shape=shape)
             decode = partial(_decode, mode=MODES[shape[1]], side=self.side)
             with ThreadPoolExecutor(os.cpu_count()) as threads:  # Pillow decodes without the interpreter's lock
-                done = threads.map(decode, split["image"])
+                done = threads.map(decode, images["image"])
                 title = f"decoding {self.path} ({name})"
                 for place, image in enumerate(
-                    track(done, title, len(split), console=Console(stderr=True), transient=True)
+                    track(done, title, len(images), console=Console(stderr=True), transient=True)
                 ):
                     pixels[place] = image
             pixels.flush()
-            names = split.features["target"].names  # of another folder they may be numbered otherwise
-            targets = [classes.str2int(names[number]) for number in split["target"]]
             np.save(folder / f"{name}-targets.npy", np.array(targets, dtype=np.int64))
 
-    def _splits(self) -> dict[str, datasets.Dataset]:
-        """`train`, and `val` where there is one: columns `image` ({path, bytes}, not decoded) and `target`."""
+    def _splits(self) -> dict[str, Split]:
+        """`train`, and `val` where there is one."""
         found = self._load("data.path", self.path)
         train = first(found, TRAIN)
         if train is None:
             raise ConfigError(f"data.path = {self.path}: has {', '.join(found)}, but nothing to train on")
+        train_split, names = self._columns("data.path", self.path, train)
         if self.val_path is not None:
-            others = self._load("data.val_path", self.val_path, drop_labels=False)  # also of a single class
-            val = first(others, (*VALIDATION, *TRAIN))
+            setting, path = "data.val_path", self.val_path
+            # With one class alone the library would take the folder for one without classes.
+            settings = {"drop_labels": False} if Path(path).expanduser().is_dir() else {}
+            val = first(self._load(setting, path, **settings), (*VALIDATION, *TRAIN))
+            if val is None:
+                raise ConfigError(f"{setting} = {path}: nothing to validate on in it; {REMEDY}")
         else:
+            setting, path = "data.path", self.path
             val = first(found, VALIDATION)
-        splits = {"train": self._columns(train)} | ({} if val is None else {"val": self._columns(val)})
-        names = [[split.features["target"].names[n] for n in set(split["target"])] for split in splits.values()]
-        if unseen := ", ".join(sorted(set(names[-1]) - set(names[0]))):
-            raise ConfigError(f"data.path = {self.path}: nothing to train on of the validation's classes {unseen}")
-        has, declared = splits["train"].features["target"].num_classes, self.sizes["num_classes"]
+        splits = {"train": train_split}
+        if val is not None:
+            images, val_names = self._columns(setting, path, val)
+            trained = {names[number]: number for number in sorted(set(train_split.targets))}
+            if unseen := sorted({val_names[number] for number in images.targets} - set(trained)):
+                raise ConfigError(
+                    f"{setting} = {path}: nothing to train on of the validation's classes {', '.join(unseen)}; "
+                    "give images of them, or leave them out"
+                )
+            splits["val"] = images._replace(targets=[trained[val_names[number]] for number in images.targets])
+        has, declared = len(names), self.sizes["num_classes"]
         if has != declared:
             raise ConfigError(f"data.num_classes = {declared}: {self.path} has {has}; say data.num_classes={has}")
         return splits
 
-    def _load(self, setting: str, path: str, **of_folders: Any) -> dict[str, datasets.Dataset]:
+    def _load(self, setting: str, path: str, **settings: Any) -> dict[str, datasets.Dataset]:
         folder, cache_dir = Path(path).expanduser(), str(self.cache_dir / "datasets")
         if folder.is_dir():
-            return load(setting, path, REMEDY, "imagefolder", data_dir=str(folder), cache_dir=cache_dir, **of_folders)
-        return load(setting, path, REMEDY, path, cache_dir=cache_dir)
+            return load(setting, path, REMEDY, "imagefolder", data_dir=str(folder), cache_dir=cache_dir, **settings)
+        return load(setting, path, REMEDY, path, cache_dir=cache_dir, **settings)
 
-    def _columns(self, split: datasets.Dataset) -> datasets.Dataset:
+    def _columns(self, setting: str, path: str, split: datasets.Dataset) -> tuple[Split, list[str]]:
+        """The images with the numbers of their classes, and the classes' names in this split's own order."""
         features = split.features
         images = [name for name, kind in features.items() if isinstance(kind, datasets.Image)]
         labels = [name for name, kind in features.items() if isinstance(kind, datasets.ClassLabel)]
         label = self.label or (labels[0] if len(labels) == 1 else None)
         if not images or label not in labels:
             has = ", ".join(labels) or "none"
+            if setting == "data.path" or self.label:
+                setting, path, has = "data.label", str(self.label), f"{path} has the class columns {has}"
+            else:
+                has = f"has the class columns {has}"
             raise ConfigError(
-                f"data.label = {self.label}: {self.path} has the class columns {has}; name one of them, or give a "
-                "folder with a folder for each class"
+                f"{setting} = {path}: {has}; name one of them, or give a folder with a folder for each class"
             )
-        renamed = {"image": images[0], "target": label}
-        split = split.select_columns(list(renamed.values()))
-        split = split.rename_columns({old: new for new, old in renamed.items() if old != new})
-        return split.cast_column("image", datasets.Image(decode=False))
+        targets = split[label][:]
+        if withheld := sum(target is None or target < 0 for target in targets):
+            raise ConfigError(
+                f"{setting} = {path}: {withheld} images of its {split.split} split have no class; {REMEDY}"
+            )
+        kept = split.select_columns([images[0]])
+        kept = kept if images[0] == "image" else kept.rename_column(images[0], "image")
+        return Split(kept.cast_column("image", datasets.Image(decode=False)), targets), features[label].names
 
     def _complaints(self, crop_padding: int, mean: Sequence[float], std: Sequence[float]) -> list[str]:
         channels, image_size = self.sizes["channels"], self.sizes["image_size"]
@@ -173,25 +196,42 @@ class Images(DataModule):
             complaints.append(f"data.channels = {channels}: expected 1 (grey) or 3 (RGB)")
         elif {len(mean), len(std)} != {channels}:
             complaints.append(f"data.mean = {list(mean)}, data.std = {list(std)}: expected {channels} values each")
-        if not 0 < image_size <= self.side + 2 * crop_padding or self.side < 1:
+        if not all(isinstance(value, int | float) and value > 0 for value in std):
+            complaints.append(f"data.std = {list(std)}: expected numbers above 0")
+        if no_numbers := not_whole(image_size=image_size, side=self.side, crop_padding=crop_padding):
+            complaints += no_numbers
+        elif not 0 < image_size <= self.side + 2 * crop_padding or self.side < 1:
             complaints.append(
                 f"data.image_size = {image_size}: cut out of data.side = {self.side} and {crop_padding} pixels around "
                 "it; give a larger data.side"
             )
-        if self.val_path is None and not 0 < self.val_fraction < 1:
+        if self.val_path is None and not is_part(self.val_fraction):
             complaints.append(f"data.val_fraction = {self.val_fraction}: expected a part of the images; try 0.1")
         return complaints
 
 
-def _stamp(split: datasets.Dataset) -> str:
+def _stamp(images: datasets.Dataset, targets: list[int]) -> str:
     """What these images were made from: names, sizes and times of files; of what came from the hub its fingerprint."""
     stamps = []
-    for image in split["image"]:
+    for image in images["image"]:
         file = Path(image["path"] or "")
         if image["bytes"] is not None or not file.is_file():
-            return f"{split._fingerprint} {split['target']}"
+            return f"{images._fingerprint} {targets}"
         stamps.append((file.name, file.parent.name, file.stat().st_size, file.stat().st_mtime_ns))
-    return hashlib.sha256(repr((stamps, list(split["target"]))).encode()).hexdigest()
+    return hashlib.sha256(repr((stamps, targets)).encode()).hexdigest()
+
+
+def _eight_bits(opened: Image.Image) -> Image.Image:
+    """Grey of 16 bits scaled to 8, where Pillow's own conversion makes all of it from 255 on white.
+
+    ValueError for 32 bits, which may be of any range.
+    """
+    # "I" is of 32 bits, but for these formats, which have no more than 16.
+    if opened.mode.startswith("I;16") or (opened.mode == "I" and opened.format in ("PNG", "PPM")):
+        return Image.fromarray(((np.asarray(opened).astype(np.int64) + 128) // 257).astype(np.uint8))
+    if opened.mode in ("I", "F"):
+        raise ValueError("pixels of 32 bits")
+    return opened
 
 
 def _decode(image: dict[str, Any], mode: str, side: int) -> np.ndarray:
@@ -200,7 +240,7 @@ def _decode(image: dict[str, Any], mode: str, side: int) -> np.ndarray:
     try:
         with Image.open(source) as opened:
             opened.draft(mode, (side, side))  # a JPEG decodes to the next larger size that is cheap
-            picture = opened.convert(mode)
+            picture = _eight_bits(opened).convert(mode)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise ConfigError(f"data.path: {image['path']} cannot be read ({error}); mend it or leave it out") from error
     scale = side / min(picture.size)

@@ -120,6 +120,20 @@ class DataModule(lightning.LightningDataModule):
         )
 
 
+def not_whole(**settings: Any) -> list[str]:
+    """One complaint for each of the given settings that is no whole number."""
+    return [
+        f"data.{name} = {value}: expected a whole number"
+        for name, value in settings.items()
+        if not isinstance(value, int) or isinstance(value, bool)
+    ]
+
+
+def is_part(fraction: object) -> bool:
+    """Whether so much of a whole is something, and leaves something."""
+    return isinstance(fraction, int | float) and 0 < fraction < 1
+
+
 class ArrayDataset(Dataset):
     """Samples in two arrays (in memory or memory-mapped), fetched a whole batch at a time; integers leave as
     int64, bytes as they are."""

@@ -15,8 +15,8 @@ from torch.utils.data import Dataset
 
 from trainkit.config import ConfigError
 from trainkit.data import bpe
-from trainkit.data.cache import cached
-from trainkit.data.module import Batch, DataModule
+from trainkit.data.cache import array, cached
+from trainkit.data.module import Batch, DataModule, is_part, not_whole
 from trainkit.data.rows import REMEDY, Columns, Rows, Source, path_complaints, source
 from trainkit.data.splits import train_and_val
 
@@ -95,7 +95,7 @@ class Table(DataModule):
         )
         self.path, self.val_path = str(path or ""), str(val_path) if val_path else None
         self.subset, self.val_fraction = subset, val_fraction
-        self.padding, self.buckets = padding, list(buckets)
+        self.padding, self.buckets = padding, list(buckets) if isinstance(buckets, tuple) else buckets
         self.cache_dir = Path(cache_dir).expanduser()
         texts = (text_column,) if isinstance(text_column, str) else tuple(text_column)
         self.columns = Columns(texts, label_column, tuple(columns) if columns else None, delimiter)
@@ -169,14 +169,20 @@ class Table(DataModule):
         complaints += path_complaints("data.path", self.path)
         if self.val_path is not None:
             complaints += path_complaints("data.val_path", self.val_path)
-        elif not 0 < self.val_fraction < 1:
+        elif not is_part(self.val_fraction):
             complaints.append(f"data.val_fraction = {self.val_fraction}: expected a part of the rows; try 0.1")
         if not self.columns.texts:
             complaints.append("data.text_column = []: expected a column's name, or a list of several")
+        if self.columns.label in self.columns.texts:
+            complaints.append(
+                f"data.label_column = {self.columns.label}: is in data.text_column too; name the column of the classes"
+            )
         if self.columns.delimiter is not None and len(self.columns.delimiter) != 1:
             complaints.append(
                 f"data.delimiter = {self.columns.delimiter}: expected one character; null: a comma in .csv, else a tab"
             )
+        if no_numbers := not_whole(vocab_size=vocab_size, seq_len=seq_len):
+            return complaints + no_numbers
         if vocab_size < bpe.NUM_BYTES + NUM_SPECIAL:
             complaints.append(
                 f"data.vocab_size = {vocab_size}: byte-level BPE starts from the {bpe.NUM_BYTES} bytes, and there are "
@@ -190,11 +196,12 @@ class Table(DataModule):
         seq_len, buckets = self.sizes["seq_len"], self.buckets
         if self.padding not in PADDINGS:
             return [f"data.padding = {self.padding}: expected one of {', '.join(PADDINGS)}"]
-        if self.padding != "buckets":
-            return []
-        rising = all(isinstance(length, int) for length in buckets) and sorted({*buckets}) == buckets
-        if buckets and rising and buckets[0] > 0 and buckets[-1] <= seq_len:
-            return []
+        if isinstance(buckets, list):
+            if self.padding != "buckets":
+                return []
+            rising = all(isinstance(length, int) for length in buckets) and sorted({*buckets}) == buckets
+            if buckets and rising and buckets[0] > 0 and buckets[-1] <= seq_len:
+                return []
         return [
             f"data.buckets = {buckets}: expected rising lengths up to data.seq_len = {seq_len}; "
             f"try data.buckets=[{seq_len // 4},{seq_len // 2}]"
@@ -218,9 +225,9 @@ class Sequences(Dataset):
     `lengths` (rising) that holds its longest."""
 
     def __init__(self, folder: Path, split: str, lengths: Sequence[int]):
-        self.tokens = np.load(folder / f"{split}-tokens.npy", mmap_mode="r")
-        self.starts = np.load(folder / f"{split}-starts.npy")
-        self.targets = np.load(folder / f"{split}-targets.npy")
+        self.tokens = array(folder / f"{split}-tokens.npy")
+        self.starts = np.array(array(folder / f"{split}-starts.npy"))
+        self.targets = np.array(array(folder / f"{split}-targets.npy"))
         self.lengths = lengths
 
     def __len__(self) -> int:

@@ -11,8 +11,8 @@ import numpy as np
 
 from trainkit.config import ConfigError
 from trainkit.data import bpe
-from trainkit.data.cache import cached
-from trainkit.data.module import ArrayDataset, DataModule
+from trainkit.data.cache import array, cached
+from trainkit.data.module import ArrayDataset, DataModule, is_part, not_whole
 from trainkit.data.splits import TRAIN, first, load, on_hub, read_text, readable, train_and_val
 
 REMEDY = "give a text file, a folder of .txt files, or owner/name of the hub"
@@ -113,7 +113,7 @@ class Text(DataModule):
         return None if split is None else Source((split._fingerprint,), partial(_joined, split))
 
     def _blocks(self, file: str, setting: str, value: object) -> ArrayDataset:
-        tokens, seq_len = np.load(self._cache / file, mmap_mode="r"), self.sizes["seq_len"]
+        tokens, seq_len = array(self._cache / file), self.sizes["seq_len"]
         num_blocks = (len(tokens) - 1) // seq_len
         if num_blocks < 1:
             raise ConfigError(
@@ -124,9 +124,12 @@ class Text(DataModule):
         return ArrayDataset(tokens[:end].reshape(-1, seq_len), tokens[1 : end + 1].reshape(-1, seq_len))
 
     def _complaints(self) -> list[str]:
-        vocab_size = self.sizes["vocab_size"]
+        vocab_size, seq_len = self.sizes["vocab_size"], self.sizes["seq_len"]
         complaints = self.contradictions(inputs="tokens", next_token=True, num_classes=vocab_size)
-        if vocab_size < bpe.NUM_BYTES:
+        complaints += (no_numbers := not_whole(vocab_size=vocab_size, seq_len=seq_len))
+        if not no_numbers and seq_len < 1:
+            complaints.append(f"data.seq_len = {seq_len}: expected 1 or more; try data.seq_len=128")
+        if not no_numbers and vocab_size < bpe.NUM_BYTES:
             complaints.append(
                 f"data.vocab_size = {vocab_size}: byte-level BPE starts from the {bpe.NUM_BYTES} bytes; "
                 "try data.vocab_size=1024"
@@ -134,7 +137,7 @@ class Text(DataModule):
         complaints += _path_complaints("data.path", self.path)
         if self.val_path is not None:
             complaints += _path_complaints("data.val_path", self.val_path)
-        elif not 0 < self.val_fraction < 1:
+        elif not is_part(self.val_fraction):
             complaints.append(f"data.val_fraction = {self.val_fraction}: expected a part of the text; try 0.1")
         return complaints
 
