@@ -112,7 +112,7 @@ def test_a_private_name_that_is_gone_makes_its_facts_unknown(compose, monkeypatc
 def test_without_torchs_counters_the_effective_mode_is_unknown(compose, monkeypatch):
     config = compose(*TRAINING).compile
     monkeypatch.delattr(torch._dynamo.utils, "counters")
-    seen = facts.observe(config, num_cudagraphs=0, error=None)
+    seen = facts.observe(config, {"default"}, num_cudagraphs=0, error=None)
     assert (seen.num_graphs, seen.num_cudagraph_skips, seen.cache_hits, seen.cache_found) == (None, None, None, None)
     assert (seen.effective_mode, seen.effective_mode_reason) == (None, facts.UNKNOWN)
 

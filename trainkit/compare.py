@@ -28,6 +28,7 @@ FIELDS = {
     "compile.fullgraph": "compile_fullgraph",
     "compile.backend": "compile_backend",
     "compile.scope": "compile_scope",
+    "compile.parts": "compile_parts",
     "compile.cache": "compile_cache",
     "amp.precision": "precision",
     "amp.matmul_precision": "matmul_precision",
@@ -495,6 +496,8 @@ def _label(row: Row, varying: list[str]) -> str:
 def _words(name: str, value: Any) -> str:
     if name in ("model", "data", "compile.mode", "amp.precision"):
         return str(value)
+    if name == "compile.parts" and value:
+        value = "+".join("/".join(str(setting) for setting in part.values()) for part in value)
     value = {None: "null", True: "true", False: "false"}[value] if isinstance(value, bool | None) else value
     return f"{name.removeprefix('compile.')}={value}"
 

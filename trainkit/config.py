@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 MODES = ("eager", "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 CUDAGRAPH_MODES = ("reduce-overhead", "max-autotune")
 Mode = StrEnum("Mode", {word: word for word in MODES})  # type: ignore[misc]
-Scope = StrEnum("Scope", {word: word for word in ("net", "step")})  # type: ignore[misc]
+Scope = StrEnum("Scope", {word: word for word in ("net", "step", "parts", "blocks")})  # type: ignore[misc]
 Cache = StrEnum("Cache", {word: word for word in ("warm", "cold")})  # type: ignore[misc]
 OnError = StrEnum("OnError", {"raise": "raise", "eager": "eager"})
 Precision = StrEnum("Precision", {w: w for w in ("32-true", "bf16-mixed", "16-mixed")})  # type: ignore[misc]
@@ -37,12 +37,24 @@ class ConfigError(ValueError):
 
 
 @dataclass
+class PartConfig:
+    """Modules of the network, or a function, to compile each by itself, and how; the rest is as in compile.*."""
+
+    match: str = ""
+    mode: Mode = "${compile.mode}"  # type: ignore[assignment]
+    dynamic: bool | None = "${compile.dynamic}"  # type: ignore[assignment]
+    fullgraph: bool = "${compile.fullgraph}"  # type: ignore[assignment]
+    backend: str = "${compile.backend}"
+
+
+@dataclass
 class CompileConfig:
     mode: Mode = Mode["default"]
     dynamic: bool | None = None
     fullgraph: bool = False
     backend: str = "inductor"
     scope: Scope = Scope["step"]
+    parts: list[PartConfig] = field(default_factory=list)
     cache: Cache = Cache["warm"]
     on_error: OnError = OnError["raise"]
 
@@ -128,13 +140,8 @@ def misfit(model: str, data: str, takes: str | None, gives: str | None) -> str |
 
 def check(config: RunConfig) -> None:
     """Raise ConfigError with every complaint about settings that contradict each other or cannot be."""
-    complaints = [*_bounds(config), *_sizes(config)]
-    compiled, amp, trainer = config.compile, config.amp, config.trainer
-    if compiled.backend != "inductor" and compiled.mode.value not in ("eager", "default"):
-        complaints.append(
-            f"compile.mode = {compiled.mode.value}: modes belong to the backend inductor, and compile.backend = "
-            f"{compiled.backend}; use compile.mode=default with it"
-        )
+    complaints = [*_bounds(config), *_sizes(config), *_compiled(config.compile)]
+    amp, trainer = config.amp, config.trainer
     if amp.precision.value == "16-mixed" and trainer.accelerator.value == "cpu":
         complaints.append("amp.precision = 16-mixed: fp16 needs a GPU; on a CPU use amp=bf16 or amp=off")
     if config.ddp.optimize_ddp not in OPTIMIZE_DDP:
@@ -156,6 +163,22 @@ def check(config: RunConfig) -> None:
             complaints.append(f"{group}._target_ = None: names no class; choose {group}=NAME or set {group}._target_")
     if complaints:
         raise ConfigError(*complaints)
+
+
+def _compiled(asked: CompileConfig) -> Iterator[str]:
+    """A complaint for each setting of torch.compile that contradicts another one."""
+    every: list[tuple[str, CompileConfig | PartConfig]] = [("", asked)]
+    every += [(f"parts, {part.match}: ", part) for part in asked.parts]
+    for subject, one in every:
+        if one.backend != "inductor" and one.mode.value not in ("eager", "default"):
+            yield (
+                f"compile.{subject}mode = {one.mode.value}: modes belong to the backend inductor, and compile.backend "
+                f"= {one.backend}; use mode default with it"
+            )
+    if asked.scope.value == "parts" and not asked.parts:
+        yield "compile.parts = []: compile.scope=parts compiles nothing without; try compile.parts=[{match: NAME}]"
+    if not all(part.match for part in asked.parts):
+        yield "compile.parts: one has no match; name modules of the network or a function, [{match: NAME}]"
 
 
 def _bounds(config: RunConfig) -> Iterator[str]:

@@ -38,6 +38,7 @@ class CompileFacts:
     cache_hits: int | None
     cache_misses: int | None
     cache_found: str | None
+    compiled_parts: list[dict[str, Any]] | None = None  # of the scopes parts and blocks
 
 
 def begin() -> None:
@@ -95,10 +96,15 @@ def autotune_s() -> dict[str, float]:
     return spent
 
 
-def observe(config: CompileConfig, num_cudagraphs: int, error: str | None) -> CompileFacts:
+def num_graphs() -> int | None:
+    """The graphs captured since `begin`."""
+    return _sum(("stats", "unique_graphs"))
+
+
+def observe(config: CompileConfig, modes: set[str], num_cudagraphs: int, error: str | None) -> CompileFacts:
     """What was compiled since `begin`, and the mode that took effect: `effective_mode` differs from the asked one
-    where the network ran otherwise, in part (`mixed`) or as a whole, and the reason says why. `error` is what made the
-    network go on uncompiled."""
+    where the network ran otherwise, in part (`mixed`) or as a whole, and the reason says why. `modes` are those of what
+    was compiled; `error` is what made the network go on uncompiled."""
     metrics, sites = _metrics(), _break_sites()
     recompiles = None if metrics is None else [str(m.recompile_reason) for m in metrics if _has(m, "recompile_reason")]
     limit_hit = None if metrics is None else any("recompile limit" in (_has(m, "fail_reason") or "") for m in metrics)
@@ -110,7 +116,7 @@ def observe(config: CompileConfig, num_cudagraphs: int, error: str | None) -> Co
     facts = CompileFacts(
         effective_mode=None,
         effective_mode_reason=None,
-        num_graphs=_sum(("stats", "unique_graphs")),
+        num_graphs=num_graphs(),
         num_graph_breaks=None if sites is None else len(sites),
         graph_breaks=sites,
         num_recompiles=None if recompiles is None else len(recompiles),
@@ -123,11 +129,24 @@ def observe(config: CompileConfig, num_cudagraphs: int, error: str | None) -> Co
         cache_misses=misses,
         cache_found=_cache_found(hits, misses),
     )
-    mode, reason = _effective(config, facts, error)
+    mode, reason = _effective(config, modes, facts, error)
     return replace(facts, effective_mode=mode, effective_mode_reason=reason)
 
 
-def _effective(config: CompileConfig, facts: CompileFacts, error: str | None) -> tuple[str | None, str | None]:
+def of_parts(facts: CompileFacts, parts: list[dict[str, Any]]) -> CompileFacts:
+    """The same facts with what each part came to. A part that was never called is not what was asked for."""
+    facts = replace(facts, compiled_parts=parts)
+    idle = [part["name"] for part in parts if part["num_calls"] == 0]
+    if not idle or facts.effective_mode in ("eager", "mixed", None):
+        return facts
+    return replace(
+        facts, effective_mode="mixed", effective_mode_reason=f"never called by themselves: {', '.join(idle)}"
+    )
+
+
+def _effective(
+    config: CompileConfig, modes: set[str], facts: CompileFacts, error: str | None
+) -> tuple[str | None, str | None]:
     """The mode that took effect, and why it is another than the one asked for (None where it is the same)."""
     asked = config.mode.value
     if asked == "eager":
@@ -142,7 +161,7 @@ def _effective(config: CompileConfig, facts: CompileFacts, error: str | None) ->
     if facts.recompile_limit_hit:
         limit = _known(lambda: torch._dynamo.config.recompile_limit)
         return "mixed", f"recompile limit ({limit}) reached: the variants after it ran uncompiled"
-    if asked not in CUDAGRAPH_MODES or config.backend != "inductor":
+    if modes.isdisjoint(CUDAGRAPH_MODES):
         return asked, None
     if facts.num_cudagraph_skips is None:
         return None, UNKNOWN
@@ -151,7 +170,8 @@ def _effective(config: CompileConfig, facts: CompileFacts, error: str | None) ->
     why = ", ".join(facts.cudagraph_skips or []) or "CUDA graphs need a CUDA device" * (not torch.cuda.is_available())
     if facts.num_cudagraphs:
         return "mixed", f"CUDA graphs skipped {facts.num_cudagraph_skips} times: {why or 'no reason given by torch'}"
-    return WITHOUT_CUDAGRAPHS[asked], f"CUDA graphs did not take effect: {why or 'none was recorded'}"
+    effective = WITHOUT_CUDAGRAPHS[asked] if modes == {asked} else "mixed"
+    return effective, f"CUDA graphs did not take effect: {why or 'none was recorded'}"
 
 
 def combined(ranks: list[CompileFacts]) -> CompileFacts:

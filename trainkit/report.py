@@ -23,6 +23,7 @@ from trainkit.words import (
     advice,
     cache_of,
     clean,
+    compiled_parts,
     decimals,
     dropped_title,
     fixed,
@@ -257,6 +258,8 @@ def _run_lines(row: Row, run_dir: Path) -> Iterable[tuple[str, str]]:
     yield "compile", _named({"time": seconds(row.compile_time_s), **_compiled(row)})
     if row.compile_time_s:
         yield "", ", ".join([f"start-up {seconds(row.compile_startup_s)} apart", *_shares(row)])
+    if row.compiled_parts:
+        yield "parts", compiled_parts(row)
     hits = {"hits": fixed(row.cache_hits, 0), "misses": fixed(row.cache_misses, 0)}
     yield "cache", _named({"found": row.cache_found or "-", **hits})
     yield "step", _steps(row)

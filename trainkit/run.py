@@ -158,7 +158,7 @@ def run(config: RunConfig, on_epoch: Callable[[EpochRecord], None] = lambda reco
     untrained = copy.deepcopy(net) if config.check else None
     optimizer = build.optimizer(config)
     ckpt_path = build.resume_path(config, net, optimizer)
-    compile.check_backend(config.compile, devices.type)
+    compile.check(config.compile, net, devices.type)
     attention = build.attention(config, devices)
     meters = Meters()
     with (
@@ -177,6 +177,7 @@ def run(config: RunConfig, on_epoch: Callable[[EpochRecord], None] = lambda reco
             if config.meters.breakdown:
                 recorder.further |= split_step(task, data, config, devices)
             if untrained is not None:
+                compiler.restore()
                 facts.begin()
                 device = trainer.strategy.root_device
                 prepare = copy.deepcopy(data.prepare).to(device).eval()  # modes draw other random numbers

@@ -15,6 +15,7 @@ from torch.nn.functional import cross_entropy
 from torch.optim import SGD, Adam, Optimizer  # AdamW is an Adam
 from torch.optim.lr_scheduler import LambdaLR
 
+from trainkit import scope
 from trainkit.compile import Compiler
 from trainkit.config import ConfigError, RunConfig, TrainerConfig
 from trainkit.loss import linear_cross_entropy, logits_of
@@ -265,10 +266,9 @@ def checkpoint_blocks(net: nn.Module) -> None:
     """Recompute each block in backward instead of keeping its activations; checkpoint keys stay as they are.
     BatchNorm's running statistics move in both of its forward passes.
 
-    Blocks are the entries of the ModuleLists and Sequentials that are children of the network. Raises ConfigError
-    where there is none.
+    Raises ConfigError where the network has no blocks (scope.blocks).
     """
-    blocks = {b for child in net.children() if isinstance(child, nn.ModuleList | nn.Sequential) for b in child}
+    blocks = set(scope.blocks(net).values())
     if not blocks:
         raise ConfigError(
             f"trainer.activation_checkpointing = True: {type(net).__name__} has no blocks to checkpoint "

@@ -199,7 +199,20 @@ def notes_of(group: Group) -> list[str]:
         most = max(setting.rows, key=lambda row: row.num_skipped_steps or 0)
         if words := skipped(most):
             notes.append(f"{setting.label}: {words}; the learning rate's schedule went on.")
+    for setting in group.settings:
+        if words := compiled_parts(setting.rows[0]):
+            notes.append(f"{setting.label}: compiled {words}.")
     return [clean(note) for note in notes]
+
+
+def compiled_parts(row: Row) -> str:
+    """The modules and functions that were compiled, each with its own mode and its graphs; "" where it was all."""
+    words = []
+    for part in row.compiled_parts or []:
+        mode = "" if part["mode"] == row.compile_mode else f"{part['mode']}, "
+        graphs = "reused" if part["num_graphs"] == 0 else f"{fixed(part['num_graphs'], 0)} graphs"
+        words.append(f"{part['name']} ({mode}{graphs if part['num_calls'] else 'never called'})")
+    return ", ".join(words)
 
 
 def skipped(row: Row) -> str:
