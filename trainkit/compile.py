@@ -15,11 +15,23 @@ import torch
 import torch._dynamo
 from torch import nn
 from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
+from torch.fx.experimental.symbolic_shapes import ConstraintViolationError
 
 from trainkit import facts
-from trainkit.config import CompileConfig, ConfigError, PartConfig
-from trainkit.facts import CompileFacts
+from trainkit.config import CompileConfig, ConfigError, DimConfig, PartConfig
+from trainkit.facts import CompileFacts, Seen, Shapes
 from trainkit.scope import Part, parts, unwrapped
+
+NAMES = ("inputs", "targets")  # of a batch's tensors
+LIMITS = ("recompile_limit", "accumulated_recompile_limit")
+
+
+class RecompileLimitError(RuntimeError):
+    """More variants were needed than `compile.max_recompiles` allows, with `compile.on_recompile_limit=raise`."""
+
+
+# The third: a dimension that was marked dynamic is not.
+COMPILE_ERRORS = (TorchDynamoException, FailOnRecompileLimitHit, ConstraintViolationError, RecompileLimitError)
 
 
 @dataclass
@@ -36,22 +48,33 @@ class Compiler:
 
     Between `__enter__` and `__exit__` it counts this process's compiles; entering drops all code compiled before, so
     that a second run in one process compiles anew. `on_start` and `on_end` are called with its kind (facts.KINDS)
-    around every outermost compile and every CUDA-graph recording.
+    around every outermost compile and every CUDA-graph recording, `on_eager` after each call of the objective in which
+    anything that should be compiled ran uncompiled.
     """
 
-    def __init__(self, config: CompileConfig, on_start: Callable[[str], None], on_end: Callable[[str], None]):
+    def __init__(
+        self,
+        config: CompileConfig,
+        on_start: Callable[[str], None],
+        on_end: Callable[[str], None],
+        on_eager: Callable[[], None] = lambda: None,
+    ):
         self.config = config
         self.error: str | None = None
         self.num_cudagraphs = 0
         self._objective: nn.Module | None = None
-        self._on_start, self._on_end = on_start, on_end
+        self._on_start, self._on_end, self._on_eager = on_start, on_end, on_eager
+        self._shapes: Shapes = []  # of the batch that runs
+        self._recompiles: dict[str, Shapes] = {}  # by id, what brought them
+        self._missing = self._uncompiled = False  # in this call: the variant that was looked for last; any
+        self._spent = self._over_budget = False
         self._parts: list[CompiledPart] = []
         self._running: list[CompiledPart] = []  # the innermost last
         self._undo = ExitStack()
 
     def __enter__(self) -> "Compiler":
         facts.begin()
-        self._stop_listening = facts.listen(self._started, self._ended)
+        self._stop_listening = facts.listen(self._started, self._ended, self._looked_up)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -59,11 +82,15 @@ class Compiler:
         self.restore()
 
     def restore(self) -> None:
-        """Put back the functions that `apply` has replaced. Modules stay compiled."""
+        """Put back what `apply` has replaced outside of the network, and let torch compile again. Modules stay
+        compiled."""
         self._undo.close()
 
-    def _started(self, kind: str) -> None:
+    def _started(self, kind: str, compile_id: str) -> None:
         self.num_cudagraphs += kind == "cudagraph"
+        if kind == "recompile":
+            self._recompiles.setdefault(compile_id, self._shapes)
+        self._missing = False
         self._num_graphs = facts.num_graphs()
         self._on_start(kind)
 
@@ -72,6 +99,12 @@ class Compiler:
             before, now = self._num_graphs, facts.num_graphs()
             part.num_graphs = None if before is None or now is None else part.num_graphs + now - before
         self._on_end(kind)
+
+    def _looked_up(self, found: bool) -> bool:
+        """A variant that is missing is compiled next, or its frame runs uncompiled."""
+        self._uncompiled |= self._missing
+        self._missing = not found
+        return True
 
     def start_up(self, device: torch.device) -> None:
         """Compile a function that is thrown away, uncounted: what a process pays once for imports, tools and workers
@@ -98,6 +131,11 @@ class Compiler:
         if self.config.mode.value == "eager":
             return
         torch._dynamo.config.optimize_ddp = optimize_ddp
+        if self.config.max_recompiles is not None:  # torch's own limits must not come before it
+            least = self.config.max_recompiles + 2
+            limits = {name: getattr(torch._dynamo.config, name) for name in LIMITS}
+            raised = {name: max(limit, least) for name, limit in limits.items()}
+            self._undo.enter_context(torch._dynamo.config.patch(raised))
         if self.config.scope.value in ("parts", "blocks"):
             self._compile_parts(objective.get_submodule("net"))
             return
@@ -153,7 +191,33 @@ class Compiler:
         return call
 
     def __call__(self, *inputs: torch.Tensor) -> Any:
-        """The objective's outputs. With on_error=eager, an objective that cannot be compiled runs uncompiled."""
+        """The objective's outputs. With on_error=eager, an objective that cannot be compiled runs uncompiled.
+
+        RecompileLimitError, with on_recompile_limit=raise, once there are more than max_recompiles; else nothing more
+        is compiled from that many on: variants that are there are used, all others run uncompiled."""
+        self._shapes = [list(tensor.shape) for tensor in inputs]
+        self._missing = self._uncompiled = False
+        if self.config.mode.value != "eager":
+            mark_dynamic(self.config.mark_dynamic, inputs)
+        outputs = self._outputs(inputs)
+        if self._missing or self._uncompiled or self.error or facts.num_graphs() == 0:
+            self._over_budget |= self._spent
+            self._on_eager()
+        self._budget()
+        return outputs
+
+    def _budget(self) -> None:
+        most, found = self.config.max_recompiles, len(self._recompiles)
+        if most is None or self._spent or found < most:
+            return
+        if self.config.on_recompile_limit.value == "eager":
+            self._spent = True
+            self._undo.enter_context(torch.compiler.set_stance("eager_on_recompile"))  # backward must see it too
+        elif found > most:
+            shapes = " and ".join(map(str, self._shapes))
+            raise RecompileLimitError(f"compile.max_recompiles = {most}: {shapes} needed one more")
+
+    def _outputs(self, inputs: tuple[torch.Tensor, ...]) -> Any:
         assert self._objective is not None
         try:
             return self._objective(*inputs)
@@ -170,13 +234,36 @@ class Compiler:
 
     def facts(self) -> CompileFacts:
         """What was compiled since the real compiles began."""
-        found = facts.observe(self.config, self._modes(), self.num_cudagraphs, self.error)
-        if not self._parts:
-            return found
-        return facts.of_parts(found, [_told(part) for part in self._parts])
+        seen = Seen(
+            frozenset(part.part.asked.mode.value for part in self._parts) or frozenset([self.config.mode.value]),
+            self.num_cudagraphs,
+            self.error,
+            self._recompiles,
+            self._over_budget,
+            [_told(part) for part in self._parts] or None,
+        )
+        return facts.observe(self.config, seen)
 
-    def _modes(self) -> set[str]:
-        return {part.part.asked.mode.value for part in self._parts} or {self.config.mode.value}
+
+def mark_dynamic(asked: list[DimConfig], inputs: tuple[torch.Tensor, ...]) -> None:
+    """Make dimensions of a batch dynamic. One whose size is out of its bounds gets variants of its own as ever."""
+    for one in asked:
+        tensor = inputs[NAMES.index(one.input.value)]
+        if one.min <= tensor.shape[one.dim] and (one.max is None or tensor.shape[one.dim] <= one.max):
+            bounds = {} if one.max is None else {"min": one.min, "max": one.max}  # torch takes both or none
+            torch._dynamo.mark_dynamic(tensor, one.dim, **bounds)
+
+
+def check_dims(asked: list[DimConfig], batch: tuple[torch.Tensor, ...]) -> None:
+    """Raise ConfigError for each dimension to mark that the batch has not."""
+    complaints = [
+        f"compile.mark_dynamic, {one.input.value} {one.dim}: they are of shape {list(shape)}, with dimensions 0 to "
+        f"{len(shape) - 1}; name one of them"
+        for one in asked
+        if one.dim >= len(shape := batch[NAMES.index(one.input.value)].shape)
+    ]
+    if complaints:
+        raise ConfigError(*complaints)
 
 
 def options(asked: CompileConfig | PartConfig) -> dict[str, Any]:
@@ -227,7 +314,7 @@ def is_compile_error(error: BaseException) -> bool:
         if isinstance(cause, torch.OutOfMemoryError):
             return False
         cause = getattr(cause, "inner_exception", None) or cause.__cause__
-    return isinstance(error, TorchDynamoException | FailOnRecompileLimitHit)
+    return isinstance(error, COMPILE_ERRORS)
 
 
 def check(config: CompileConfig, net: nn.Module, device_type: str) -> None:

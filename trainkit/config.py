@@ -17,6 +17,7 @@ Mode = StrEnum("Mode", {word: word for word in MODES})  # type: ignore[misc]
 Scope = StrEnum("Scope", {word: word for word in ("net", "step", "parts", "blocks")})  # type: ignore[misc]
 Cache = StrEnum("Cache", {word: word for word in ("warm", "cold")})  # type: ignore[misc]
 OnError = StrEnum("OnError", {"raise": "raise", "eager": "eager"})
+Input = StrEnum("Input", {word: word for word in ("inputs", "targets")})  # type: ignore[misc]
 Precision = StrEnum("Precision", {w: w for w in ("32-true", "bf16-mixed", "16-mixed")})  # type: ignore[misc]
 MatmulPrecision = StrEnum("MatmulPrecision", {w: w for w in ("highest", "high", "medium")})  # type: ignore[misc]
 Strategy = StrEnum("Strategy", {word: word for word in ("auto", "ddp")})  # type: ignore[misc]
@@ -48,9 +49,22 @@ class PartConfig:
 
 
 @dataclass
+class DimConfig:
+    """A dimension of a batch's inputs or targets that is dynamic from the start, for sizes from `min` to `max`."""
+
+    input: Input = Input["inputs"]
+    dim: int = 0
+    min: int = 2
+    max: int | None = None
+
+
+@dataclass
 class CompileConfig:
     mode: Mode = Mode["default"]
     dynamic: bool | None = None
+    mark_dynamic: list[DimConfig] = field(default_factory=list)
+    max_recompiles: int | None = None
+    on_recompile_limit: OnError = OnError["eager"]
     fullgraph: bool = False
     backend: str = "inductor"
     scope: Scope = Scope["step"]
@@ -169,12 +183,22 @@ def _compiled(asked: CompileConfig) -> Iterator[str]:
     """A complaint for each setting of torch.compile that contradicts another one."""
     every: list[tuple[str, CompileConfig | PartConfig]] = [("", asked)]
     every += [(f"parts, {part.match}: ", part) for part in asked.parts]
-    for subject, one in every:
-        if one.backend != "inductor" and one.mode.value not in ("eager", "default"):
+    for subject, of in every:
+        if of.backend != "inductor" and of.mode.value not in ("eager", "default"):
             yield (
-                f"compile.{subject}mode = {one.mode.value}: modes belong to the backend inductor, and compile.backend "
-                f"= {one.backend}; use mode default with it"
+                f"compile.{subject}mode = {of.mode.value}: modes belong to the backend inductor, and compile.backend "
+                f"= {of.backend}; use mode default with it"
             )
+    if asked.mark_dynamic and asked.dynamic is False:
+        yield "compile.dynamic = False: excludes compile.mark_dynamic; use compile.dynamic=null with it"
+    for one in asked.mark_dynamic:
+        subject = f"compile.mark_dynamic, {one.input.value} {one.dim}: "
+        if one.dim < 0:
+            yield f"{subject}dim = {one.dim}: expected 0 or more; 0 is the batch"
+        if one.min < 2:
+            yield f"{subject}min = {one.min}: torch.compile makes sizes 0 and 1 variants of their own; use 2 or more"
+        if one.max is not None and one.max <= one.min:
+            yield f"{subject}max = {one.max}: expected more than min = {one.min}; null is no limit"
     if asked.scope.value == "parts" and not asked.parts:
         yield "compile.parts = []: compile.scope=parts compiles nothing without; try compile.parts=[{match: NAME}]"
     if not all(part.match for part in asked.parts):
@@ -191,6 +215,7 @@ def _bounds(config: RunConfig) -> Iterator[str]:
         ("repeat", config.repeat, 0),
         ("data.batch_size", data.get("batch_size"), 1),
         ("data.num_workers", data.get("num_workers"), 0),
+        ("compile.max_recompiles", config.compile.max_recompiles, 0),
         ("ddp.bucket_cap_mb", config.ddp.bucket_cap_mb, 1),
         ("trainer.max_epochs", trainer.max_epochs, 1),
         ("trainer.devices", trainer.devices, 1),

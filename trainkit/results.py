@@ -26,6 +26,10 @@ class Row:
     `compiled_parts`, of the scopes parts and blocks, each module and function that was compiled: its name, how, the
     graphs that its calls brought (0: it reuses another block's) and the number of its calls.
 
+    `recompiles` are their reasons, and in the same order `recompile_shapes` those of the inputs and the targets of the
+    batch that brought each, and `recompile_times_s` its seconds, forward and backward. In `num_eager_steps` anything
+    that should be compiled ran uncompiled; `num_compiled_steps` are the others.
+
     `compile_time_s` is the sum of the five parts after it. `compile_startup_s` is not in it: a throw-away compile
     before the first real one, which pays once a process for imports and tools. `cache_found` is `cold` (no hit),
     `warm` (no miss) or `mixed`. Of the steps (compiling, warm-up, steady, or shorter than the others at an epoch's
@@ -51,6 +55,8 @@ class Row:
     compile_backend: str = ""
     compile_scope: str = ""
     compile_parts: list[dict[str, Any]] | None = None
+    compile_mark_dynamic: list[dict[str, Any]] | None = None
+    compile_max_recompiles: int | None = None
     compile_cache: str = ""
     precision: str = ""
     matmul_precision: str = ""
@@ -67,6 +73,8 @@ class Row:
     graph_breaks: list[dict[str, Any]] | None = None
     num_recompiles: int | None = None
     recompiles: list[str] | None = None
+    recompile_shapes: list[list[list[int]] | None] | None = None
+    recompile_times_s: list[float] | None = None
     recompile_limit_hit: bool | None = None
     num_cudagraph_skips: int | None = None
     cudagraph_skips: list[str] | None = None
@@ -87,6 +95,8 @@ class Row:
     num_compiling_steps: int = 0
     num_warmup_steps: int = 0
     num_steady_steps: int = 0
+    num_compiled_steps: int | None = None
+    num_eager_steps: int | None = None
     step_time_ms_p50: float | None = None
     step_time_ms_p90: float | None = None
     step_time_ms_p99: float | None = None
@@ -182,6 +192,8 @@ def asked(config: RunConfig) -> dict[str, Any]:
         "compile_backend": config.compile.backend,
         "compile_scope": config.compile.scope.value,
         "compile_parts": parts_asked(config.compile) if config.compile.scope.value == "parts" else None,
+        "compile_mark_dynamic": [asdict(dim) for dim in config.compile.mark_dynamic] or None,
+        "compile_max_recompiles": config.compile.max_recompiles,
         "compile_cache": config.compile.cache.value,
         "precision": config.amp.precision.value,
         "matmul_precision": config.amp.matmul_precision.value,

@@ -215,6 +215,24 @@ def compiled_parts(row: Row) -> str:
     return ", ".join(words)
 
 
+def recompiles(row: Row) -> list[tuple[str, float | None]]:
+    """The cause of each recompile with the shapes of the batch that brought it, and its seconds."""
+    causes = row.recompiles or []
+    shapes: Iterable[list[list[int]] | None] = row.recompile_shapes or [None] * len(causes)
+    times_s: Iterable[float | None] = row.recompile_times_s or [None] * len(causes)
+    return [
+        (cause if shape is None else f"{cause} (by a batch of {' and '.join(map(str, shape))})", time_s)
+        for cause, shape, time_s in zip(causes, shapes, times_s, strict=True)
+    ]
+
+
+def uncompiled(row: Row) -> str:
+    """How many steps ran uncompiled though they should not; "" where none did."""
+    if not row.num_eager_steps or row.compile_mode == "eager":
+        return ""
+    return f"{fixed(row.num_eager_steps, 0)} of {fixed(row.num_steps, 0)} steps ran uncompiled, as a whole or in part"
+
+
 def skipped(row: Row) -> str:
     """How many steps the gradient scaler skipped, and what that means; "" where it skipped none, or there is none."""
     if not row.num_skipped_steps:
