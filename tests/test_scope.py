@@ -116,7 +116,7 @@ def test_each_part_is_compiled_as_it_asks_and_the_row_says_so(compose, tmp_path)
     ]
     assert read_row(tmp_path / "run") == row
     said = words.compiled_parts(row)
-    assert said.startswith("features (1 graphs), classifier.0 (1 graphs), classifier.1 (reused), ")
+    assert said == "features to classifier.0 (1 graph), classifier.1 to classifier.4 (reused)"
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_the_summary_and_the_report_name_the_parts(compose, tmp_path, capsys):
 
     row = run(compose(*MIX, "compile.parts=[{match: features}]", *EXACT[:2], "trainer.limit_val_batches=0"))
     report.print_run(row, tmp_path / "run")
-    assert "features (1 graphs)" in capsys.readouterr().out
+    assert "features (1 graph)" in capsys.readouterr().out
     eager = dataclasses.replace(row, compile_mode="eager", effective_mode="eager", compiled_parts=None, run_id="e")
     whole = dataclasses.replace(row, compile_scope="step", compile_parts=None, compiled_parts=None, run_id="w")
     (group,) = compare([row, eager, whole]).groups
@@ -276,4 +276,4 @@ def test_the_summary_and_the_report_name_the_parts(compose, tmp_path, capsys):
         "default, scope=step, parts=null",
         "eager",
     ]
-    assert "compiled features (1 graphs)." in report.markdown_comparison(compare([row, eager, whole]))
+    assert "compiled features (1 graph)." in report.markdown_comparison(compare([row, eager, whole]))

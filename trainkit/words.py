@@ -6,6 +6,7 @@ Names and reasons came from users and logs: what is returned of them is one line
 import math
 import re
 from collections.abc import Iterable, Mapping
+from itertools import groupby
 from typing import Any
 
 from trainkit.compare import BreakEven, Change, Comparison, Group, Setting, Spread, is_eager
@@ -207,12 +208,18 @@ def notes_of(group: Group) -> list[str]:
 
 def compiled_parts(row: Row) -> str:
     """The modules and functions that were compiled, each with its own mode and its graphs; "" where it was all."""
+    said = [(part["name"], _how(part, row.compile_mode)) for part in row.compiled_parts or []]
     words = []
-    for part in row.compiled_parts or []:
-        mode = "" if part["mode"] == row.compile_mode else f"{part['mode']}, "
-        graphs = "reused" if part["num_graphs"] == 0 else f"{fixed(part['num_graphs'], 0)} graphs"
-        words.append(f"{part['name']} ({mode}{graphs if part['num_calls'] else 'never called'})")
+    for how, alike in groupby(said, key=lambda one: one[1]):
+        names = [name for name, _ in alike]
+        words.append(f"{names[0]}{f' to {names[-1]}' if len(names) > 1 else ''} ({how})")
     return ", ".join(words)
+
+
+def _how(part: Mapping[str, Any], mode: str) -> str:
+    count = part["num_graphs"]
+    graphs = "reused" if count == 0 else f"{fixed(count, 0)} graph{'s' * (count != 1)}"
+    return ("" if part["mode"] == mode else f"{part['mode']}, ") + (graphs if part["num_calls"] else "never called")
 
 
 def recompiles(row: Row) -> list[tuple[str, float | None]]:
