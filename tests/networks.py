@@ -139,3 +139,31 @@ class Counts(Plain):
     def forward(self, images: Tensor) -> Tensor:
         self.calls += 1
         return super().forward(images) * self.calls
+
+
+class Residual(nn.Module):
+    def __init__(self, size: int):
+        super().__init__()
+        self.norm = nn.LayerNorm(size)
+        self.fc = nn.Linear(size, size)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return hidden + self.fc(self.norm(hidden)).relu()
+
+
+class Deep(Plain):
+    """`depth` equal blocks, of a class of ours or of torch.nn alone, and a head that is never called."""
+
+    def __init__(self, channels: int, image_size: int, num_classes: int, width: int, depth: int = 2, own: bool = True):
+        super().__init__(channels, image_size, num_classes, width)
+        size = channels * image_size**2
+        self.blocks = nn.ModuleList(
+            Residual(size) if own else nn.Sequential(nn.LayerNorm(size), nn.Linear(size, size)) for _ in range(depth)
+        )
+        self.idle = nn.Linear(size, num_classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        hidden = images.flatten(1)
+        for block in self.blocks:
+            hidden = block(hidden)
+        return self.fc(hidden)

@@ -112,14 +112,14 @@ def test_a_private_name_that_is_gone_makes_its_facts_unknown(compose, monkeypatc
 def test_without_torchs_counters_the_effective_mode_is_unknown(compose, monkeypatch):
     config = compose(*TRAINING).compile
     monkeypatch.delattr(torch._dynamo.utils, "counters")
-    seen = facts.observe(config, num_cudagraphs=0, error=None)
+    seen = facts.observe(config, facts.Seen(frozenset(["default"])))
     assert (seen.num_graphs, seen.num_cudagraph_skips, seen.cache_hits, seen.cache_found) == (None, None, None, None)
     assert (seen.effective_mode, seen.effective_mode_reason) == (None, facts.UNKNOWN)
 
 
 def test_without_torchs_callbacks_nothing_is_called_back_and_nothing_breaks(monkeypatch):
     monkeypatch.delattr(torch._dynamo.callback, "callback_handler")
-    facts.listen(lambda kind: None, lambda kind: None)()
+    facts.listen(lambda kind, compile_id: None, lambda kind: None, lambda found: True)()
 
 
 @pytest.mark.parametrize(

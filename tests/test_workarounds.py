@@ -4,6 +4,7 @@ import inspect
 import time
 
 import torch
+import torch._dynamo
 from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.strategies import DDPStrategy
 from torch import nn
@@ -13,6 +14,15 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 def test_lightning_wraps_with_ddp_on_a_side_stream():
     """build.TrainingDDP._setup_model; https://github.com/Lightning-AI/pytorch-lightning/pull/21746"""
     assert "torch.cuda.Stream()" in inspect.getsource(DDPStrategy._setup_model)
+
+
+def test_torch_compile_skips_the_frames_of_torchs_own_classes():
+    """compile._own_frame, and what compile.apply refuses for compile.scope=net"""
+    net = nn.Sequential(nn.Linear(2, 2))
+    net.compile(backend="eager", fullgraph=False)
+    before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    net(torch.ones(1, 2))
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == before
 
 
 def test_fused_sgd_takes_its_momentum_from_memory_that_it_never_wrote():

@@ -145,7 +145,8 @@ def complaints(argv: list[str], conf: Path) -> list[str]:
     try:
         composed(accepted, conf)
     except ConfigError as error:
-        found += error.complaints
+        said = {line.split(" ")[0] for line in found}  # what it lacks for that is no further mistake
+        found += [line for line in error.complaints if line.split(" ")[0] not in said]
     except (HydraException, OmegaConfBaseException):
         pass  # said above, of the override that brought it in
     return found
@@ -181,6 +182,10 @@ def explain(override: str, error: Exception, accepted: list[str], conf: Path) ->
         return f"{subject}: expected {KINDS.get(found[1], found[1])}"
     if found := re.search(r"incompatible with type hint '(.*)'", said):
         return f"{subject}: expected {found[1]}"
+    if (found := re.search(r"Key '(\w+)' not in '\w+'", said)) and found[1] not in key.split("."):
+        return f"{subject}: no such setting: {found[1]}; see python train.py --help"
+    if "is not a ListConfig" in said:
+        return f"{subject}: expected a list"
     if re.search(r"not in struct|No match in the defaults list|Key '.*' not in ", said):
         with initialize_config_dir(str(conf.resolve()), version_base="1.3"):
             near = difflib.get_close_matches(key, list(_settings(compose("config", accepted))), 1)

@@ -28,6 +28,9 @@ FIELDS = {
     "compile.fullgraph": "compile_fullgraph",
     "compile.backend": "compile_backend",
     "compile.scope": "compile_scope",
+    "compile.parts": "compile_parts",
+    "compile.mark_dynamic": "compile_mark_dynamic",
+    "compile.max_recompiles": "compile_max_recompiles",
     "compile.cache": "compile_cache",
     "amp.precision": "precision",
     "amp.matmul_precision": "matmul_precision",
@@ -47,7 +50,16 @@ COMPILE_ONLY = {name for name in FIELDS if name.startswith("compile.")} - {"comp
 # Known once a run has started; the row of one that died before has a default there.
 STARTED_ONLY = {"world_size", "ddp.strategy"}
 # Overrides that say nothing more: a field above holds what they lead to, or no step is trained differently for them.
-SILENT = {"compile", "compile.on_error", "trainer.accelerator", "trainer.devices", "seed", "sweep", "repeat"} | {
+SILENT = {
+    "compile",
+    "compile.on_error",
+    "compile.on_recompile_limit",
+    "trainer.accelerator",
+    "trainer.devices",
+    "seed",
+    "sweep",
+    "repeat",
+} | {
     "amp",
     "check",
     "ckpt_path",
@@ -495,6 +507,10 @@ def _label(row: Row, varying: list[str]) -> str:
 def _words(name: str, value: Any) -> str:
     if name in ("model", "data", "compile.mode", "amp.precision"):
         return str(value)
+    if name == "compile.parts" and value:
+        value = "+".join("/".join(str(setting) for setting in part.values()) for part in value)
+    if name == "compile.mark_dynamic" and value:
+        value = "+".join(f"{dim['input']}.{dim['dim']}[{dim['min']}..{dim['max'] or ''}]" for dim in value)
     value = {None: "null", True: "true", False: "false"}[value] if isinstance(value, bool | None) else value
     return f"{name.removeprefix('compile.')}={value}"
 

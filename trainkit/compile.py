@@ -4,7 +4,10 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any
 from unittest import mock
 
@@ -12,10 +15,32 @@ import torch
 import torch._dynamo
 from torch import nn
 from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
+from torch.fx.experimental.symbolic_shapes import ConstraintViolationError
 
 from trainkit import facts
-from trainkit.config import CompileConfig, ConfigError
-from trainkit.facts import CompileFacts
+from trainkit.config import CompileConfig, ConfigError, DimConfig, PartConfig
+from trainkit.facts import CompileFacts, Seen, Shapes
+from trainkit.scope import Part, parts, unwrapped
+
+NAMES = ("inputs", "targets")  # of a batch's tensors
+LIMITS = ("recompile_limit", "accumulated_recompile_limit")
+
+
+class RecompileLimitError(RuntimeError):
+    """More variants were needed than `compile.max_recompiles` allows, with `compile.on_recompile_limit=raise`."""
+
+
+# The third: a dimension that was marked dynamic is not.
+COMPILE_ERRORS = (TorchDynamoException, FailOnRecompileLimitHit, ConstraintViolationError, RecompileLimitError)
+
+
+@dataclass
+class CompiledPart:
+    """A part, the graphs that were compiled in its calls (None: this torch does not tell), and how many those were."""
+
+    part: Part
+    num_graphs: int | None = 0
+    num_calls: int = 0
 
 
 class Compiler:
@@ -23,27 +48,63 @@ class Compiler:
 
     Between `__enter__` and `__exit__` it counts this process's compiles; entering drops all code compiled before, so
     that a second run in one process compiles anew. `on_start` and `on_end` are called with its kind (facts.KINDS)
-    around every outermost compile and every CUDA-graph recording.
+    around every outermost compile and every CUDA-graph recording, `on_eager` after each call of the objective in which
+    anything that should be compiled ran uncompiled.
     """
 
-    def __init__(self, config: CompileConfig, on_start: Callable[[str], None], on_end: Callable[[str], None]):
+    def __init__(
+        self,
+        config: CompileConfig,
+        on_start: Callable[[str], None],
+        on_end: Callable[[str], None],
+        on_eager: Callable[[], None] = lambda: None,
+    ):
         self.config = config
         self.error: str | None = None
         self.num_cudagraphs = 0
         self._objective: nn.Module | None = None
-        self._on_start, self._on_end = on_start, on_end
+        self._on_start, self._on_end, self._on_eager = on_start, on_end, on_eager
+        self._shapes: Shapes = []  # of the batch that runs
+        self._recompiles: dict[str, Shapes] = {}  # by id, what brought them
+        self._missing = self._uncompiled = False  # in this call: the variant that was looked for last; any
+        self._spent = self._over_budget = False
+        self._parts: list[CompiledPart] = []
+        self._running: list[CompiledPart] = []  # the innermost last
+        self._undo = ExitStack()
 
     def __enter__(self) -> "Compiler":
         facts.begin()
-        self._stop_listening = facts.listen(self._started, self._on_end)
+        self._stop_listening = facts.listen(self._started, self._ended, self._looked_up)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop_listening()
+        self.restore()
 
-    def _started(self, kind: str) -> None:
+    def restore(self) -> None:
+        """Put back what `apply` has replaced outside of the network, and let torch compile again. Modules stay
+        compiled."""
+        self._undo.close()
+
+    def _started(self, kind: str, compile_id: str) -> None:
         self.num_cudagraphs += kind == "cudagraph"
+        if kind == "recompile":
+            self._recompiles.setdefault(compile_id, self._shapes)
+        self._missing = False
+        self._num_graphs = facts.num_graphs()
         self._on_start(kind)
+
+    def _ended(self, kind: str) -> None:
+        if self._running and (part := self._running[-1]).num_graphs is not None:
+            before, now = self._num_graphs, facts.num_graphs()
+            part.num_graphs = None if before is None or now is None else part.num_graphs + now - before
+        self._on_end(kind)
+
+    def _looked_up(self, found: bool) -> bool:
+        """A variant that is missing is compiled next, or its frame runs uncompiled."""
+        self._uncompiled |= self._missing
+        self._missing = not found
+        return True
 
     def start_up(self, device: torch.device) -> None:
         """Compile a function that is thrown away, uncounted: what a process pays once for imports, tools and workers
@@ -60,8 +121,9 @@ class Compiler:
         self.__enter__()
 
     def apply(self, objective: nn.Module, optimize_ddp: Any) -> None:
-        """Compile `objective` (scope step) or `objective.net` (scope net) in place: its checkpoint keys stay as they
-        are. Called once, before DDP wraps it.
+        """Compile `objective` (scope step), `objective.net` (net), or what `scope.parts` finds in it, in place: its
+        checkpoint keys stay as they are. Called once, before DDP wraps it. A function is replaced in its module until
+        `restore`.
 
         Raises ConfigError where torch.compile would silently compile nothing.
         """
@@ -69,19 +131,93 @@ class Compiler:
         if self.config.mode.value == "eager":
             return
         torch._dynamo.config.optimize_ddp = optimize_ddp
+        if self.config.max_recompiles is not None:  # torch's own limits must not come before it
+            least = self.config.max_recompiles + 2
+            limits = {name: getattr(torch._dynamo.config, name) for name in LIMITS}
+            raised = {name: max(limit, least) for name, limit in limits.items()}
+            self._undo.enter_context(torch._dynamo.config.patch(raised))
+        if self.config.scope.value in ("parts", "blocks"):
+            self._compile_parts(objective.get_submodule("net"))
+            return
         target = objective if self.config.scope.value == "step" else objective.get_submodule("net")
         if type(target).__module__.startswith("torch.nn."):
             raise ConfigError(
                 f"compile.scope = net: torch.compile skips a bare {type(target).__name__} of torch.nn silently; "
                 "use compile.scope=step, or wrap the network in a class of your own"
             )
-        options: dict[str, Any] = {"dynamic": self.config.dynamic, "fullgraph": self.config.fullgraph}
-        if self.config.backend == "inductor":  # no other backend knows modes
-            options["mode"] = self.config.mode.value
-        target.compile(backend=self.config.backend, **options)
+        target.compile(**options(self.config))
+
+    def _compile_parts(self, net: nn.Module) -> None:
+        chosen = parts(self.config, net)
+        codes: dict[Any, CodeType] = {}
+        compiled = [part for part in chosen if part.asked.mode.value != "eager"]
+        self._parts = [CompiledPart(part) for part in compiled]
+        for counted in self._parts:
+            part = counted.part
+            if part.module is None:
+                self._replace(part.place, part.attribute, self._counted(counted, part.function, part.function))
+                continue
+            # One code object for all parts that may share their graphs, and for no other: its variants are theirs.
+            own, alike = _own_frame(part.module), (type(unwrapped(part.module)), str(options(part.asked)))
+            own.__code__ = codes.setdefault(alike, own.__code__.replace())
+            part.module._compiled_call_impl = self._counted(counted, own, part.module._call_impl)
+        for part in chosen:  # left out also where it lies in a part that is compiled
+            if part.module is None and part not in compiled:
+                self._replace(part.place, part.attribute, torch.compiler.disable(part.function))
+            elif part.module is not None and any(part.name.startswith(f"{other.name}.") for other in compiled):
+                self._replace(part.module, "forward", torch.compiler.disable(part.module.forward))
+
+    def _replace(self, place: Any, attribute: str, function: Callable) -> None:
+        """Set an attribute until `restore`."""
+        before = vars(place).get(attribute)
+        self._undo.callback(*((setattr, place, attribute, before) if before else (delattr, place, attribute)))
+        setattr(place, attribute, function)
+
+    def _counted(self, counted: CompiledPart, function: Callable, plain: Callable) -> Callable:
+        """`function` compiled; the graphs that its calls compile are the part's."""
+        compiled = torch.compile(function, **options(counted.part.asked))
+
+        @wraps(plain)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling():  # it is called in another part, which takes it into its graph
+                return plain(*args, **kwargs)
+            counted.num_calls += 1
+            self._running.append(counted)
+            try:
+                return compiled(*args, **kwargs)
+            finally:
+                self._running.pop()
+
+        return call
 
     def __call__(self, *inputs: torch.Tensor) -> Any:
-        """The objective's outputs. With on_error=eager, an objective that cannot be compiled runs uncompiled."""
+        """The objective's outputs. With on_error=eager, an objective that cannot be compiled runs uncompiled.
+
+        RecompileLimitError, with on_recompile_limit=raise, once there are more than max_recompiles; else nothing more
+        is compiled from that many on: variants that are there are used, all others run uncompiled."""
+        self._shapes = [list(tensor.shape) for tensor in inputs]
+        self._missing = self._uncompiled = False
+        if self.config.mode.value != "eager":
+            mark_dynamic(self.config.mark_dynamic, inputs)
+        outputs = self._outputs(inputs)
+        if self._missing or self._uncompiled or self.error or facts.num_graphs() == 0:
+            self._over_budget |= self._spent
+            self._on_eager()
+        self._budget()
+        return outputs
+
+    def _budget(self) -> None:
+        most, found = self.config.max_recompiles, len(self._recompiles)
+        if most is None or self._spent or found < most:
+            return
+        if self.config.on_recompile_limit.value == "eager":
+            self._spent = True
+            self._undo.enter_context(torch.compiler.set_stance("eager_on_recompile"))  # backward must see it too
+        elif found > most:
+            shapes = " and ".join(map(str, self._shapes))
+            raise RecompileLimitError(f"compile.max_recompiles = {most}: {shapes} needed one more")
+
+    def _outputs(self, inputs: tuple[torch.Tensor, ...]) -> Any:
         assert self._objective is not None
         try:
             return self._objective(*inputs)
@@ -91,13 +227,72 @@ class Compiler:
             self.error = first_line(error)
         self._on_start("forward")  # from here on another program runs: no step of before compares with one of after
         self._on_end("forward")
-        for module in (self._objective, self._objective.get_submodule("net")):
+        self.restore()
+        for module in self._objective.modules():
             module._compiled_call_impl = None  # what Module.compile() sets; None is uncompiled
         return self._objective(*inputs)
 
     def facts(self) -> CompileFacts:
         """What was compiled since the real compiles began."""
-        return facts.observe(self.config, self.num_cudagraphs, self.error)
+        seen = Seen(
+            frozenset(part.part.asked.mode.value for part in self._parts) or frozenset([self.config.mode.value]),
+            self.num_cudagraphs,
+            self.error,
+            self._recompiles,
+            self._over_budget,
+            [_told(part) for part in self._parts] or None,
+        )
+        return facts.observe(self.config, seen)
+
+
+def mark_dynamic(asked: list[DimConfig], inputs: tuple[torch.Tensor, ...]) -> None:
+    """Make dimensions of a batch dynamic. One whose size is out of its bounds gets variants of its own as ever."""
+    for one in asked:
+        tensor = inputs[NAMES.index(one.input.value)]
+        if one.min <= tensor.shape[one.dim] and (one.max is None or tensor.shape[one.dim] <= one.max):
+            bounds = {} if one.max is None else {"min": one.min, "max": one.max}  # torch takes both or none
+            torch._dynamo.mark_dynamic(tensor, one.dim, **bounds)
+
+
+def check_dims(asked: list[DimConfig], batch: tuple[torch.Tensor, ...]) -> None:
+    """Raise ConfigError for each dimension to mark that the batch has not."""
+    complaints = [
+        f"compile.mark_dynamic, {one.input.value} {one.dim}: they are of shape {list(shape)}, with dimensions 0 to "
+        f"{len(shape) - 1}; name one of them"
+        for one in asked
+        if one.dim >= len(shape := batch[NAMES.index(one.input.value)].shape)
+    ]
+    if complaints:
+        raise ConfigError(*complaints)
+
+
+def options(asked: CompileConfig | PartConfig) -> dict[str, Any]:
+    """The arguments of torch.compile."""
+    modes = {"mode": asked.mode.value} if asked.backend == "inductor" else {}  # no other backend knows modes
+    return {"backend": asked.backend, "dynamic": asked.dynamic, "fullgraph": asked.fullgraph} | modes
+
+
+def _own_frame(module: nn.Module) -> FunctionType:
+    """What to compile for a module: torch.compile skips the frames of torch's own classes (nn.Sequential, the wrapper
+    of activation checkpointing), but takes them into the graph of a frame of ours."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return module._call_impl(*args, **kwargs)
+
+    return call  # type: ignore[return-value]  # a def is a FunctionType
+
+
+def _told(counted: CompiledPart) -> dict[str, Any]:
+    asked = counted.part.asked
+    return {
+        "name": counted.part.name,
+        "mode": asked.mode.value,
+        "dynamic": asked.dynamic,
+        "fullgraph": asked.fullgraph,
+        "backend": asked.backend,
+        "num_graphs": counted.num_graphs,
+        "num_calls": counted.num_calls,
+    }
 
 
 def _throw_away(weights: torch.Tensor) -> torch.Tensor:
@@ -119,17 +314,25 @@ def is_compile_error(error: BaseException) -> bool:
         if isinstance(cause, torch.OutOfMemoryError):
             return False
         cause = getattr(cause, "inner_exception", None) or cause.__cause__
-    return isinstance(error, TorchDynamoException | FailOnRecompileLimitHit)
+    return isinstance(error, COMPILE_ERRORS)
 
 
-def check_backend(config: CompileConfig, device_type: str) -> None:
-    """Raise ConfigError where the backend cannot work on this machine: unknown, or inductor without a C++ compiler."""
-    if config.backend not in torch._dynamo.list_backends(exclude_tags=()):
+def check(config: CompileConfig, net: nn.Module, device_type: str) -> None:
+    """Raise ConfigError where a backend cannot work on this machine (unknown, or inductor without a C++ compiler), and
+    where the scope does not fit the network."""
+    asked: list[CompileConfig | PartConfig] = [config]
+    if config.scope.value in ("parts", "blocks"):
+        asked += [part.asked for part in parts(config, net)]
+    for one in asked:
+        check_backend(one.backend, device_type, compiles=one.mode.value != "eager" and config.on_error.value != "eager")
+
+
+def check_backend(backend: str, device_type: str, compiles: bool) -> None:
+    """Raise ConfigError for a backend that is unknown, or that compiles and cannot on this machine."""
+    if backend not in torch._dynamo.list_backends(exclude_tags=()):
         known = ", ".join(["eager", "aot_eager", *torch._dynamo.list_backends()])  # the list leaves out what debugs
-        raise ConfigError(f"compile.backend = {config.backend}: expected one of {known}")
-    if config.mode.value == "eager" or config.on_error.value == "eager":
-        return
-    if config.backend == "inductor" and device_type == "cpu":
+        raise ConfigError(f"compile.backend = {backend}: expected one of {known}")
+    if compiles and backend == "inductor" and device_type == "cpu":
         from torch._inductor.cpp_builder import get_cpp_compiler
         from torch._inductor.exc import InvalidCxxCompiler
 
@@ -137,7 +340,7 @@ def check_backend(config: CompileConfig, device_type: str) -> None:
             get_cpp_compiler()
         except InvalidCxxCompiler:
             raise ConfigError(
-                f"compile.mode = {config.mode.value}: on a CPU it needs a C++ compiler and none was found; "
+                "compile.backend = inductor: on a CPU it needs a C++ compiler and none was found; "
                 "install g++ or clang++, or use compile.mode=eager"
             ) from None
 

@@ -14,9 +14,10 @@ from omegaconf import OmegaConf
 MODES = ("eager", "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 CUDAGRAPH_MODES = ("reduce-overhead", "max-autotune")
 Mode = StrEnum("Mode", {word: word for word in MODES})  # type: ignore[misc]
-Scope = StrEnum("Scope", {word: word for word in ("net", "step")})  # type: ignore[misc]
+Scope = StrEnum("Scope", {word: word for word in ("net", "step", "parts", "blocks")})  # type: ignore[misc]
 Cache = StrEnum("Cache", {word: word for word in ("warm", "cold")})  # type: ignore[misc]
 OnError = StrEnum("OnError", {"raise": "raise", "eager": "eager"})
+Input = StrEnum("Input", {word: word for word in ("inputs", "targets")})  # type: ignore[misc]
 Precision = StrEnum("Precision", {w: w for w in ("32-true", "bf16-mixed", "16-mixed")})  # type: ignore[misc]
 MatmulPrecision = StrEnum("MatmulPrecision", {w: w for w in ("highest", "high", "medium")})  # type: ignore[misc]
 Strategy = StrEnum("Strategy", {word: word for word in ("auto", "ddp")})  # type: ignore[misc]
@@ -37,12 +38,37 @@ class ConfigError(ValueError):
 
 
 @dataclass
+class PartConfig:
+    """Modules of the network, or a function, to compile each by itself, and how; the rest is as in compile.*."""
+
+    match: str = ""
+    mode: Mode = "${compile.mode}"  # type: ignore[assignment]
+    dynamic: bool | None = "${compile.dynamic}"  # type: ignore[assignment]
+    fullgraph: bool = "${compile.fullgraph}"  # type: ignore[assignment]
+    backend: str = "${compile.backend}"
+
+
+@dataclass
+class DimConfig:
+    """A dimension of a batch's inputs or targets that is dynamic from the start, for sizes from `min` to `max`."""
+
+    input: Input = Input["inputs"]
+    dim: int = 0
+    min: int = 2
+    max: int | None = None
+
+
+@dataclass
 class CompileConfig:
     mode: Mode = Mode["default"]
     dynamic: bool | None = None
+    mark_dynamic: list[DimConfig] = field(default_factory=list)
+    max_recompiles: int | None = None
+    on_recompile_limit: OnError = OnError["eager"]
     fullgraph: bool = False
     backend: str = "inductor"
     scope: Scope = Scope["step"]
+    parts: list[PartConfig] = field(default_factory=list)
     cache: Cache = Cache["warm"]
     on_error: OnError = OnError["raise"]
 
@@ -128,13 +154,8 @@ def misfit(model: str, data: str, takes: str | None, gives: str | None) -> str |
 
 def check(config: RunConfig) -> None:
     """Raise ConfigError with every complaint about settings that contradict each other or cannot be."""
-    complaints = [*_bounds(config), *_sizes(config)]
-    compiled, amp, trainer = config.compile, config.amp, config.trainer
-    if compiled.backend != "inductor" and compiled.mode.value not in ("eager", "default"):
-        complaints.append(
-            f"compile.mode = {compiled.mode.value}: modes belong to the backend inductor, and compile.backend = "
-            f"{compiled.backend}; use compile.mode=default with it"
-        )
+    complaints = [*_bounds(config), *_sizes(config), *_compiled(config.compile)]
+    amp, trainer = config.amp, config.trainer
     if amp.precision.value == "16-mixed" and trainer.accelerator.value == "cpu":
         complaints.append("amp.precision = 16-mixed: fp16 needs a GPU; on a CPU use amp=bf16 or amp=off")
     if config.ddp.optimize_ddp not in OPTIMIZE_DDP:
@@ -158,6 +179,32 @@ def check(config: RunConfig) -> None:
         raise ConfigError(*complaints)
 
 
+def _compiled(asked: CompileConfig) -> Iterator[str]:
+    """A complaint for each setting of torch.compile that contradicts another one."""
+    every: list[tuple[str, CompileConfig | PartConfig]] = [("", asked)]
+    every += [(f"parts, {part.match}: ", part) for part in asked.parts]
+    for subject, of in every:
+        if of.backend != "inductor" and of.mode.value not in ("eager", "default"):
+            yield (
+                f"compile.{subject}mode = {of.mode.value}: modes belong to the backend inductor, and compile.backend "
+                f"= {of.backend}; use mode default with it"
+            )
+    if asked.mark_dynamic and asked.dynamic is False:
+        yield "compile.dynamic = False: excludes compile.mark_dynamic; use compile.dynamic=null with it"
+    for one in asked.mark_dynamic:
+        subject = f"compile.mark_dynamic, {one.input.value} {one.dim}: "
+        if one.dim < 0:
+            yield f"{subject}dim = {one.dim}: expected 0 or more; 0 is the batch"
+        if one.min < 2:
+            yield f"{subject}min = {one.min}: torch.compile makes sizes 0 and 1 variants of their own; use 2 or more"
+        if one.max is not None and one.max <= one.min:
+            yield f"{subject}max = {one.max}: expected more than min = {one.min}; null is no limit"
+    if asked.scope.value == "parts" and not asked.parts:
+        yield "compile.parts = []: compile.scope=parts compiles nothing without; try compile.parts=[{match: NAME}]"
+    if not all(part.match for part in asked.parts):
+        yield "compile.parts: one has no match; name modules of the network or a function, [{match: NAME}]"
+
+
 def _bounds(config: RunConfig) -> Iterator[str]:
     """A complaint for each number outside of what it can be. None stands for "not set" and is in bounds."""
     data, trainer = config.data, config.trainer
@@ -168,6 +215,7 @@ def _bounds(config: RunConfig) -> Iterator[str]:
         ("repeat", config.repeat, 0),
         ("data.batch_size", data.get("batch_size"), 1),
         ("data.num_workers", data.get("num_workers"), 0),
+        ("compile.max_recompiles", config.compile.max_recompiles, 0),
         ("ddp.bucket_cap_mb", config.ddp.bucket_cap_mb, 1),
         ("trainer.max_epochs", trainer.max_epochs, 1),
         ("trainer.devices", trainer.devices, 1),

@@ -5,7 +5,7 @@ in another torch makes its facts None ("unknown"), and the run goes on.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import torch
@@ -14,6 +14,7 @@ import torch._dynamo
 from trainkit.config import CUDAGRAPH_MODES, CompileConfig
 
 T = TypeVar("T")
+Shapes = list[list[int]]  # of a batch's tensors
 KINDS = ("forward", "backward", "autotune", "cudagraph", "recompile")  # what compile seconds go into
 MAX_METRICS = 100_000  # torch keeps the last 64 compiles by default; a run with many shapes has more
 WITHOUT_CUDAGRAPHS = {"reduce-overhead": "default", "max-autotune": "max-autotune-no-cudagraphs"}
@@ -31,6 +32,8 @@ class CompileFacts:
     graph_breaks: list[dict[str, Any]] | None
     num_recompiles: int | None
     recompiles: list[str] | None
+    recompile_shapes: list[Shapes | None] | None
+    recompile_times_s: list[float] | None
     recompile_limit_hit: bool | None
     num_cudagraph_skips: int | None
     cudagraph_skips: list[str] | None
@@ -38,6 +41,21 @@ class CompileFacts:
     cache_hits: int | None
     cache_misses: int | None
     cache_found: str | None
+    compiled_parts: list[dict[str, Any]] | None = None  # of the scopes parts and blocks
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a Compiler saw for itself; all else torch counts. The modes of what was compiled; what made the network go
+    on uncompiled; of each recompile, by its id, the shapes of the batch that brought it; whether anything ran
+    uncompiled once `max_recompiles` was reached; what each part came to."""
+
+    modes: frozenset[str]
+    num_cudagraphs: int = 0
+    error: str | None = None
+    shapes: dict[str, Shapes] = field(default_factory=dict)
+    over_budget: bool = False
+    parts: list[dict[str, Any]] | None = None
 
 
 def begin() -> None:
@@ -48,34 +66,57 @@ def begin() -> None:
     _known(lambda: torch._dynamo.utils.set_compilation_metrics_limit(MAX_METRICS))
 
 
-def listen(on_start: Callable[[str], None], on_end: Callable[[str], None]) -> Callable[[], None]:
-    """Call back with its kind (one of KINDS) around every outermost compile and every CUDA-graph recording, until the
-    function that is returned is called. Without the name for it nothing is ever called back."""
+def listen(
+    on_start: Callable[[str, str], None], on_end: Callable[[str], None], on_lookup: Callable[[bool], bool]
+) -> Callable[[], None]:
+    """Call back with its kind (one of KINDS; at the start also the compile's id) around every outermost compile and
+    every CUDA-graph recording, and, whenever a frame is looked for among its compiled variants, with whether one was
+    found (`on_lookup` returns True); until the function that is returned is called. Without the name for it nothing is
+    ever called back."""
     handler = _known(lambda: torch._dynamo.callback.callback_handler)
-    if handler is None:
-        return lambda: None
+    set_hook = _lookup_hook()
 
     def started(args: Any) -> None:
-        on_start(_kind(args.callback_trigger.name, str(args.compile_id)))
+        compile_id = str(args.compile_id)
+        on_start(_kind(args.callback_trigger.name, compile_id), _variant(compile_id))
 
     def ended(args: Any) -> None:
         on_end(_kind(args.callback_trigger.name, str(args.compile_id)))
 
     def stop() -> None:
-        if started in handler.start_callbacks:  # a dynamo.reset() of the user's has dropped them already
+        if set_hook is not None:
+            set_hook(None)
+        if handler is not None and started in handler.start_callbacks:  # a dynamo.reset() of the user's drops them
             handler.remove_start_callback(started)
             handler.remove_end_callback(ended)
 
-    handler.register_start_callback(started)
-    handler.register_end_callback(ended)
+    if set_hook is not None:
+        set_hook(on_lookup)
+    if handler is not None:
+        handler.register_start_callback(started)
+        handler.register_end_callback(ended)
     return stop
+
+
+def _lookup_hook() -> Callable[[Any], Any] | None:
+    return _known(lambda: torch._dynamo.eval_frame.set_guard_complete_hook)
+
+
+def tells_lookups() -> bool:
+    """Whether this torch says which calls found no compiled variant."""
+    return _lookup_hook() is not None
+
+
+def _variant(compile_id: str) -> str:
+    """The frame and its variant: "0/1_2" is the second restart of the compile 0/1."""
+    return compile_id.partition("_")[0]
 
 
 def _kind(trigger: str, compile_id: str) -> str:
     """`compile_id` is frame/variant, as in "0/1": every variant of a frame after the first is a recompile."""
     if trigger == "CUDAGRAPH_RECORDING":
         return "cudagraph"
-    variant = compile_id.rpartition("/")[2].partition("_")[0]  # "0/1_2": the second restart of that compile
+    variant = _variant(compile_id).rpartition("/")[2]
     if variant.isdigit() and int(variant) > 0:
         return "recompile"
     return "backward" if trigger == "LAZY_BACKWARD" else "forward"
@@ -95,12 +136,16 @@ def autotune_s() -> dict[str, float]:
     return spent
 
 
-def observe(config: CompileConfig, num_cudagraphs: int, error: str | None) -> CompileFacts:
+def num_graphs() -> int | None:
+    """The graphs captured since `begin`."""
+    return _sum(("stats", "unique_graphs"))
+
+
+def observe(config: CompileConfig, seen: Seen) -> CompileFacts:
     """What was compiled since `begin`, and the mode that took effect: `effective_mode` differs from the asked one
-    where the network ran otherwise, in part (`mixed`) or as a whole, and the reason says why. `error` is what made the
-    network go on uncompiled."""
+    where the network ran otherwise, in part (`mixed`) or as a whole, and the reason says why."""
     metrics, sites = _metrics(), _break_sites()
-    recompiles = None if metrics is None else [str(m.recompile_reason) for m in metrics if _has(m, "recompile_reason")]
+    again = None if metrics is None else [m for m in metrics if _has(m, "recompile_reason")]
     limit_hit = None if metrics is None else any("recompile limit" in (_has(m, "fail_reason") or "") for m in metrics)
     skips = (
         None if metrics is None else {str(m.cudagraph_skip_reason) for m in metrics if _has(m, "cudagraph_skip_reason")}
@@ -110,39 +155,52 @@ def observe(config: CompileConfig, num_cudagraphs: int, error: str | None) -> Co
     facts = CompileFacts(
         effective_mode=None,
         effective_mode_reason=None,
-        num_graphs=_sum(("stats", "unique_graphs")),
+        num_graphs=num_graphs(),
         num_graph_breaks=None if sites is None else len(sites),
         graph_breaks=sites,
-        num_recompiles=None if recompiles is None else len(recompiles),
-        recompiles=recompiles,
-        recompile_limit_hit=limit_hit,
+        num_recompiles=None if again is None else len(again),
+        recompiles=None if again is None else [str(m.recompile_reason).strip() for m in again],
+        recompile_shapes=None if again is None else [seen.shapes.get(_variant(str(m.compile_id))) for m in again],
+        recompile_times_s=None if again is None else [_seconds(str(m.compile_id)) for m in again],
+        recompile_limit_hit=True if seen.over_budget else limit_hit,
         num_cudagraph_skips=_sum(("inductor", "cudagraph_skips")),
         cudagraph_skips=None if skips is None else sorted(skips),
-        num_cudagraphs=num_cudagraphs,
+        num_cudagraphs=seen.num_cudagraphs,
         cache_hits=hits,
         cache_misses=misses,
         cache_found=_cache_found(hits, misses),
+        compiled_parts=seen.parts,
     )
-    mode, reason = _effective(config, facts, error)
+    mode, reason = _effective(config, seen, facts)
     return replace(facts, effective_mode=mode, effective_mode_reason=reason)
 
 
-def _effective(config: CompileConfig, facts: CompileFacts, error: str | None) -> tuple[str | None, str | None]:
+def _seconds(compile_id: str) -> float:
+    """What one variant took to compile, its backward included."""
+    of = [m for m in _metrics() or [] if str(m.compile_id) == compile_id]
+    return sum(_has(metric, "duration_us") or 0 for metric in of) / 1e6
+
+
+def _effective(config: CompileConfig, seen: Seen, facts: CompileFacts) -> tuple[str | None, str | None]:
     """The mode that took effect, and why it is another than the one asked for (None where it is the same)."""
     asked = config.mode.value
     if asked == "eager":
         return asked, None
-    if error:
+    if seen.error:
         mode = "mixed" if facts.num_graphs else "eager"
-        return mode, f"could not be compiled, went on uncompiled (compile.on_error=eager): {error}"
+        return mode, f"could not be compiled, went on uncompiled (compile.on_error=eager): {seen.error}"
     if facts.num_graphs is None:
         return None, UNKNOWN
     if facts.num_graphs == 0:
         return "eager", "nothing was compiled"
+    if seen.over_budget:
+        return "mixed", f"compile.max_recompiles ({config.max_recompiles}) reached: what came after it ran uncompiled"
     if facts.recompile_limit_hit:
         limit = _known(lambda: torch._dynamo.config.recompile_limit)
         return "mixed", f"recompile limit ({limit}) reached: the variants after it ran uncompiled"
-    if asked not in CUDAGRAPH_MODES or config.backend != "inductor":
+    if idle := [part["name"] for part in seen.parts or [] if part["num_calls"] == 0]:
+        return "mixed", f"never called by themselves: {', '.join(idle)}"
+    if seen.modes.isdisjoint(CUDAGRAPH_MODES):
         return asked, None
     if facts.num_cudagraph_skips is None:
         return None, UNKNOWN
@@ -151,7 +209,8 @@ def _effective(config: CompileConfig, facts: CompileFacts, error: str | None) ->
     why = ", ".join(facts.cudagraph_skips or []) or "CUDA graphs need a CUDA device" * (not torch.cuda.is_available())
     if facts.num_cudagraphs:
         return "mixed", f"CUDA graphs skipped {facts.num_cudagraph_skips} times: {why or 'no reason given by torch'}"
-    return WITHOUT_CUDAGRAPHS[asked], f"CUDA graphs did not take effect: {why or 'none was recorded'}"
+    effective = WITHOUT_CUDAGRAPHS[asked] if seen.modes == {asked} else "mixed"
+    return effective, f"CUDA graphs did not take effect: {why or 'none was recorded'}"
 
 
 def combined(ranks: list[CompileFacts]) -> CompileFacts:

@@ -34,8 +34,9 @@ WINDOW = 5  # steps whose median must have settled
 @dataclass
 class Step:
     """One optimizer step: its own milliseconds, those from the end of the step before it to its own end (its period),
-    how much of that was a wait for batches, its number of batches, whether anything compiled, and how much longer the
-    slowest rank took for it than the fastest."""
+    how much of that was a wait for batches, its number of batches, whether anything compiled, how much longer the
+    slowest rank took for it than the fastest, whether anything that should be compiled ran uncompiled, and its number
+    of samples, over all ranks."""
 
     time_ms: float
     period_ms: float
@@ -43,6 +44,8 @@ class Step:
     num_batches: int
     compiled: bool
     rank_spread_ms: float = 0.0
+    eager: bool = False
+    num_samples: int = 0
 
 
 @dataclass(frozen=True)
@@ -179,6 +182,7 @@ class Meters(Callback):
         self.batch_clock = BatchClock()
         self.num_compiles = 0
         self._open = False  # an epoch is under way
+        self._ran_eager = False
         self._in_compile_phase = False
         self._captured = False  # a CUDA graph, since the peaks were last read
 
@@ -188,7 +192,10 @@ class Meters(Callback):
         compile_something()
         self.startup.stop()
 
-    # compile.Compiler calls these two around every compile
+    # compile.Compiler calls these: two around every compile, one after a batch that ran uncompiled
+    def on_eager(self) -> None:
+        self._ran_eager = True
+
     def on_compile_start(self, kind: str) -> None:
         self.num_compiles += 1
         if self._open and not self._in_compile_phase:
@@ -209,6 +216,8 @@ class Meters(Callback):
         self._training, self._validating = Stopwatch(), Stopwatch()
         self._waits_ms: list[float] = []  # of each batch
         self._compiled: list[bool] = []  # in each batch
+        self._eager: list[bool] = []
+        self._num_samples: list[int] = []
         self._compiled_in_validation = False
         self._compile_s_before = self.compile_s()
         self._peaks: dict[bool, Memory | None] = {False: None, True: None}  # of the steady phase, of the compiling one
@@ -220,7 +229,8 @@ class Meters(Callback):
         self._marks = [self._mark()]  # the epoch's start, then start, end, start, end, ... of the batches
 
     def on_train_batch_start(self, trainer: Trainer, task: LightningModule, batch: Any, batch_idx: int) -> None:
-        self._compiles_before = self.num_compiles
+        self._compiles_before, self._ran_eager = self.num_compiles, False
+        self._num_samples.append(len(batch[0]))
         self._waits_ms.append(self.batch_clock.lap_ms())
         self._marks.append(self._mark())
 
@@ -229,6 +239,7 @@ class Meters(Callback):
     ) -> None:
         self._marks.append(self._mark())
         self._compiled.append(self.num_compiles > self._compiles_before)
+        self._eager.append(self._ran_eager)
         self._leave_compile_phase()
 
     def on_validation_start(self, trainer: Trainer, task: LightningModule) -> None:
@@ -308,6 +319,8 @@ class Meters(Callback):
                     sum(waits_ms[first : last + 1]),
                     last + 1 - first,
                     any(self._compiled[first : last + 1]),
+                    eager=any(self._eager[first : last + 1]),
+                    num_samples=sum(self._num_samples[first : last + 1]),
                 )
             )
         return steps
@@ -342,9 +355,10 @@ class Meters(Callback):
         """Of these epochs those that compare between modes: without the run's first one where there are others."""
         return [epoch for epoch in epochs if epoch is not self.epochs[0]] or epochs
 
-    def summary(self, samples_per_batch: int, autotune_s: dict[str, float]) -> dict[str, Any]:
-        """The cost fields of results.Row. `samples_per_batch` counts all ranks; `autotune_s` is the share of trying out
-        kernels in each kind of compile. None where nothing steady was seen."""
+    def summary(self, autotune_s: dict[str, float], tells_eager: bool) -> dict[str, Any]:
+        """The cost fields of results.Row. `autotune_s` is the share of trying out kernels in each kind of compile;
+        `tells_eager`: what ran uncompiled was told. None where nothing steady was seen."""
+        num_eager = sum(step.eager for epoch in self.epochs for step in epoch.steps) if tells_eager else None
         steady = [step for epoch in self.steady_steps() for step in epoch]
         kinds = [kind for epoch in self.classified() for kind in epoch]
         times = [step.time_ms for step in steady]
@@ -361,6 +375,8 @@ class Meters(Callback):
             "num_compiling_steps": kinds.count("compiling"),
             "num_warmup_steps": kinds.count("warm-up"),
             "num_steady_steps": len(steady),
+            "num_compiled_steps": None if num_eager is None else len(kinds) - num_eager,
+            "num_eager_steps": num_eager,
             "step_time_ms_p50": percentile(times, 50),
             "step_time_ms_p90": percentile(times, 90),
             "step_time_ms_p99": percentile(times, 99),
@@ -368,7 +384,7 @@ class Meters(Callback):
             "rank_spread_ms": percentile([step.rank_spread_ms for step in steady], 50),
             "epoch_train_time_s": median(epoch.train_time_s for epoch in trained) if trained else None,
             "epoch_val_time_s": median(val_times) if val_times else None,
-            "samples_per_s": samples_per_s(steady, samples_per_batch),
+            "samples_per_s": samples_per_s(steady),
             "data_wait_frac": sum(step.wait_ms for step in steady) / periods_ms(steady) if steady else None,
             "peak_allocated_bytes": running and running.allocated,
             "peak_reserved_bytes": running and running.reserved,
@@ -410,11 +426,11 @@ def periods_ms(steps: Sequence[Step]) -> float:
     return sum(step.period_ms for step in steps)
 
 
-def samples_per_s(steps: Sequence[Step], samples_per_batch: int) -> float | None:
+def samples_per_s(steps: Sequence[Step]) -> float | None:
     """Samples a second while the steps ran, all that was between them included, or None of no steps."""
     if not steps:
         return None
-    return samples_per_batch * sum(step.num_batches for step in steps) / periods_ms(steps) * 1e3
+    return sum(step.num_samples for step in steps) / periods_ms(steps) * 1e3
 
 
 def mark(on_gpu: bool) -> Any:
@@ -461,6 +477,8 @@ def slowest(ranks: list[EpochCost]) -> EpochCost:
                 step[0].num_batches,
                 any(rank.compiled for rank in step),
                 max(rank.time_ms for rank in step) - min(rank.time_ms for rank in step),
+                any(rank.eager for rank in step),
+                sum(rank.num_samples for rank in step),
             )
             for step in zip(*(rank.steps for rank in ranks), strict=True)
         ],

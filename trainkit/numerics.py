@@ -112,6 +112,8 @@ def same_answer(
             asked = eager if mode == "eager" else training.differences(compiled=True)
         except Exception as error:  # of any kind: the run that is checked is over, and has its row
             return Answer(None, f"the copy in {copy_in} could not be trained: {first_line(error)}")
+        finally:
+            training.compiler.restore()
     passed, reason = _verdict(asked, eager, jittered, TOLERANCES[_arithmetic(config.amp)])
     return Answer(passed, reason, *_largest(asked), *_largest(eager))
 
@@ -129,6 +131,7 @@ class _Training:
     ):
         self.net, self.batches, self.config, self.optimizer, self.device = net, batches, config, optimizer, device
         self.reference: dict[Place, Tensor] = {}
+        self.compiler = Compiler(config.compile, _unheard, _unheard)
 
     def refer(self) -> None:
         """Train in float64, and keep the reference on the CPU in float32: 6e-8 off; scalars, so losses, are exact."""
@@ -199,9 +202,8 @@ class _Training:
         transform(objective, self.config.trainer)
         if not compiled:
             return objective
-        compiler = Compiler(self.config.compile, _unheard, _unheard)
-        compiler.apply(objective, self.config.ddp.optimize_ddp)
-        return compiler
+        self.compiler.apply(objective, self.config.ddp.optimize_ddp)
+        return self.compiler
 
     @torch.no_grad()
     def _start(self, objective: Objective, step: int, jitter: float) -> None:

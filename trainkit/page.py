@@ -20,7 +20,9 @@ from trainkit.words import (
     machine_of,
     notes_of,
     num_runs,
+    recompiles,
     scientific,
+    seconds,
     short,
     size,
     verdict,
@@ -41,6 +43,7 @@ COMPILED = {
     "CUDA graphs": "num_cudagraphs",
     "skipped": "num_cudagraph_skips",
     "limit hit": "recompile_limit_hit",
+    "steps uncompiled": "num_eager_steps",
     "cache found": "cache_found",
     "hits": "cache_hits",
     "misses": "cache_misses",
@@ -173,7 +176,7 @@ def _facts(group: Group, looks: Looks) -> Iterable[str]:
     checked = [s for s in group.settings if _said(s.rows, "check_passed") or _said(s.rows, "check_reason")]
     yield _by_setting("What the compiler did", COMPILED, compiled, looks)
     yield _causes("Graph breaks", compiled, looks, _graph_breaks)
-    yield _causes("Recompiles", compiled, looks, lambda row: row.recompiles or ())
+    yield _causes("Recompiles", compiled, looks, lambda row: [cause for cause, _ in recompiles(row)], _recompile_s)
     yield _causes("CUDA graphs skipped", compiled, looks, lambda row: row.cudagraph_skips or ())
     yield _by_setting("Same numbers as eager? Largest relative difference to float64", CHECKS, checked, looks)
     yield _by_setting("Peak memory", PEAKS, group.settings, looks)
@@ -192,8 +195,14 @@ def _by_setting(title: str, fields: dict[str, str], settings: Sequence[Setting],
     return _table(title, ["setting", *known], lines if known else [], numbers=True)
 
 
-def _causes(title: str, settings: Sequence[Setting], looks: Looks, causes: Callable[[Row], Iterable[str]]) -> str:
-    """Each distinct cause once, with the settings in which it was found."""
+def _causes(
+    title: str,
+    settings: Sequence[Setting],
+    looks: Looks,
+    causes: Callable[[Row], Iterable[str]],
+    cost_s: Callable[[Row, str], float] | None = None,
+) -> str:
+    """Each distinct cause once, with the settings in which it was found, and the most that it cost in a run."""
     found: dict[str, list[str]] = {}
     for setting in settings:
         for cause in dict.fromkeys(cause for row in setting.rows for cause in causes(row)):
@@ -202,8 +211,14 @@ def _causes(title: str, settings: Sequence[Setting], looks: Looks, causes: Calla
     for cause, labels in found.items():
         every = len(settings) > 1 and len(labels) == len(settings)
         where = "every compiled setting" if every else "".join(f"<div>{_key(looks, of, of)}</div>" for of in labels)
-        lines.append([_folded(cause.strip().partition("\n")[0], cause), where])
-    return _table(title, ["cause", "found in"], lines)
+        cost = [] if cost_s is None else [max(cost_s(row, cause) for s in settings for row in s.rows)]
+        costs = [_text(seconds(value or None)) for value in cost]
+        lines.append([_folded(cause.strip().partition("\n")[0], cause), where, *costs])
+    return _table(title, ["cause", "found in", *(["cost"] if cost_s else [])], lines)
+
+
+def _recompile_s(row: Row, cause: str) -> float:
+    return sum(time_s or 0.0 for of, time_s in recompiles(row) if of == cause)
 
 
 def _said(rows: Iterable[Row], field: str) -> str:

@@ -23,6 +23,7 @@ from trainkit.words import (
     advice,
     cache_of,
     clean,
+    compiled_parts,
     decimals,
     dropped_title,
     fixed,
@@ -35,6 +36,7 @@ from trainkit.words import (
     num_runs,
     percent,
     range_of,
+    recompiles,
     scientific,
     seconds,
     short,
@@ -42,11 +44,13 @@ from trainkit.words import (
     skipped,
     times,
     trained_of,
+    uncompiled,
     verdict,
     work_of,
 )
 
 FILES = ("row.json", "epochs.jsonl", "checkpoints", "wandb", "csv")
+MOST_RECOMPILES = 8
 MIN_LABEL_WIDTH, LABEL_WIDTH = len("max-autotune-no-"), len("max-autotune-no-cudagraphs")
 
 
@@ -257,11 +261,13 @@ def _run_lines(row: Row, run_dir: Path) -> Iterable[tuple[str, str]]:
     yield "compile", _named({"time": seconds(row.compile_time_s), **_compiled(row)})
     if row.compile_time_s:
         yield "", ", ".join([f"start-up {seconds(row.compile_startup_s)} apart", *_shares(row)])
+    if row.compiled_parts:
+        yield "parts", compiled_parts(row)
+    yield from _recompiles(row)
     hits = {"hits": fixed(row.cache_hits, 0), "misses": fixed(row.cache_misses, 0)}
     yield "cache", _named({"found": row.cache_found or "-", **hits})
     yield "step", _steps(row)
-    if row.num_skipped_steps:
-        yield "", skipped(row)
+    yield from (("", words) for words in (uncompiled(row), skipped(row)) if words)
     if row.forward_time_ms_p50 is not None:
         parts = (row.forward_time_ms_p50, row.backward_time_ms_p50, row.optimizer_time_ms_p50)
         words = [f"{fixed(ms, decimals(parts, 3))} ms" for ms in parts]
@@ -290,6 +296,15 @@ def _compiled(row: Row) -> dict[str, str]:
         "CUDA graphs": row.num_cudagraphs,
     }
     return {name: fixed(count, 0) for name, count in counts.items()}
+
+
+def _recompiles(row: Row) -> Iterable[tuple[str, str]]:
+    """A line for each of the dearest, and one for the others."""
+    every = sorted(recompiles(row), key=lambda one: -(one[1] or 0.0))
+    for number, (cause, time_s) in enumerate(every[:MOST_RECOMPILES]):
+        yield "" if number else "recompiles", f"{seconds(time_s)}: {short(cause)}"
+    if others := every[MOST_RECOMPILES:]:
+        yield "", f"{seconds(sum(time_s or 0.0 for _, time_s in others))}: {len(others)} more, in row.json"
 
 
 def _shares(row: Row) -> Iterable[str]:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from trainkit.config import RunConfig
+from trainkit.config import CompileConfig, PartConfig, RunConfig
 
 SCHEMA_VERSION = 2
 STATUSES = ("ok", "failed", "oom", "compile_error", "nan", "timeout", "interrupted")
@@ -21,6 +21,14 @@ class Row:
     A field that could not be measured is None, never a guess. `batch_size` is per process; samples are counted over
     all processes. `peak_allocated_bytes` counts CUDA-graph pools, so that it compares between modes; the three peaks
     are of the steps in which nothing compiled, their `compile_` counterparts of those in which something did.
+
+    `compile_parts` has each pattern of the scope parts, with what it asks for otherwise than `compile.*`;
+    `compiled_parts`, of the scopes parts and blocks, each module and function that was compiled: its name, how, the
+    graphs that its calls brought (0: it reuses another block's) and the number of its calls.
+
+    `recompiles` are their reasons, and in the same order `recompile_shapes` those of the inputs and the targets of the
+    batch that brought each, and `recompile_times_s` its seconds, forward and backward. In `num_eager_steps` anything
+    that should be compiled ran uncompiled; `num_compiled_steps` are the others.
 
     `compile_time_s` is the sum of the five parts after it. `compile_startup_s` is not in it: a throw-away compile
     before the first real one, which pays once a process for imports and tools. `cache_found` is `cold` (no hit),
@@ -46,6 +54,9 @@ class Row:
     compile_fullgraph: bool = False
     compile_backend: str = ""
     compile_scope: str = ""
+    compile_parts: list[dict[str, Any]] | None = None
+    compile_mark_dynamic: list[dict[str, Any]] | None = None
+    compile_max_recompiles: int | None = None
     compile_cache: str = ""
     precision: str = ""
     matmul_precision: str = ""
@@ -62,6 +73,8 @@ class Row:
     graph_breaks: list[dict[str, Any]] | None = None
     num_recompiles: int | None = None
     recompiles: list[str] | None = None
+    recompile_shapes: list[list[list[int]] | None] | None = None
+    recompile_times_s: list[float] | None = None
     recompile_limit_hit: bool | None = None
     num_cudagraph_skips: int | None = None
     cudagraph_skips: list[str] | None = None
@@ -69,6 +82,7 @@ class Row:
     cache_hits: int | None = None
     cache_misses: int | None = None
     cache_found: str | None = None
+    compiled_parts: list[dict[str, Any]] | None = None
     # cost
     compile_startup_s: float | None = None
     compile_time_s: float | None = None
@@ -81,6 +95,8 @@ class Row:
     num_compiling_steps: int = 0
     num_warmup_steps: int = 0
     num_steady_steps: int = 0
+    num_compiled_steps: int | None = None
+    num_eager_steps: int | None = None
     step_time_ms_p50: float | None = None
     step_time_ms_p90: float | None = None
     step_time_ms_p99: float | None = None
@@ -175,6 +191,9 @@ def asked(config: RunConfig) -> dict[str, Any]:
         "compile_fullgraph": config.compile.fullgraph,
         "compile_backend": config.compile.backend,
         "compile_scope": config.compile.scope.value,
+        "compile_parts": parts_asked(config.compile) if config.compile.scope.value == "parts" else None,
+        "compile_mark_dynamic": [asdict(dim) for dim in config.compile.mark_dynamic] or None,
+        "compile_max_recompiles": config.compile.max_recompiles,
         "compile_cache": config.compile.cache.value,
         "precision": config.amp.precision.value,
         "matmul_precision": config.amp.matmul_precision.value,
@@ -183,6 +202,16 @@ def asked(config: RunConfig) -> dict[str, Any]:
         "seed": config.seed,
         "overrides": settings_typed(config.job.overrides),
     }
+
+
+def parts_asked(asked: CompileConfig) -> list[dict[str, Any]]:
+    """The patterns of `compile.parts`, each with the settings of its own."""
+
+    def own(part: PartConfig) -> dict[str, Any]:
+        every = {"mode": asked.mode, "dynamic": asked.dynamic, "fullgraph": asked.fullgraph, "backend": asked.backend}
+        return {name: getattr(part, name) for name, of_all in every.items() if getattr(part, name) != of_all}
+
+    return [{"match": part.match} | own(part) for part in asked.parts]
 
 
 def finite(value: float | None) -> float | None:

@@ -90,9 +90,9 @@ class Recorder(Callback):
             val_time_s=cost.val_time_s,
             compile_time_s=cost.compile_time_s,
             num_steps=len(cost.steps),
-            num_samples=sum(step.num_batches for step in cost.steps) * self.samples_per_batch,
+            num_samples=sum(step.num_samples for step in cost.steps),
             step_time_ms_p50=percentile([step.time_ms for step in steady], 50),
-            samples_per_s=samples_per_s(steady, self.samples_per_batch),
+            samples_per_s=samples_per_s(steady),
             peak_allocated_bytes=cost.peak.allocated,
             peak_reserved_bytes=cost.peak.reserved,
             peak_device_bytes=cost.peak.device,
@@ -103,10 +103,6 @@ class Recorder(Callback):
             num_skipped_steps=task.num_skipped_steps,
         )
 
-    @property
-    def samples_per_batch(self) -> int:
-        return (self.row.batch_size or 0) * self.row.world_size
-
     def measured(self, task: Task) -> Row:
         """The row with everything that is known now."""
         if self.trained is not None:
@@ -114,7 +110,7 @@ class Recorder(Callback):
         return replace(
             self.row,
             **asdict(self.facts or self.compiler.facts()),
-            **self.meters.summary(self.samples_per_batch, facts.autotune_s()),
+            **self.meters.summary(facts.autotune_s(), facts.tells_lookups()),
             num_epochs=sum(epoch.complete for epoch in self.meters.epochs),
             train_loss=finite(task.train_loss),
             val_loss=finite(task.val_loss),
@@ -159,13 +155,15 @@ def run(config: RunConfig, on_epoch: Callable[[EpochRecord], None] = lambda reco
     untrained = copy.deepcopy(net) if config.check else None
     optimizer = build.optimizer(config)
     ckpt_path = build.resume_path(config, net, optimizer)
-    compile.check_backend(config.compile, devices.type)
+    if config.compile.mark_dynamic:
+        compile.check_dims(config.compile.mark_dynamic, data.sample())
+    compile.check(config.compile, net, devices.type)
     attention = build.attention(config, devices)
     meters = Meters()
     with (
         attention,
         compile.cache(config.compile.cache.value, config.trainer.attention.value),
-        Compiler(config.compile, meters.on_compile_start, meters.on_compile_end) as compiler,
+        Compiler(config.compile, meters.on_compile_start, meters.on_compile_end, meters.on_eager) as compiler,
     ):
         recorder = Recorder(config, meters, compiler, on_epoch)
         trainer = build.trainer(config, devices, [meters, recorder], meters.batch_clock)
@@ -178,6 +176,7 @@ def run(config: RunConfig, on_epoch: Callable[[EpochRecord], None] = lambda reco
             if config.meters.breakdown:
                 recorder.further |= split_step(task, data, config, devices)
             if untrained is not None:
+                compiler.restore()
                 facts.begin()
                 device = trainer.strategy.root_device
                 prepare = copy.deepcopy(data.prepare).to(device).eval()  # modes draw other random numbers

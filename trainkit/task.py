@@ -15,6 +15,7 @@ from torch.nn.functional import cross_entropy
 from torch.optim import SGD, Adam, Optimizer  # AdamW is an Adam
 from torch.optim.lr_scheduler import LambdaLR
 
+from trainkit import scope
 from trainkit.compile import Compiler
 from trainkit.config import ConfigError, RunConfig, TrainerConfig
 from trainkit.loss import linear_cross_entropy, logits_of
@@ -151,15 +152,16 @@ class Task(LightningModule):
         seed_everything(mixed.getrandbits(32), verbose=False)
         self.val_loss = self.val_accuracy = None
         self._loss_sum = torch.zeros((), device=self.device)
-        self._num_batches = 0
+        self._num_targets = 0
         scaler = self.trainer.scaler
         self._skipped = None if scaler is None else SkippedSteps(scaler, self.device)
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         torch.compiler.cudagraph_mark_step_begin()  # outputs of the step before are no longer needed
         loss = self._compiler(*batch)
-        self._loss_sum += loss.detach()
-        self._num_batches += 1
+        num_targets = batch[1].numel()
+        self._loss_sum += loss.detach() * num_targets
+        self._num_targets += num_targets
         return loss
 
     def on_train_batch_end(self, outputs: object, batch: object, batch_idx: int) -> None:
@@ -174,8 +176,9 @@ class Task(LightningModule):
         checkpoint["end_of_epoch"] = self.trainer.is_last_batch
 
     def finish_train_epoch(self) -> None:
-        """Set `train_loss` (mean over the epoch's batches, all of one size, and the ranks) and `num_skipped_steps`."""
-        total = self.trainer.strategy.reduce(self._loss_sum / max(self._num_batches, 1), reduce_op="mean")
+        """Set `train_loss` (mean over the epoch's targets and the ranks, which have equally many) and
+        `num_skipped_steps`."""
+        total = self.trainer.strategy.reduce(self._loss_sum / max(self._num_targets, 1), reduce_op="mean")
         self.train_loss = float(total)
         self.num_skipped_steps = None if self._skipped is None else self._skipped.count()
 
@@ -262,10 +265,9 @@ def checkpoint_blocks(net: nn.Module) -> None:
     """Recompute each block in backward instead of keeping its activations; checkpoint keys stay as they are.
     BatchNorm's running statistics move in both of its forward passes.
 
-    Blocks are the entries of the ModuleLists and Sequentials that are children of the network. Raises ConfigError
-    where there is none.
+    Raises ConfigError where the network has no blocks (scope.blocks).
     """
-    blocks = {b for child in net.children() if isinstance(child, nn.ModuleList | nn.Sequential) for b in child}
+    blocks = set(scope.blocks(net).values())
     if not blocks:
         raise ConfigError(
             f"trainer.activation_checkpointing = True: {type(net).__name__} has no blocks to checkpoint "

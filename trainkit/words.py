@@ -6,6 +6,7 @@ Names and reasons came from users and logs: what is returned of them is one line
 import math
 import re
 from collections.abc import Iterable, Mapping
+from itertools import groupby
 from typing import Any
 
 from trainkit.compare import BreakEven, Change, Comparison, Group, Setting, Spread, is_eager
@@ -199,7 +200,44 @@ def notes_of(group: Group) -> list[str]:
         most = max(setting.rows, key=lambda row: row.num_skipped_steps or 0)
         if words := skipped(most):
             notes.append(f"{setting.label}: {words}; the learning rate's schedule went on.")
+    for setting in group.settings:
+        if words := compiled_parts(setting.rows[0]):
+            notes.append(f"{setting.label}: compiled {words}.")
     return [clean(note) for note in notes]
+
+
+def compiled_parts(row: Row) -> str:
+    """The modules and functions that were compiled, each with its own mode and its graphs; "" where it was all."""
+    said = [(part["name"], _how(part, row.compile_mode)) for part in row.compiled_parts or []]
+    words = []
+    for how, alike in groupby(said, key=lambda one: one[1]):
+        names = [name for name, _ in alike]
+        words.append(f"{names[0]}{f' to {names[-1]}' if len(names) > 1 else ''} ({how})")
+    return ", ".join(words)
+
+
+def _how(part: Mapping[str, Any], mode: str) -> str:
+    count = part["num_graphs"]
+    graphs = "reused" if count == 0 else f"{fixed(count, 0)} graph{'s' * (count != 1)}"
+    return ("" if part["mode"] == mode else f"{part['mode']}, ") + (graphs if part["num_calls"] else "never called")
+
+
+def recompiles(row: Row) -> list[tuple[str, float | None]]:
+    """The cause of each recompile with the shapes of the batch that brought it, and its seconds."""
+    causes = row.recompiles or []
+    shapes: Iterable[list[list[int]] | None] = row.recompile_shapes or [None] * len(causes)
+    times_s: Iterable[float | None] = row.recompile_times_s or [None] * len(causes)
+    return [
+        (cause if shape is None else f"{cause} (by a batch of {' and '.join(map(str, shape))})", time_s)
+        for cause, shape, time_s in zip(causes, shapes, times_s, strict=True)
+    ]
+
+
+def uncompiled(row: Row) -> str:
+    """How many steps ran uncompiled though they should not; "" where none did."""
+    if not row.num_eager_steps or row.compile_mode == "eager":
+        return ""
+    return f"{fixed(row.num_eager_steps, 0)} of {fixed(row.num_steps, 0)} steps ran uncompiled, as a whole or in part"
 
 
 def skipped(row: Row) -> str:

@@ -1,13 +1,15 @@
 """Random batches that lie on the device before training starts: what is left to measure is the network."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
 from trainkit.config import ConfigError
 from trainkit.data.module import Batch, DataModule
+from trainkit.data.schedule import ORDERS, Schedule, bucket_complaints, padded, size_complaints
 
 
 class Synthetic(DataModule):
@@ -16,12 +18,22 @@ class Synthetic(DataModule):
     Images are normal, tokens and classes uniform; with next_token the targets are the inputs, one token on. At most
     `num_distinct` different batches of each kind are made, once, from the seed and the rank; an epoch goes round
     them in the same order. There is no DataLoader and no copy. ConfigError for settings that contradict each other.
+
+    With `batch_sizes` or `seq_lens` (up to seq_len) training batches change their size by a Schedule in the given
+    `order`, on all ranks alike: the first samples and tokens of the same batches. Lengths are filled up with token 0 as
+    `padding` says (schedule.padded); tokens are learnt and predicted there like any other. Validation keeps batch_size
+    and seq_len.
     """
 
     def __init__(
         self,
         *,
         batch_size: int,
+        batch_sizes: Sequence[int] | None = None,
+        seq_lens: Sequence[int] | None = None,
+        order: str = "cycle",
+        padding: str = "longest",
+        buckets: Sequence[int] = (),
         num_batches: int = 50,
         num_val_batches: int = 5,
         num_distinct: int = 4,
@@ -46,15 +58,18 @@ class Synthetic(DataModule):
             num_classes=num_classes,
         )
         self.num_batches, self.num_val_batches, self.num_distinct = num_batches, num_val_batches, num_distinct
-        if complaints := self._complaints():
+        self.batch_sizes, self.seq_lens, self.order = batch_sizes, seq_lens, order
+        self.padding, self.buckets = padding, list(buckets)
+        if complaints := [*self._complaints(), *self._schedule_complaints()]:
             raise ConfigError(*complaints)
 
     def setup(self, stage: str) -> None:
         generator = torch.Generator(self.device).manual_seed(self.seed + self.rank)
-        self.train_batches = self._batches(self.num_batches, generator)
+        varies = self.batch_sizes or self.seq_lens
+        self.train_batches = self._varying(generator) if varies else self._batches(self.num_batches, generator)
         self.val_batches = self._batches(self.num_val_batches, generator)
 
-    def train_dataloader(self) -> "Cycle":
+    def train_dataloader(self) -> "Cycle | Varying":
         return self.train_batches
 
     def val_dataloader(self) -> "Cycle":
@@ -67,6 +82,14 @@ class Synthetic(DataModule):
     def _batches(self, length: int, generator: torch.Generator) -> "Cycle":
         num_distinct = min(self.num_distinct, length)
         return Cycle([self._batch(self.batch_size, generator) for _ in range(num_distinct)], length)
+
+    def _varying(self, generator: torch.Generator) -> "Varying":
+        longest = self.sizes["seq_len"]
+        sizes = Schedule("batch_size", self.batch_sizes or [self.batch_size], self.order, self.seed)
+        lengths = Schedule("seq_len", self.seq_lens or [longest], self.order, self.seed)
+        whole = [self._batch(max(sizes.sizes), generator) for _ in range(min(self.num_distinct, self.num_batches))]
+        fill = partial(padded, padding=self.padding, buckets=self.buckets, longest=longest)
+        return Varying(whole, self.num_batches, sizes, lengths, fill)
 
     def _batch(self, batch_size: int, generator: torch.Generator) -> Batch:
         sizes = self.sizes
@@ -96,6 +119,54 @@ class Synthetic(DataModule):
                 f"{sizes['vocab_size']}; say data.num_classes={sizes['vocab_size']}"
             )
         return complaints
+
+    def _schedule_complaints(self) -> list[str]:
+        seq_len, tokens = self.sizes["seq_len"], self.inputs == "tokens"
+        complaints = size_complaints("data.batch_sizes", self.batch_sizes, self.order)
+        complaints += size_complaints("data.seq_lens", self.seq_lens, self.order, seq_len)
+        if self.order not in ORDERS:
+            complaints.append(f"data.order = {self.order}: expected one of {', '.join(ORDERS)}")
+        if self.seq_lens is not None and not tokens:
+            complaints.append(f"data.seq_lens = {self.seq_lens}: images have no length; use data.batch_sizes")
+        return complaints + (bucket_complaints(self.padding, self.buckets, seq_len) if tokens else [])
+
+
+class Varying:
+    """Goes round the given batches and gives out the first samples, and of each the first tokens, as many as the
+    schedules say of the epoch that was set."""
+
+    def __init__(
+        self,
+        batches: list[Batch],
+        num_batches: int,
+        sizes: Schedule,
+        lengths: Schedule,
+        fill: Callable[[int], int],
+    ):
+        self.batches, self.num_batches, self.sizes, self.lengths, self.fill = batches, num_batches, sizes, lengths, fill
+        self.epoch = 0
+        self.sampler = self  # Lightning calls set_epoch of a loader's sampler
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return self.num_batches
+
+    def __iter__(self) -> Iterator[Batch]:
+        sizes = self.sizes.of_epoch(self.epoch, self.num_batches)
+        lengths = self.lengths.of_epoch(self.epoch, self.num_batches)
+        for whole, size, length in zip(itertools.cycle(self.batches), sizes, lengths, strict=False):
+            inputs, targets = (tensor[:size] for tensor in whole)
+            yield (self._cut(inputs, length), self._cut(targets, length)) if inputs.ndim == 2 else (inputs, targets)
+
+    def _cut(self, tokens: torch.Tensor, length: int) -> torch.Tensor:
+        """[B, T] -> [B, fill(length)]; classes [B] as they are."""
+        if tokens.ndim == 1:
+            return tokens
+        filled = tokens.new_zeros(len(tokens), self.fill(length))
+        filled[:, :length] = tokens[:, :length]
+        return filled
 
 
 class Cycle:

@@ -18,12 +18,12 @@ from trainkit.data import bpe
 from trainkit.data.cache import array, cached
 from trainkit.data.module import Batch, DataModule, is_part, not_whole
 from trainkit.data.rows import REMEDY, Columns, Rows, Source, path_complaints, source
+from trainkit.data.schedule import bucket_complaints
 from trainkit.data.splits import train_and_val
 
 READING = 1  # raise it when other sequences are made of the same table: older caches are then left alone
 PAD, CLS, SEP = range(3)  # before the tokens of BPE, so that no text can hold one of them
 NUM_SPECIAL = 3
-PADDINGS = ("longest", "buckets", "fixed")
 TASKS = {  # of GLUE, with one class for each text: the columns of text
     "cola": ["sentence"],
     "sst2": ["sentence"],
@@ -190,22 +190,7 @@ class Table(DataModule):
             )
         if seq_len < (least := 2 * len(self.columns.texts)):
             complaints.append(f"data.seq_len = {seq_len}: no room for text; expected at least {least}")
-        return complaints + self._padding_complaints()
-
-    def _padding_complaints(self) -> list[str]:
-        seq_len, buckets = self.sizes["seq_len"], self.buckets
-        if self.padding not in PADDINGS:
-            return [f"data.padding = {self.padding}: expected one of {', '.join(PADDINGS)}"]
-        if isinstance(buckets, list):
-            if self.padding != "buckets":
-                return []
-            rising = all(isinstance(length, int) for length in buckets) and sorted({*buckets}) == buckets
-            if buckets and rising and buckets[0] > 0 and buckets[-1] <= seq_len:
-                return []
-        return [
-            f"data.buckets = {buckets}: expected rising lengths up to data.seq_len = {seq_len}; "
-            f"try data.buckets=[{seq_len // 4},{seq_len // 2}]"
-        ]
+        return complaints + bucket_complaints(self.padding, self.buckets, seq_len)
 
 
 class Glue(Table):
