@@ -388,6 +388,16 @@ class GlobalNumberMended(CounterMended):
     pass
 
 
+class ManyDefects(Classifier):
+    """A break whose outcome can be held still, and one whose result is a tensor."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        if logits.mean() > -100:
+            logits = logits * 2
+        return logits + logits[logits > 0].sum()
+
+
 class Clean(Classifier):
     """Nothing to find."""
 

@@ -1,11 +1,20 @@
 """Every known defect is named by its line and its remedy, which takes it away; where there is none, none is found."""
 
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests import defects
-from trainkit.diagnose import look, subject
+from tests.conftest import ROOT
+from trainkit import facts
+from trainkit.diagnose import diagnose, look, subject
+from trainkit.findings import read_diagnosis
 
 SOURCE = Path(defects.__file__).read_text().splitlines()
 MENDED = [name for name in vars(defects) if name.endswith("Mended")]
@@ -47,3 +56,92 @@ def test_the_remedy_and_a_clean_network_have_nothing_to_find(name, compose):
     seen = look(of(compose, name))
     assert seen.findings == []
     assert [phase.num_graphs for phase in seen.phases] == [1, 1]
+
+
+def test_batches_of_other_sizes_are_recompiles_by_shape(compose):
+    one = of(compose, "Clean", "compile.dynamic=false")
+    cut = [(inputs[:size], targets[:size]) for size, (inputs, targets) in zip((16, 8, 4), one.batches, strict=False)]
+    seen = look(replace(one, batches=cut))
+    assert [(f.kind, f.cause, f.num_recompiles, f.phases) for f in seen.findings] == [
+        ("recompile", "shape that changes", 4, ["forward", "training"])
+    ]
+
+
+def test_cuda_graphs_without_a_gpu_are_a_finding(compose, needs_compiler):
+    seen = look(of(compose, "Clean", "compile.backend=inductor", "compile.mode=reduce-overhead"))
+    assert [(f.kind, f.cause) for f in seen.findings] == [("CUDA graphs skipped", "tensor on the CPU")]
+
+
+def test_a_network_that_cannot_be_trained_keeps_what_was_found(compose):
+    seen = look(subject(compose("model._target_=tests.networks.Raises", "compile.backend=aot_eager")))
+    assert [phase.error and phase.error.partition(":")[0] for phase in seen.phases] == [None, "ArithmeticError"]
+
+
+def test_costs_and_shares_are_measured_on_copies(compose):
+    one = of(compose, "ManyDefects")
+    before = {name: tensor.clone() for name, tensor in one.net.state_dict().items()}
+    seen = diagnose(one)
+    assert [(f.cause, f.cost_ms is None, f.cost_unknown is None) for f in seen.findings] == [
+        ("tensor branch", False, True),
+        ("data-dependent shape", True, False),
+    ]
+    for phase in seen.phases:
+        assert 0 < phase.compiled_frac <= 1
+        assert phase.step_time_ms > 0
+        assert phase.eager_step_time_ms > 0
+    assert seen.phases[0].optimizer_frac == 0 < seen.phases[1].optimizer_frac < 1
+    assert all(torch.equal(tensor, before[name]) for name, tensor in one.net.state_dict().items())
+
+
+@pytest.fixture
+def script(tmp_path):
+    """(words, ...) -> `python scripts/diagnose.py words...` run to its end in tmp_path."""
+
+    def started(*words: str):
+        return subprocess.run(
+            [sys.executable, str(ROOT / "scripts" / "diagnose.py"), *words, "trainer.accelerator=cpu"],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": f"{ROOT}", "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+
+    return started
+
+
+def test_the_script_shows_line_and_remedy_and_writes_json_code_and_stages(script, tmp_path, needs_compiler):
+    words = ("model._target_=tests.defects.TensorBranch", "--json", "found.json", "--code", "code", "--stages")
+    done = script(*words)
+    assert (done.returncode, done.stderr) == (0, "")
+    line, _ = defect("TensorBranch")
+    for said in (f"defects.py:{line}", "if logits.sum() > 0:", "torch.where", "Found: 1 graph break."):
+        assert said in done.stdout
+    found = read_diagnosis(tmp_path / "found.json")
+    assert [(f.file, f.line, f.cost_unknown) for f in found.findings] == [(defects.__file__, line, None)]
+    stages = found.stages
+    assert set(stages["eager"]) == set(facts.STAGES)
+    assert stages["eager"]["lowering"] == stages["aot_eager"]["code generation"] == 0 < stages["eager"]["capture"]
+    assert all(stages["inductor"][name] > 0 for name in ("capture", "differentiation", "lowering", "code generation"))
+    written = {str(path.relative_to(tmp_path / "code")) for path in (tmp_path / "code").rglob("*.*")}
+    kinds = ("", "_forward", "_backward")
+    assert {f"training/graph_{n}{kind}.txt" for n in (0, 1) for kind in kinds} <= written
+    kernels = (tmp_path / "code" / "training" / "graph_1_backward_kernels.py").read_text()
+    assert f"{defects.__file__}:{line + 1}: logits = logits * 2" in kernels.splitlines()[1]
+    assert "def call(" in kernels
+    assert {path.name for path in tmp_path.iterdir()} == {"found.json", "code"}
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["compile.mode=foo"], r"compile\.mode = foo: expected one of eager, .*"),
+        (["model.widht=3"], r"model\.widht = 3: no such setting; did you mean model\.width\?"),
+        (["--json", "nowhere/found.json"], r"--json = nowhere/found\.json: nowhere is no folder; make it first"),
+        (["--code", str(ROOT / "README.md")], r"--code = .*README\.md: is a file; give a folder"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_status_2(words, line, script):
+    done = script(*words)
+    assert done.returncode == 2
+    assert re.fullmatch(line, done.stderr.strip())

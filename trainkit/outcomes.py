@@ -12,9 +12,11 @@ from contextlib import contextmanager
 from types import CodeType, FunctionType
 from typing import Any
 
+import numpy as np
+
 RECORD = "__trainkit_outcome__"
 RESUMED = "torch_dynamo_resume_in"  # what Dynamo makes of the rest of a function after a graph break
-PLAIN = (bool, int, float, str)
+PLAIN = (bool, int, float, str, type(None))
 LONGEST = 1000  # elements of a list that is written into the code
 
 
@@ -56,7 +58,7 @@ def _functions(file: str, line: int) -> list[FunctionType]:
     holding = [
         thing
         for thing in gc.get_objects()
-        if isinstance(thing, FunctionType)
+        if type(thing) is FunctionType  # isinstance would ask proxies and lazy objects, which answer with an error
         and thing.__code__.co_filename == file
         and thing.__code__.co_firstlineno <= line <= max(at or 0 for _, _, at in thing.__code__.co_lines())
         and not thing.__code__.co_name.startswith(RESUMED)
@@ -151,13 +153,11 @@ def _constant(values: list[Any]) -> ast.expr | None:
     first = values[0]
     if isinstance(first, list | tuple) and type(first) in (list, tuple) and len(first) <= LONGEST:
         elements = [_constant([element]) for element in first]
-        if any(element is None for element in elements) or any(value != first for value in values):
+        if any(element is None for element in elements) or any(value != first for value in values[1:]):
             return None
         kind = ast.List if isinstance(first, list) else ast.Tuple
         return kind([element for element in elements if element is not None], ast.Load())
-    if any(type(value) is not type(first) or value != first for value in values):
-        return None
-    if first is None:
-        return ast.Constant(None)
-    plain = next((kind for kind in PLAIN if isinstance(first, kind)), None)  # NumPy's float64 is a float
-    return None if plain is None else ast.Constant(plain(first))
+    # NumPy's numbers know more than Python's, and are no constants of its code.
+    values = [value.item() if isinstance(value, np.generic) else value for value in values]
+    plain = type(values[0]) in PLAIN and all(type(v) is type(values[0]) and v == values[0] for v in values)
+    return ast.Constant(values[0]) if plain else None

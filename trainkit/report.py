@@ -5,7 +5,7 @@ Names, reasons and errors came from users and logs: they are printed as they are
 
 import re
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -17,14 +17,19 @@ from rich.table import Table
 from rich.text import Text
 
 from trainkit.compare import Change, Changes, Comparison, Dropped, Group, Setting, why_dropped
+from trainkit.findings import Diagnosis
 from trainkit.results import EpochRecord, Row
 from trainkit.words import (
     COMPILE_PARTS,
     advice,
     cache_of,
     clean,
+    count_of_findings,
     decimals,
+    diagnosed,
     dropped_title,
+    finding_lines,
+    finding_title,
     fixed,
     found,
     in_one_unit,
@@ -34,6 +39,8 @@ from trainkit.words import (
     notes_of,
     num_runs,
     percent,
+    phase_words,
+    place_of,
     range_of,
     scientific,
     seconds,
@@ -145,6 +152,41 @@ def print_changes(changes: Changes, console: Console | None = None) -> None:
     for title, labels in (("Not measured now", changes.missing), ("Not in the baseline", changes.added)):
         for label in labels:
             console.print(Text(f"{title}: {clean(label)}", style="yellow"))
+
+
+def print_diagnosis(diagnosis: Diagnosis, console: Console | None = None) -> None:
+    """Print what each phase gains from being compiled, then each finding with its line, why, and what to do."""
+    console = console or _terminal()
+    console.print(Text(diagnosed(diagnosis), style="bold"))
+    console.print(Text(machine_of(diagnosis.machine), style="dim"))
+    console.print()
+    table = _plain_table("phase", *(phase_words(diagnosis.phases[0]) if diagnosis.phases else ()), "")
+    for phase in diagnosis.phases:
+        table.add_row(phase.name, *phase_words(phase).values(), Text(clean(phase.error or ""), style="red"))
+    console.print(table)
+    console.print()
+    console.print(Text(count_of_findings(diagnosis), style="bold" if diagnosis.findings else "bold green"))
+    for finding in diagnosis.findings:
+        console.print()
+        console.print(Text(finding_title(finding), style="bold yellow"))
+        console.print(Padding(Text(place_of(finding, Path.cwd()), style="cyan"), (0, 0, 0, 2)))
+        if finding.code:
+            console.print(Padding(Text(clean(finding.code), style="bold"), (0, 0, 0, 4)))
+        lines = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+        for name, words in finding_lines(finding, diagnosis.phases).items():
+            lines.add_row(Text(name, style="dim"), Text(words, style={"do": "green", "torch": "dim"}.get(name, "")))
+        console.print(Padding(lines, (0, 0, 0, 2)))
+    if diagnosis.stages:
+        console.print()
+        console.print(_stages_table(diagnosis.stages))
+
+
+def _stages_table(stages: Mapping[str, Mapping[str, float]]) -> Table:
+    names = list(dict.fromkeys(name for spent in stages.values() for name in spent))
+    table = _plain_table("compile, s", *names, "total")
+    for backend, spent in stages.items():
+        table.add_row(backend, *(fixed(spent.get(name), 2) for name in names), fixed(sum(spent.values()), 2))
+    return table
 
 
 def _changed(change: Change) -> Text:
