@@ -13,13 +13,14 @@ import torch
 from tests import defects
 from tests.conftest import ROOT
 from trainkit import facts
-from trainkit.diagnose import diagnose, look, subject
+from trainkit.diagnose import diagnose, look, stages, stages_of, subject, write_code
 from trainkit.findings import read_diagnosis
 
 SOURCE = Path(defects.__file__).read_text().splitlines()
 MENDED = [name for name in vars(defects) if name.endswith("Mended")]
 DEFECTS = [name.removesuffix("Mended") for name in MENDED]
 CLEAN = [name for name in vars(defects) if name.startswith("Clean")]
+FC = f"# {defects.__file__}:{SOURCE.index('        return self.fc(images.flatten(1))') + 1}: return self.fc(images.flatten(1))"
 RECOMPILING = ("attribute counter", "list that grows", "argument or global number that changes")
 
 
@@ -81,7 +82,7 @@ def test_costs_and_shares_are_measured_on_copies(compose):
     one = of(compose, "ManyDefects")
     before = {name: tensor.clone() for name, tensor in one.net.state_dict().items()}
     seen = diagnose(one)
-    assert [(f.cause, f.cost_ms is None, f.cost_unknown is None) for f in seen.findings] == [
+    assert [(f.cause, f.cost_ms is None, f.cost_unknown is None) for f in seen.findings if f.kind == "graph break"] == [
         ("tensor branch", False, True),
         ("data-dependent shape", True, False),
     ]
@@ -110,26 +111,41 @@ def script(tmp_path):
     return started
 
 
-def test_the_script_shows_line_and_remedy_and_writes_json_code_and_stages(script, tmp_path, needs_compiler):
-    words = ("model._target_=tests.defects.TensorBranch", "--json", "found.json", "--code", "code", "--stages")
-    done = script(*words)
+def test_the_script_shows_line_and_remedy_and_writes_json_and_code(script, tmp_path):
+    words = ("model._target_=tests.defects.TensorBranch", "compile.backend=aot_eager", "--json", "found.json")
+    done = script(*words, "--code", "code")
     assert (done.returncode, done.stderr) == (0, "")
     line, _ = defect("TensorBranch")
     for said in (f"defects.py:{line}", "if logits.sum() > 0:", "torch.where", "Found: 1 graph break."):
         assert said in done.stdout
     found = read_diagnosis(tmp_path / "found.json")
     assert [(f.file, f.line, f.cost_unknown) for f in found.findings] == [(defects.__file__, line, None)]
-    stages = found.stages
-    assert set(stages["eager"]) == set(facts.STAGES)
-    assert stages["eager"]["lowering"] == stages["aot_eager"]["code generation"] == 0 < stages["eager"]["capture"]
-    assert all(stages["inductor"][name] > 0 for name in ("capture", "differentiation", "lowering", "code generation"))
-    written = {str(path.relative_to(tmp_path / "code")) for path in (tmp_path / "code").rglob("*.*")}
-    kinds = ("", "_forward", "_backward")
-    assert {f"training/graph_{n}{kind}.txt" for n in (0, 1) for kind in kinds} <= written
-    kernels = (tmp_path / "code" / "training" / "graph_1_backward_kernels.py").read_text()
-    assert f"{defects.__file__}:{line + 1}: logits = logits * 2" in kernels.splitlines()[1]
-    assert "def call(" in kernels
+    assert (tmp_path / "code" / "training" / "graph_0.txt").read_text().startswith(f"# Made of:\n{FC}\n")
     assert {path.name for path in tmp_path.iterdir()} == {"found.json", "code"}
+
+
+def test_graphs_and_kernels_are_written_with_their_source_lines(compose, tmp_path, needs_compiler):
+    written = write_code(of(compose, "TensorBranch", "compile.backend=inductor"), tmp_path)
+    names = {str(path.relative_to(tmp_path)) for path in written}
+    for number in (0, 1):
+        graph = f"training/graph_{number}"
+        assert {f"{graph}.txt", f"{graph}_forward.txt", f"{graph}_backward.txt"} <= names
+        assert {f"{graph}_forward_kernels.py", f"{graph}_backward_kernels.py"} <= names
+    for half in ("forward", "backward"):
+        kernels = (tmp_path / "training" / f"graph_0_{half}_kernels.py").read_text()
+        assert kernels.startswith(f"# Made of:\n{FC}\n")
+        assert "def call(" in kernels
+
+
+def test_the_stages_of_a_compile(compose, monkeypatch, needs_compiler):
+    config = of(compose, "Clean").config
+    monkeypatch.setattr("trainkit.diagnose.STAGE_BACKENDS", ("aot_eager",))
+    (spent,) = stages(config).values()  # in a process of its own
+    assert set(spent) == set(facts.STAGES)
+    assert spent["capture"] > 0 < spent["differentiation"]
+    assert spent["lowering"] == spent["code generation"] == spent["autotuning"] == 0
+    spent = stages_of(config, "inductor")
+    assert all(spent[name] > 0 for name in ("capture", "differentiation", "lowering", "code generation"))
 
 
 @pytest.mark.parametrize(
