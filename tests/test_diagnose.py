@@ -20,7 +20,8 @@ SOURCE = Path(defects.__file__).read_text().splitlines()
 MENDED = [name for name in vars(defects) if name.endswith("Mended")]
 DEFECTS = [name.removesuffix("Mended") for name in MENDED]
 CLEAN = [name for name in vars(defects) if name.startswith("Clean")]
-FC = f"# {defects.__file__}:{SOURCE.index('        return self.fc(images.flatten(1))') + 1}: return self.fc(images.flatten(1))"
+CALL = "return self.fc(images.flatten(1))"  # where all of them begin
+FC = f"# {defects.__file__}:{SOURCE.index(f'        {CALL}') + 1}: {CALL}"
 RECOMPILING = ("attribute counter", "list that grows", "argument or global number that changes")
 
 
