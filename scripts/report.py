@@ -36,7 +36,12 @@ def main() -> int:
         print(markdown_comparison(comparison), end="")
         return 0
     print_comparison(comparison)
-    print(f"written: {' '.join(str(path) for path in write_report(options.paths[0], comparison, histories))}")
+    try:
+        written = write_report(options.paths[0], comparison, histories)
+    except ValueError as complaint:  # of a diagnosis
+        print(f"report: {complaint}", file=sys.stderr)
+        return 2
+    print(f"written: {' '.join(str(path) for path in written)}")
     return 0
 
 

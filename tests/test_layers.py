@@ -12,14 +12,18 @@ MAY_IMPORT = {
     "results": {"config"},
     "intervals": set(),
     "compare": {"intervals", "results"},
-    "words": {"compare", "intervals", "results"},
-    "report": {"compare", "results", "words"},
+    "words": {"advice", "compare", "findings", "intervals", "results"},
+    "report": {"compare", "findings", "results", "words"},
     "svg": {"words"},
     "plots": {"compare", "results", "svg", "words"},
-    "page": {"compare", "plots", "report", "results", "svg", "words"},
+    "page": {"advice", "compare", "findings", "plots", "report", "results", "svg", "words"},
     "publish": {"compare", "words"},
     "cli": {"config"},
     "facts": {"config"},
+    "advice": set(),
+    "findings": set(),
+    "outcomes": set(),
+    "graphs": {"config"},
     "scope": {"config"},
     "compile": {"config", "facts", "scope"},
     "meters": {"facts"},
@@ -28,6 +32,9 @@ MAY_IMPORT = {
     "task": {"compile", "config", "loss", "results", "scope"},
     "build": {"compile", "config", "data", "loss", "results"},
     "numerics": {"compile", "config", "task"},
+    "diagnose": {
+        *("advice", "build", "compile", "config", "data", "facts", "findings", "graphs", "meters", "outcomes", "task"),
+    },
     "run": {"build", "compile", "config", "data", "facts", "meters", "numerics", "results", "task"},
 }
 WITHOUT_TORCH = (
@@ -42,6 +49,9 @@ WITHOUT_TORCH = (
     "page",
     "publish",
     "cli",
+    "advice",
+    "findings",
+    "outcomes",
 )
 
 
@@ -93,7 +103,7 @@ def test_networks_import_torch_alone(path):
 def test_secrets_stay_in_their_room(path):
     text, tree = path.read_text(), ast.parse(path.read_text())
     names = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    if room(path) not in ("compile", "facts"):
+    if room(path) not in ("compile", "facts", "graphs"):
         assert not {n for n in imports(path) if "torch._dynamo" in n or "torch._inductor" in n}
         assert not {n for n in names if n == "torch.compile" or n.startswith(("torch._dynamo", "torch._inductor"))}
     if room(path) != "meters":

@@ -14,7 +14,9 @@ import pytest
 from PIL import Image, ImageStat
 
 from tests.sweeps import epochs_of, gpu_sweep
+from trainkit.advice import BATCH_SHAPE, ITEM, of_skip
 from trainkit.compare import Comparison, compare
+from trainkit.findings import Diagnosis, Finding, Phase, write_diagnosis
 from trainkit.page import html_comparison, write_report
 from trainkit.plots import CURVES
 from trainkit.results import Row
@@ -63,6 +65,7 @@ OURS = {
         "summary",
         "pre",
         "br",
+        "b",
     ),
     *("svg", "g", "defs", "path", "use", "text", "line", "clippath", "rect"),
 }
@@ -169,7 +172,10 @@ def test_graph_breaks_recompiles_and_skips_stand_with_their_source_and_settings(
     assert "every compiled setting" in text
     assert "tensor 'x' size mismatch at index 0. expected 64, actual 40" in text
     skipped = text.split("skipping cudagraphs due to cpu device (arg0_1)")[1].split("Same numbers")[0].split()
-    assert skipped == ["max-autotune", "reduce-overhead"]
+    assert skipped[-2:] == ["max-autotune", "reduce-overhead"]
+    assert of_skip("skipping cudagraphs due to cpu device (arg0_1)").remedy.split() == skipped[4:-2]
+    for advice in (ITEM, BATCH_SHAPE):
+        assert {advice.cause, advice.remedy} <= set(text.splitlines())
 
 
 def test_the_environment_is_said_with_all_values_that_differ():
@@ -358,3 +364,49 @@ def test_the_page_is_drawn_in_light_and_in_dark(tmp_path, width):
         means.append(sum(drawn.mean) / 3)
     assert means[0] < 80
     assert means[1] > 200
+
+
+def diagnosis(words: str = "") -> Diagnosis:
+    """One finding of each kind, with the words wherever a user or torch can say something."""
+    broke = Finding("graph break", "tensor branch", "why", "torch.where", f"reason {words}", f"net{words}.py", 7)
+    broke = replace(broke, code=f"if x.sum() > 0: {words}", phases=["forward", "training"], cost_ms=1.0)
+    again = Finding(
+        "recompile", "shape", "why", "dynamic", words, num_recompiles=3, recompile_s=2.0, phases=["forward"]
+    )
+    phases = [Phase("forward", 2, False, 1.0, 2.0, 0.75, 0.0), Phase("training", error=words)]
+    stages = {"eager": {"capture": 0.5}, "inductor": {"capture": 0.5, "lowering": 1.25}}
+    machine = vars(gpu_sweep()[0])
+    return Diagnosis(
+        f"net{words}", "digits", 64, "default", "32-true", [words], machine, phases, [broke, again], stages
+    )
+
+
+def test_a_diagnosis_in_the_folder_is_a_section_of_the_page(tmp_path):
+    write_diagnosis(tmp_path / "diagnosis.json", diagnosis())
+    _, path = write_report(tmp_path, compare(gpu_sweep()), {})
+    text = Parsed(path.read_text()).text
+    for words in (
+        "Found: 1 graph break, 1 cause of recompiles.",
+        "net.py:7",
+        "torch.where",
+        "75.0 %",
+        "3 recompiles, 2.00 s",
+    ):
+        assert words in text, words
+    assert text.split("Stages of a compile, in seconds")[1].split()[:8] == [
+        *("backend", "capture", "lowering", "eager", "0.50", "-", "inductor", "0.50"),
+    ]
+
+
+@pytest.mark.parametrize("words", HOSTILE)
+def test_what_a_diagnosed_network_says_is_shown_as_text(words):
+    page = html_comparison(compare(gpu_sweep()), {}, "a sweep", [diagnosis(words)])
+    plain = html_comparison(compare(gpu_sweep()), {}, "a sweep", [diagnosis("plain")])
+    assert Parsed(page).unclosed == []
+    assert Parsed(page).tags - Parsed(plain).tags <= Counter(["details", "summary", "pre"] * 9)
+
+
+def test_a_file_that_is_no_diagnosis_is_named(tmp_path):
+    (tmp_path / "diagnosis.json").write_text('{"phases": []}')
+    with pytest.raises(ValueError, match=r"diagnosis\.json is not a diagnosis: .*findings"):
+        write_report(tmp_path, compare(gpu_sweep()), {})

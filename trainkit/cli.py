@@ -119,6 +119,16 @@ def composed(overrides: list[str], conf: Path, run_dir: str = "") -> RunConfig:
         return run_config(cfg)
 
 
+def typed(overrides: list[str], conf: Path) -> RunConfig:
+    """`composed`, for overrides that a user typed: ConfigError, one line for each mistake, for all that is wrong."""
+    try:
+        return composed(overrides, conf)
+    except ConfigError:
+        raise
+    except UNREADABLE as error:
+        raise ConfigError(*complaints(overrides, conf) or [" ".join(str(error).split())]) from error
+
+
 def complaints(argv: list[str], conf: Path) -> list[str]:
     """One line for every override that does not compose with those before it, group choices first, and one for
     everything else that cannot be run."""

@@ -4,8 +4,12 @@ All facts come from counters, records and callbacks, never from a log. Most of t
 in another torch makes its facts None ("unknown"), and the run goes on.
 """
 
+import linecache
+import re
+import sysconfig
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -18,6 +22,9 @@ Shapes = list[list[int]]  # of a batch's tensors
 KINDS = ("forward", "backward", "autotune", "cudagraph", "recompile")  # what compile seconds go into
 MAX_METRICS = 100_000  # torch keeps the last 64 compiles by default; a run with many shapes has more
 WITHOUT_CUDAGRAPHS = {"reduce-overhead": "default", "max-autotune": "max-autotune-no-cudagraphs"}
+STAGES = ("capture", "differentiation", "lowering", "code generation", "autotuning")  # what one compile goes through
+TORCH = str(Path(torch.__file__).parent)
+NOT_THE_USERS = sysconfig.get_path("stdlib")
 UNKNOWN = "this torch does not tell what it compiled"
 
 
@@ -249,18 +256,104 @@ def _cache_found(hits: int | None, misses: int | None) -> str | None:
 
 
 def _break_sites() -> list[dict[str, Any]] | None:
-    """The distinct places in the user's code where a graph broke, each with the first line of why."""
-    reasons = _known(lambda: list(torch._dynamo.utils.graph_break_reasons))
+    """The distinct places in the user's code where a graph broke, in the order of their finding.
+
+    `reason` is the first line of why, `id` torch's number for it ("GB0124"), `explanation` its next line, `code` the
+    source line. `uncompiled` names the function that for this runs without torch.compile as a whole, as one with a
+    break inside of a loop, try or with does; of those torch keeps the record of the compile that failed, and no reason.
+    """
+    reasons, metrics = _known(lambda: list(torch._dynamo.utils.graph_break_reasons)), _metrics()
     if reasons is None:
         return None
-    sites = [_site(reason) for reason in reasons if reason.graph_break]
-    return list({(site["file"], site["line"], site["reason"]): site for site in sites}.values())
+    sites = [_site(str(r.reason), _users(r.user_stack), None) for r in reasons if r.graph_break]
+    for metric in metrics or []:
+        if _has(metric, "fail_type") == "Unsupported" and _has(metric, "fail_user_frame_filename"):
+            place = (metric.fail_user_frame_filename, metric.fail_user_frame_lineno)
+            name = str(metric.co_name)
+            resumed = re.fullmatch(r"torch_dynamo_resume_in_(\w+)_at_\d+", name)  # torch's name for the rest of one
+            sites.append(_site(str(metric.fail_reason), place, resumed[1] if resumed else name))
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for site in sites:
+        first = found.setdefault((site["file"], site["line"], site["reason"]), site)
+        first["uncompiled"] = first["uncompiled"] or site["uncompiled"]
+    # Of a break inside of a try or a with torch tells twice: of itself, and of the block that it has to leave.
+    said = [site for site in found.values() if site["reason"] != "step_unsupported"]
+    return said or list(found.values())
 
 
-def _site(reason: Any) -> dict[str, Any]:
-    frame = reason.user_stack[-1] if reason.user_stack else None
+def _users(stack: Any) -> tuple[str | None, int | None]:
+    """The innermost frame that is neither Python's own library nor torch: what the user can change."""
+    own = [
+        frame for frame in stack if not frame.filename.startswith(NOT_THE_USERS) or "site-packages" in frame.filename
+    ]
+    own = [frame for frame in own if not frame.filename.startswith(TORCH)] or list(stack)
+    return (own[-1].filename, own[-1].lineno) if own else (None, None)
+
+
+def _site(reason: str, place: tuple[str | None, int | None], uncompiled: str | None) -> dict[str, Any]:
+    file, line = place
+    lines = [words.strip() for words in reason.splitlines()] or [""]
+    number = re.search(r"/gb(\d{4})\.html", reason)
+    explanation = next((words for words in lines if words.startswith("Explanation: ")), "")
     return {
-        "file": frame.filename if frame else None,
-        "line": frame.lineno if frame else None,
-        "reason": str(reason.reason).splitlines()[0],
+        "file": file,
+        "line": line,
+        "reason": lines[0],
+        "id": f"GB{number[1]}" if number else None,
+        "explanation": explanation.removeprefix("Explanation: "),
+        "code": source_line(file, line),
+        "uncompiled": uncompiled,
     }
+
+
+def source_line(file: str | None, line: int | None) -> str:
+    """A line of source without its indentation; "" where it cannot be read."""
+    return linecache.getline(file, line).strip() if file and line else ""
+
+
+def recompile_sites() -> list[dict[str, Any]]:
+    """What made frames be compiled anew since `begin`, in the order of CompileFacts.recompiles: `reason` (torch's
+    words, on one line), and the user's line that it names, or else the function's first."""
+    sites = []
+    for metric in _metrics() or []:
+        if not _has(metric, "recompile_reason"):
+            continue
+        words = str(metric.recompile_reason)
+        named = re.findall(r'File "([^"]+)", line (\d+), in', words)
+        file, line = metric.co_filename, metric.co_firstlineno
+        if named:
+            file, line = named[-1][0], int(named[-1][1])
+        elif (short := re.search(r"(\S+):(\d+) in ", words)) and file.endswith(short[1]):
+            line = int(short[2])
+        sites.append(
+            {
+                "file": file,
+                "line": line,
+                "reason": " ".join(words.partition("\nUser stack trace:")[0].split()),
+                "code": source_line(file, line),
+            }
+        )
+    return sites
+
+
+def stages_s() -> dict[str, float] | None:
+    """Seconds of all compiles since `begin` by what they went into, one for each of STAGES; None: this torch does not
+    tell. Torch's clocks are nested; here each has what is its own: capture is Dynamo without its backend,
+    differentiation is AOTAutograd without inductor (of the backend eager: what that takes), lowering is inductor
+    without code generation, which holds the C++ or Triton compiler that it waits for."""
+    metrics = _metrics()
+    if metrics is None:
+        return None
+    spent = dict.fromkeys(STAGES, 0.0)
+    for metric in metrics:
+        clocks = ("dynamo", "aot_autograd", "backward", "inductor", "inductor_code_gen")
+        dynamo, aot, backward, inductor, code = (
+            (_has(metric, f"{clock}_cumulative_compile_time_us") or 0) / 1e6 for clock in clocks
+        )
+        tried = (_has(metric, "compile_time_autotune_time_us") or 0) / 1e6
+        spent["capture"] += max(dynamo - aot, 0.0)
+        spent["differentiation"] += max(aot + backward - inductor, 0.0)
+        spent["lowering"] += max(inductor - code - tried, 0.0)
+        spent["code generation"] += code
+        spent["autotuning"] += tried + (_has(metric, "runtime_triton_autotune_time_us") or 0) / 1e6
+    return spent

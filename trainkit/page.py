@@ -8,18 +8,26 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from trainkit.advice import Advice, of_break, of_skip
 from trainkit.compare import Comparison, Group, Setting, is_eager
+from trainkit.findings import Diagnosis, read_diagnosis
 from trainkit.plots import Epochs, Looks, Plot, costs_of, curves_of, looks_of
 from trainkit.report import columns_of, markdown_comparison
 from trainkit.results import Row
 from trainkit.words import (
     advice,
     clean,
+    count_of_findings,
+    diagnosed,
     dropped_title,
+    finding_lines,
+    finding_title,
     fixed,
     machine_of,
     notes_of,
     num_runs,
+    phase_words,
+    place_of,
     recompiles,
     scientific,
     seconds,
@@ -87,16 +95,19 @@ ENVIRONMENT = {
 
 
 def write_report(folder: Path | str, comparison: Comparison, epochs: Epochs) -> tuple[Path, Path]:
-    """Write `report.md` and `report.html` into a directory. Returns their paths, in this order."""
+    """Write `report.md` and `report.html` into a directory. Returns their paths, in this order. The page shows the
+    diagnoses in `diagnosis*.json` of the directory; ValueError, naming the file, for one that is none."""
     folder = Path(folder)
+    diagnoses = [read_diagnosis(path) for path in sorted(folder.glob("diagnosis*.json"))]
     markdown, page = folder / "report.md", folder / "report.html"
     markdown.write_text(markdown_comparison(comparison), encoding="utf-8")
-    page.write_text(html_comparison(comparison, epochs, folder.resolve().name), encoding="utf-8")
+    page.write_text(html_comparison(comparison, epochs, folder.resolve().name, diagnoses), encoding="utf-8")
     return markdown, page
 
 
-def html_comparison(comparison: Comparison, epochs: Epochs, title: str) -> str:
-    """The page: for each group first what to do, then what that rests on; at the end what was dropped and why.
+def html_comparison(comparison: Comparison, epochs: Epochs, title: str, diagnoses: Sequence[Diagnosis] = ()) -> str:
+    """The page: for each group first what to do, then what that rests on; then the diagnoses; at the end what was
+    dropped and why.
 
     `epochs` are the records of the runs by the `run_id` of their rows. The same input gives the same text.
     """
@@ -117,7 +128,7 @@ def html_comparison(comparison: Comparison, epochs: Epochs, title: str) -> str:
 <body>
 <h1>{_text(title)}</h1>
 <main>
-{nothing}{"".join(sections)}{_dropped(comparison)}</main>
+{nothing}{"".join(sections)}{"".join(map(_diagnosis, diagnoses))}{_dropped(comparison)}</main>
 </body>
 </html>
 """
@@ -176,8 +187,8 @@ def _facts(group: Group, looks: Looks) -> Iterable[str]:
     checked = [s for s in group.settings if _said(s.rows, "check_passed") or _said(s.rows, "check_reason")]
     yield _by_setting("What the compiler did", COMPILED, compiled, looks)
     yield _causes("Graph breaks", compiled, looks, _graph_breaks)
-    yield _causes("Recompiles", compiled, looks, lambda row: [cause for cause, _ in recompiles(row)], _recompile_s)
-    yield _causes("CUDA graphs skipped", compiled, looks, lambda row: row.cudagraph_skips or ())
+    yield _causes("Recompiles", compiled, looks, _recompiles, _recompile_s)
+    yield _causes("CUDA graphs skipped", compiled, looks, _skips)
     yield _by_setting("Same numbers as eager? Largest relative difference to float64", CHECKS, checked, looks)
     yield _by_setting("Peak memory", PEAKS, group.settings, looks)
     rows = [row for setting in group.settings for row in setting.rows]
@@ -195,15 +206,19 @@ def _by_setting(title: str, fields: dict[str, str], settings: Sequence[Setting],
     return _table(title, ["setting", *known], lines if known else [], numbers=True)
 
 
+Cause = tuple[str, Advice]  # in torch's words, and what to do about it
+
+
 def _causes(
     title: str,
     settings: Sequence[Setting],
     looks: Looks,
-    causes: Callable[[Row], Iterable[str]],
-    cost_s: Callable[[Row, str], float] | None = None,
+    causes: Callable[[Row], Iterable[Cause]],
+    cost_s: Callable[[Row, Cause], float] | None = None,
 ) -> str:
-    """Each distinct cause once, with the settings in which it was found, and the most that it cost in a run."""
-    found: dict[str, list[str]] = {}
+    """Each distinct cause once, with what to do about it, the settings in which it was found, and the most that it
+    cost in a run."""
+    found: dict[Cause, list[str]] = {}
     for setting in settings:
         for cause in dict.fromkeys(cause for row in setting.rows for cause in causes(row)):
             found.setdefault(cause, []).append(setting.label)
@@ -213,12 +228,26 @@ def _causes(
         where = "every compiled setting" if every else "".join(f"<div>{_key(looks, of, of)}</div>" for of in labels)
         cost = [] if cost_s is None else [max(cost_s(row, cause) for s in settings for row in s.rows)]
         costs = [_text(seconds(value or None)) for value in cost]
-        lines.append([_folded(cause.strip().partition("\n")[0], cause), where, *costs])
-    return _table(title, ["cause", "found in", *(["cost"] if cost_s else [])], lines)
+        words, told = cause
+        first = words.strip().partition("\n")[0]
+        lines.append([_folded(first, words), _remedy(told), where, *costs])
+    return _table(title, ["cause", "what to do", "found in", *(["cost"] if cost_s else [])], lines)
 
 
-def _recompile_s(row: Row, cause: str) -> float:
-    return sum(time_s or 0.0 for of, time_s in recompiles(row) if of == cause)
+def _recompiles(row: Row) -> list[Cause]:
+    return [(cause, told) for cause, told, _ in recompiles(row)]
+
+
+def _recompile_s(row: Row, cause: Cause) -> float:
+    return sum(time_s or 0.0 for *of, time_s in recompiles(row) if tuple(of) == cause)
+
+
+def _skips(row: Row) -> list[Cause]:
+    return [(reason, of_skip(reason)) for reason in row.cudagraph_skips or ()]
+
+
+def _remedy(told: Advice) -> str:
+    return f"<b>{_text(told.cause)}</b><br>{_text(told.remedy)}"
 
 
 def _said(rows: Iterable[Row], field: str) -> str:
@@ -239,8 +268,38 @@ def _words(field: str, value: Any) -> str:
     return fixed(value, 0) if isinstance(value, int) else str(value)
 
 
-def _graph_breaks(row: Row) -> list[str]:
-    return [f"{site.get('file')}:{site.get('line')}: {site.get('reason')}" for site in row.graph_breaks or ()]
+def _graph_breaks(row: Row) -> list[Cause]:
+    return [
+        (f"{site.get('file')}:{site.get('line')}: {site.get('reason')}", of_break(site))
+        for site in row.graph_breaks or ()
+    ]
+
+
+def _diagnosis(diagnosis: Diagnosis) -> str:
+    """What scripts/diagnose.py found: phases, findings, and the stages of a compile where they were asked for."""
+    phases = [[_text(phase.name), *map(_text, phase_words(phase).values())] for phase in diagnosis.phases]
+    heads = ["phase", *(phase_words(diagnosis.phases[0]) if diagnosis.phases else ())]
+    errors = "".join(f"<p class=note>{_text(f'{p.name}: {p.error}')}</p>" for p in diagnosis.phases if p.error)
+    findings = []
+    for finding in diagnosis.findings:
+        lines = finding_lines(finding, diagnosis.phases)
+        where = (
+            f"{_text(place_of(finding))}<pre>{_text(finding.code)}</pre><small>{_text(finding_title(finding))}</small>"
+        )
+        rest = "<br>".join(_text(lines[name]) for name in ("cost", "note") if name in lines)
+        findings.append([where, _folded(lines["why"], f"{lines['why']}\n{lines['torch']}"), _text(lines["do"]), rest])
+    stages = diagnosis.stages or {}
+    names = list(dict.fromkeys(name for spent in stages.values() for name in spent))
+    spent = [[_text(backend), *(fixed(by.get(name), 2) for name in names)] for backend, by in stages.items()]
+    return f"""<section>
+<h2>Diagnosis: {_text(diagnosed(diagnosis))}</h2>
+<p class=muted>{_text(machine_of(diagnosis.machine))}</p>
+<div class=advice><p>{_text(count_of_findings(diagnosis))}</p></div>
+{errors}{_table("", heads, phases, numbers=True)}
+{_table("What to mend", ["line", "why", "what to do", "cost"], findings)}
+{_table("Stages of a compile, in seconds", ["backend", *names], spent, numbers=True)}
+</section>
+"""
 
 
 def _dropped(comparison: Comparison) -> str:

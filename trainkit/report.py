@@ -5,7 +5,7 @@ Names, reasons and errors came from users and logs: they are printed as they are
 
 import re
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trainkit.compare import Change, Changes, Comparison, Dropped, Group, Setting, why_dropped
+from trainkit.findings import Diagnosis
 from trainkit.results import EpochRecord, Row
 from trainkit.words import (
     COMPILE_PARTS,
@@ -24,8 +25,12 @@ from trainkit.words import (
     cache_of,
     clean,
     compiled_parts,
+    count_of_findings,
     decimals,
+    diagnosed,
     dropped_title,
+    finding_lines,
+    finding_title,
     fixed,
     found,
     in_one_unit,
@@ -35,6 +40,8 @@ from trainkit.words import (
     notes_of,
     num_runs,
     percent,
+    phase_words,
+    place_of,
     range_of,
     recompiles,
     scientific,
@@ -149,6 +156,41 @@ def print_changes(changes: Changes, console: Console | None = None) -> None:
     for title, labels in (("Not measured now", changes.missing), ("Not in the baseline", changes.added)):
         for label in labels:
             console.print(Text(f"{title}: {clean(label)}", style="yellow"))
+
+
+def print_diagnosis(diagnosis: Diagnosis, console: Console | None = None) -> None:
+    """Print what each phase gains from being compiled, then each finding with its line, why, and what to do."""
+    console = console or _terminal()
+    console.print(Text(diagnosed(diagnosis), style="bold"))
+    console.print(Text(machine_of(diagnosis.machine), style="dim"))
+    console.print()
+    table = _plain_table("phase", *(phase_words(diagnosis.phases[0]) if diagnosis.phases else ()), "")
+    for phase in diagnosis.phases:
+        table.add_row(phase.name, *phase_words(phase).values(), Text(clean(phase.error or ""), style="red"))
+    console.print(table)
+    console.print()
+    console.print(Text(count_of_findings(diagnosis), style="bold" if diagnosis.findings else "bold green"))
+    for finding in diagnosis.findings:
+        console.print()
+        console.print(Text(finding_title(finding), style="bold yellow"))
+        console.print(Padding(Text(place_of(finding, Path.cwd()), style="cyan"), (0, 0, 0, 2)))
+        if finding.code:
+            console.print(Padding(Text(clean(finding.code), style="bold"), (0, 0, 0, 4)))
+        lines = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+        for name, words in finding_lines(finding, diagnosis.phases).items():
+            lines.add_row(Text(name, style="dim"), Text(words, style={"do": "green", "torch": "dim"}.get(name, "")))
+        console.print(Padding(lines, (0, 0, 0, 2)))
+    if diagnosis.stages:
+        console.print()
+        console.print(_stages_table(diagnosis.stages))
+
+
+def _stages_table(stages: Mapping[str, Mapping[str, float]]) -> Table:
+    names = list(dict.fromkeys(name for spent in stages.values() for name in spent))
+    table = _plain_table("compile, s", *names, "total")
+    for backend, spent in stages.items():
+        table.add_row(backend, *(fixed(spent.get(name), 2) for name in names), fixed(sum(spent.values()), 2))
+    return table
 
 
 def _changed(change: Change) -> Text:
@@ -299,12 +341,14 @@ def _compiled(row: Row) -> dict[str, str]:
 
 
 def _recompiles(row: Row) -> Iterable[tuple[str, str]]:
-    """A line for each of the dearest, and one for the others."""
-    every = sorted(recompiles(row), key=lambda one: -(one[1] or 0.0))
-    for number, (cause, time_s) in enumerate(every[:MOST_RECOMPILES]):
+    """A line for each of the dearest, one for the others, and what to do about each kind of cause."""
+    every = sorted(recompiles(row), key=lambda one: -(one[2] or 0.0))
+    for number, (cause, _, time_s) in enumerate(every[:MOST_RECOMPILES]):
         yield "" if number else "recompiles", f"{seconds(time_s)}: {short(cause)}"
     if others := every[MOST_RECOMPILES:]:
-        yield "", f"{seconds(sum(time_s or 0.0 for _, time_s in others))}: {len(others)} more, in row.json"
+        yield "", f"{seconds(sum(time_s or 0.0 for *_, time_s in others))}: {len(others)} more, in row.json"
+    for told in dict.fromkeys(told for _, told, _ in every):
+        yield "", f"{told.cause}: {told.remedy}"
 
 
 def _shares(row: Row) -> Iterable[str]:

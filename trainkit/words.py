@@ -7,9 +7,12 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
+from trainkit.advice import Advice, of_recompile
 from trainkit.compare import BreakEven, Change, Comparison, Group, Setting, Spread, is_eager
+from trainkit.findings import KINDS, Diagnosis, Finding, Phase
 from trainkit.intervals import Ratio
 from trainkit.results import Row
 
@@ -222,15 +225,19 @@ def _how(part: Mapping[str, Any], mode: str) -> str:
     return ("" if part["mode"] == mode else f"{part['mode']}, ") + (graphs if part["num_calls"] else "never called")
 
 
-def recompiles(row: Row) -> list[tuple[str, float | None]]:
-    """The cause of each recompile with the shapes of the batch that brought it, and its seconds."""
+def recompiles(row: Row) -> list[tuple[str, Advice, float | None]]:
+    """The cause of each recompile with the shapes of the batch that brought it, what to do about it, its seconds."""
     causes = row.recompiles or []
     shapes: Iterable[list[list[int]] | None] = row.recompile_shapes or [None] * len(causes)
     times_s: Iterable[float | None] = row.recompile_times_s or [None] * len(causes)
     return [
-        (cause if shape is None else f"{cause} (by a batch of {' and '.join(map(str, shape))})", time_s)
+        (cause if shape is None else f"{cause} (by a batch of {batch(shape)})", of_recompile(cause), time_s)
         for cause, shape, time_s in zip(causes, shapes, times_s, strict=True)
     ]
+
+
+def batch(shape: Iterable[list[int]]) -> str:
+    return " and ".join(map(str, shape))
 
 
 def uncompiled(row: Row) -> str:
@@ -254,6 +261,88 @@ def dropped_title(comparison: Comparison) -> str:
 
 def num_runs(count: int) -> str:
     return "1 run" if count == 1 else f"{count} runs"
+
+
+def diagnosed(diagnosis: Diagnosis) -> str:
+    """What was diagnosed: network, data and settings."""
+    trained = f"{diagnosis.model} on {diagnosis.data}, batch {fixed(diagnosis.batch_size, 0)}"
+    return clean(", ".join([trained, f"mode {diagnosis.compile_mode}", diagnosis.precision, *diagnosis.overrides]))
+
+
+def count_of_findings(diagnosis: Diagnosis) -> str:
+    """How much of each kind was found, or that there is nothing."""
+    counts = {kind: sum(finding.kind == kind for finding in diagnosis.findings) for kind in KINDS}
+    said = [f"{count} {_plural(kind, count)}" for kind, count in counts.items() if count]
+    if said:
+        return f"Found: {', '.join(said)}."
+    if any(phase.error for phase in diagnosis.phases):
+        return "Found: nothing, up to the failure."
+    return "Nothing to mend: no graph break, no recompile, no CUDA graph skipped."
+
+
+def _plural(kind: str, count: int) -> str:
+    places = {"recompile": "cause of recompiles", "CUDA graphs skipped": "cause of skipped CUDA graphs"}.get(kind, kind)
+    first, of, rest = places.partition(" of ")
+    return f"{first}{'s' * (count > 1)}{of}{rest}"
+
+
+def phase_words(phase: Phase) -> dict[str, str]:
+    """The columns of a phase: what was compiled, step times, shares."""
+    compiled, eager = phase.step_time_ms, phase.eager_step_time_ms
+    digits = decimals([compiled, eager], 3)
+    gain = "-" if not compiled or eager is None else f"{_factor(eager / compiled)}x"
+    limit = " (recompile limit reached)" if phase.recompile_limit_hit else ""
+    return {
+        "graphs": f"{fixed(phase.num_graphs, 0)}{limit}",
+        "step ms": fixed(compiled, digits),
+        "eager ms": fixed(eager, digits),
+        "gain": gain,
+        "compiled share": percent(phase.compiled_frac),
+        "optimizer": percent(phase.optimizer_frac) if phase.optimizer_frac else "-",
+    }
+
+
+def place_of(finding: Finding, folder: Path | None = None) -> str:
+    """file:line, below a folder without its path."""
+    if finding.file is None:
+        return "no line of yours"
+    path = Path(finding.file)
+    inside = folder is not None and path.is_relative_to(folder)
+    return clean(f"{path.relative_to(folder) if inside and folder else path}:{finding.line}")
+
+
+def finding_title(finding: Finding) -> str:
+    return clean(f"{finding.kind}: {finding.cause}, in {' and '.join(finding.phases)}")
+
+
+def finding_lines(finding: Finding, phases: Iterable[Phase]) -> dict[str, str]:
+    """Name and words of what is known of a finding, the remedy second."""
+    lines = {"why": finding.why, "do": finding.remedy}
+    if finding.uncompiled:
+        lines["note"] = f"for this all of {finding.uncompiled} runs uncompiled"
+    if finding.num_recompiles:
+        took = "" if finding.recompile_s is None else f", {seconds(finding.recompile_s)}"
+        shapes = f", by batches of {'; '.join(map(batch, finding.recompile_shapes))}" * bool(finding.recompile_shapes)
+        lines["cost"] = f"{finding.num_recompiles} recompile{'s' * (finding.num_recompiles > 1)}{took}{shapes}"
+    elif cost := _break_cost(finding, {phase.name: phase.step_time_ms for phase in phases}):
+        lines["cost"] = cost
+    return {name: clean(words) for name, words in (lines | {"torch": short(finding.reason)}).items()}
+
+
+def _break_cost(finding: Finding, step_ms: Mapping[str, float | None]) -> str:
+    phase = next((name for name in reversed(list(step_ms)) if name in finding.phases), "step")
+    if finding.cost_unknown is not None:
+        return f"not measured: {finding.cost_unknown}"
+    if finding.cost_ms is None:
+        return ""
+    noise = finding.cost_noise_ms or 0.0
+    digits = decimals([abs(finding.cost_ms), noise], 2)
+    if abs(finding.cost_ms) <= noise:
+        return f"none that can be measured ({fixed(finding.cost_ms, digits)} ms, noise {fixed(noise, digits)} ms)"
+    whole = step_ms.get(phase)
+    share = f", {percent(finding.cost_ms / whole)} of the {phase} step" if whole and finding.cost_ms > 0 else ""
+    gain = " (without it the step is slower)" if finding.cost_ms < 0 else ""
+    return f"{fixed(finding.cost_ms, digits)} ms{share}, noise {fixed(noise, digits)} ms{gain}"
 
 
 def middle(spread: Spread | None) -> float | None:

@@ -1,0 +1,59 @@
+"""What keeps torch.compile from its best on a network, line by line: why, what to write instead, what it costs.
+
+    python scripts/diagnose.py model=convnet_mix model.random_head=true [override ...]
+
+Takes the overrides of train.py. Works on copies, trains a few steps of them, leaves no run and changes nothing. With
+--json runs/sweeps/NAME/diagnosis.json the report of that sweep shows it too. --code writes the graphs that were
+captured and the code that was generated for them. --stages compiles the network once more with each of three
+backends, in processes of their own with a cold cache, and shows where the seconds go.
+"""
+
+import argparse
+import logging
+import os
+import sys
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+from trainkit import cli, report
+from trainkit.config import ConfigError
+from trainkit.findings import write_diagnosis
+
+CONF = Path(__file__).parent.parent / "conf"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("overrides", nargs="*", metavar="override", help="group=name or setting=value, as of train.py")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the diagnosis into this file too")
+    parser.add_argument("--code", type=Path, metavar="DIR", help="write graphs and generated kernels into this folder")
+    parser.add_argument("--stages", action="store_true", help="seconds of the stages of a compile, by backend")
+    given = parser.parse_intermixed_args()
+    with cli.one_line_errors():
+        config = cli.typed(given.overrides, CONF)
+        if given.json and not given.json.parent.is_dir():
+            raise ConfigError(f"--json = {given.json}: {given.json.parent} is no folder; make it first")
+        if given.code and given.code.exists() and not given.code.is_dir():
+            raise ConfigError(f"--code = {given.code}: is a file; give a folder")
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler says on stderr that it starts and stops
+        from trainkit import diagnose  # imports torch: what was typed wrongly is said before
+
+        logging.getLogger("torch").setLevel(logging.ERROR)  # the diagnosis says what torch would log
+        warnings.filterwarnings("ignore", module="torch")
+        of = diagnose.subject(config)
+        found = diagnose.diagnose(of)
+        if given.stages:
+            found = replace(found, stages=diagnose.stages(config))
+        written = diagnose.write_code(of, given.code) if given.code else []
+    report.print_diagnosis(found)
+    if written:
+        print(f"written: {len(written)} files into {given.code}")
+    if given.json:
+        write_diagnosis(given.json, found)
+        print(f"written: {given.json}")
+    return int(any(phase.error for phase in found.phases))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,446 @@
+"""Networks with one known defect each, its line marked `DEFECT <cause>`, and beside each the network with its remedy.
+
+`<Name>Mended` computes what its defect was for in a way that torch.compile takes; the clean ones have nothing to find.
+"""
+
+import copy
+import logging
+import os
+import random
+import threading
+import time
+import warnings
+import zlib
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+logger = logging.getLogger(__name__)
+
+
+class Classifier(nn.Module):
+    """A linear classifier of digits; the networks below do something with its logits."""
+
+    def __init__(self, channels: int, image_size: int, num_classes: int, width: int = 8):
+        super().__init__()
+        self.fc = nn.Linear(channels * image_size**2, num_classes)
+
+    def logits(self, images: Tensor) -> Tensor:
+        return self.fc(images.flatten(1))
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.logits(images)
+
+
+class TensorBranch(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        if logits.sum() > 0:  # DEFECT tensor branch
+            logits = logits * 2
+        return logits
+
+
+class TensorBranchMended(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        return torch.where(logits.sum() > 0, logits * 2, logits)
+
+
+class BranchInLoop(Classifier):
+    """A list built of what a tensor decides; a break in a loop leaves the whole function uncompiled."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        kept = [logits[0]]
+        for row in logits:
+            if row.sum() > 0:  # DEFECT tensor branch
+                kept.append(row)
+        return logits + torch.stack(kept).mean(0)
+
+
+class BranchInLoopMended(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        kept = (logits.sum(1, keepdim=True) > 0).float()
+        return logits + (logits[0] + (logits * kept).sum(0)) / (kept.sum() + 1)
+
+
+class Item(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        largest = logits.abs().max().item()  # DEFECT .item()
+        return logits / (largest + 1)
+
+
+class ItemMended(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        return logits / (logits.abs().max().detach() + 1)
+
+
+class Print(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        print(logits.mean(), end="")  # DEFECT print
+        return logits * 2
+
+
+class PrintMended(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        if not torch.compiler.is_compiling():
+            print(logits.mean(), end="")
+        return logits * 2
+
+
+class Warns(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        warnings.warn("be careful", stacklevel=1)  # DEFECT logging
+        return logits * 2
+
+
+class WarnsMended(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        if not torch.compiler.is_compiling():
+            warnings.warn("be careful", stacklevel=1)
+        return logits * 2
+
+
+class Logs(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        logger.info("logits of %s", logits.shape)  # DEFECT logging
+        return logits * 2
+
+
+class LogsMended(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        if not torch.compiler.is_compiling():
+            logger.info("logits of %s", logits.shape)
+        return logits * 2
+
+
+class NumpyCall(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        scale = float(np.mean(logits.detach().numpy()))  # DEFECT NumPy
+        return logits * scale
+
+
+class NumpyCallMended(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        return logits * logits.detach().mean()
+
+
+class NumpyRandom(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        if np.random.rand() > 0.5:  # DEFECT random number of Python or NumPy
+            logits = logits * 2
+        return logits
+
+
+class NumpyRandomMended(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        return torch.where(torch.rand((), device=logits.device) > 0.5, logits * 2, logits)
+
+
+class Shuffle(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        order = list(range(len(logits)))
+        random.shuffle(order)  # DEFECT random number of Python or NumPy
+        return logits + logits[order]
+
+
+class ShuffleMended(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        return logits + logits[torch.randperm(len(logits), device=logits.device)]
+
+
+class DataLoop(Classifier):
+    """A list whose length a tensor decides."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        rounds = []
+        for k in range(int(logits[0].argmax())):  # DEFECT data-dependent loop
+            rounds.append(logits * k)
+        return logits + sum(rounds)
+
+
+class DataLoopMended(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        rounds = torch.arange(logits.shape[1], device=logits.device)
+        rounds = torch.where(rounds < logits[0].argmax(), rounds, 0)
+        return logits + logits * rounds.sum()
+
+
+class While(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        while logits.norm() > 1:  # DEFECT data-dependent loop
+            logits = logits / 2
+        return logits
+
+
+class WhileMended(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        for _ in range(8):
+            logits = torch.where(logits.norm() > 1, logits / 2, logits)
+        return logits
+
+
+class BooleanMask(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        positive = logits[logits > 0]  # DEFECT data-dependent shape
+        return logits + positive.sum()
+
+
+class BooleanMaskMended(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        return logits + torch.where(logits > 0, logits, 0).sum()
+
+
+class Nonzero(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        places = torch.nonzero(logits > 0)  # DEFECT data-dependent shape
+        return logits * len(places)
+
+
+class NonzeroMended(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        return logits * (logits > 0).sum()
+
+
+@torch.compiler.disable
+def doubled(logits: Tensor) -> Tensor:
+    return logits * 2
+
+
+class Disabled(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        logits = doubled(logits)  # DEFECT function kept out of torch.compile
+        return logits + 1
+
+
+class DisabledMended(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        return logits * 2 + 1
+
+
+class CExtension(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        salt = zlib.crc32(b"digits") % 3  # DEFECT library call
+        return logits + salt
+
+
+class CExtensionMended(Classifier):
+    def __init__(self, **sizes: int):
+        super().__init__(**sizes)
+        self.salt = zlib.crc32(b"digits") % 3
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.logits(images) + self.salt
+
+
+class Clock(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        self.seen_at = time.perf_counter()  # DEFECT clock
+        return logits * 2
+
+
+class ClockMended(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        return self.logits(images) * 2
+
+
+class ItemInTry(Classifier):
+    """A break inside of a try leaves the whole function uncompiled."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        try:
+            scale = 1 / logits.sum().item()  # DEFECT .item()
+        except ZeroDivisionError:
+            scale = 1.0
+        return logits * scale
+
+
+class ItemInTryMended(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        total = logits.sum().detach()
+        return logits * torch.where(total == 0, 1.0, 1 / total)
+
+
+class OpenFile(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        size = open(os.devnull).close()  # DEFECT file
+        return logits if size is None else logits * 2
+
+
+class OpenFileMended(Classifier):
+    pass
+
+
+LOCK = threading.Lock()
+
+
+class Locked(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        with LOCK:  # DEFECT context manager
+            return logits * 2
+
+
+class LockedMended(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        return self.logits(images) * 2
+
+
+class DeepCopy(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        kept = copy.deepcopy(logits.detach())  # DEFECT deepcopy
+        return logits + kept
+
+
+class DeepCopyMended(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        return logits + logits.detach().clone()
+
+
+class Counter(Classifier):
+    def __init__(self, **sizes: int):
+        super().__init__(**sizes)
+        self.calls = 0
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.calls += 1  # DEFECT attribute counter
+        return self.logits(images) * self.calls
+
+
+class CounterMended(Classifier):
+    def __init__(self, **sizes: int):
+        super().__init__(**sizes)
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.calls += 1
+        return self.logits(images) * self.calls
+
+
+class GrowingList(Classifier):
+    def __init__(self, **sizes: int):
+        super().__init__(**sizes)
+        self.means: list[Tensor] = []
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        self.means.append(logits.mean().detach())  # DEFECT list that grows
+        return logits
+
+
+class GrowingListMended(Classifier):
+    def __init__(self, **sizes: int):
+        super().__init__(**sizes)
+        self.register_buffer("means", torch.zeros(100))
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        self.means.index_copy_(0, self.calls.view(1), logits.mean().detach().view(1))
+        self.calls += 1
+        return logits
+
+
+CALLS = 0
+
+
+class GlobalNumber(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        global CALLS
+        CALLS += 1  # DEFECT argument or global number that changes
+        return self.logits(images) * CALLS
+
+
+class GlobalNumberMended(CounterMended):
+    pass
+
+
+class ManyDefects(Classifier):
+    """A break whose outcome can be held still, and one whose result is a tensor."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        if logits.mean() > -100:
+            logits = logits * 2
+        return logits + logits[logits > 0].sum()
+
+
+class Clean(Classifier):
+    """Nothing to find."""
+
+
+class CleanDropout(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        return nn.functional.dropout(self.logits(images), 0.1, self.training)
+
+
+class CleanWhere(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        return torch.where(logits > 0, logits, logits / 2)
+
+
+class CleanLoop(Classifier):
+    """A loop over a Python number, and a list of fixed length."""
+
+    def __init__(self, **sizes: int):
+        super().__init__(**sizes)
+        self.heads = nn.ModuleList(nn.Linear(sizes["num_classes"], sizes["num_classes"]) for _ in range(3))
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        return torch.stack([head(logits) for head in self.heads]).mean(0)
+
+
+class CleanBatchNorm(Classifier):
+    def __init__(self, **sizes: int):
+        super().__init__(**sizes)
+        self.norm = nn.BatchNorm1d(sizes["num_classes"])
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.norm(self.logits(images))
+
+
+class CleanBranch(Classifier):
+    """Branches on what is known before: the mode, a shape, a setting."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        if self.training and images.shape[0] > 1 and logits.ndim == 2:
+            logits = logits * 2
+        with torch.no_grad():
+            shift = logits.mean()
+        return logits - shift

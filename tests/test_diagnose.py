@@ -1,0 +1,164 @@
+"""Every known defect is named by its line and its remedy, which takes it away; where there is none, none is found."""
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests import defects
+from tests.conftest import ROOT
+from trainkit import facts
+from trainkit.diagnose import diagnose, look, stages, stages_of, subject, write_code
+from trainkit.findings import read_diagnosis
+
+SOURCE = Path(defects.__file__).read_text().splitlines()
+MENDED = [name for name in vars(defects) if name.endswith("Mended")]
+DEFECTS = [name.removesuffix("Mended") for name in MENDED]
+CLEAN = [name for name in vars(defects) if name.startswith("Clean")]
+CALL = "return self.fc(images.flatten(1))"  # where all of them begin
+FC = f"# {defects.__file__}:{SOURCE.index(f'        {CALL}') + 1}: {CALL}"
+RECOMPILING = ("attribute counter", "list that grows", "argument or global number that changes")
+
+
+def of(compose, name: str, *overrides: str):
+    words = (f"model._target_=tests.defects.{name}", "compile.backend=aot_eager", "data.batch_size=16", *overrides)
+    return subject(compose(*words))
+
+
+def defect(name: str) -> tuple[int, str]:
+    """The marked line of a class, and the cause that its comment names."""
+    first = SOURCE.index(f"class {name}(Classifier):")
+    line = next(number for number in range(first, len(SOURCE)) if "  # DEFECT " in SOURCE[number])
+    return line + 1, SOURCE[line].partition("  # DEFECT ")[2]
+
+
+def test_there_are_enough_of_each():
+    assert len(DEFECTS) >= 12
+    assert len(CLEAN) >= 6
+
+
+@pytest.mark.parametrize("name", DEFECTS)
+def test_a_defect_is_named_by_its_line_and_its_remedy(name, compose):
+    line, cause = defect(name)
+    seen = look(of(compose, name))
+    found = [f for f in seen.findings if f.cause != "value that a graph break brought back"]
+    assert {(f.file, f.line, f.cause) for f in found} == {(defects.__file__, line, cause)}, seen.findings
+    assert all(f.kind == ("recompile" if cause in RECOMPILING else "graph break") for f in found)
+    assert all(f.code == SOURCE[line - 1].strip() for f in found)
+    assert [phase.error for phase in seen.phases] == [None, None]
+
+
+@pytest.mark.parametrize("name", [*MENDED, *CLEAN])
+def test_the_remedy_and_a_clean_network_have_nothing_to_find(name, compose):
+    seen = look(of(compose, name))
+    assert seen.findings == []
+    assert [phase.num_graphs for phase in seen.phases] == [1, 1]
+
+
+def test_batches_of_other_sizes_are_recompiles_by_shape(compose):
+    one = of(compose, "Clean", "compile.dynamic=false")
+    cut = [(inputs[:size], targets[:size]) for size, (inputs, targets) in zip((16, 8, 4), one.batches, strict=False)]
+    seen = look(replace(one, batches=cut))
+    assert [(f.kind, f.cause, f.num_recompiles, f.phases) for f in seen.findings] == [
+        ("recompile", "shape that changes", 4, ["forward", "training"])
+    ]
+
+
+def test_cuda_graphs_without_a_gpu_are_a_finding(compose, needs_compiler):
+    seen = look(of(compose, "Clean", "compile.backend=inductor", "compile.mode=reduce-overhead"))
+    assert [(f.kind, f.cause) for f in seen.findings] == [("CUDA graphs skipped", "tensor on the CPU")]
+
+
+def test_a_network_that_cannot_be_trained_keeps_what_was_found(compose):
+    seen = look(subject(compose("model._target_=tests.networks.Raises", "compile.backend=aot_eager")))
+    assert [phase.error and phase.error.partition(":")[0] for phase in seen.phases] == [None, "ArithmeticError"]
+
+
+def test_costs_and_shares_are_measured_on_copies(compose):
+    one = of(compose, "ManyDefects")
+    before = {name: tensor.clone() for name, tensor in one.net.state_dict().items()}
+    seen = diagnose(one)
+    assert [(f.cause, f.cost_ms is None, f.cost_unknown is None) for f in seen.findings if f.kind == "graph break"] == [
+        ("tensor branch", False, True),
+        ("data-dependent shape", True, False),
+    ]
+    for phase in seen.phases:
+        assert 0 < phase.compiled_frac <= 1
+        assert phase.step_time_ms > 0
+        assert phase.eager_step_time_ms > 0
+    assert seen.phases[0].optimizer_frac == 0 < seen.phases[1].optimizer_frac < 1
+    assert all(torch.equal(tensor, before[name]) for name, tensor in one.net.state_dict().items())
+
+
+@pytest.fixture
+def script(tmp_path):
+    """(words, ...) -> `python scripts/diagnose.py words...` run to its end in tmp_path."""
+
+    def started(*words: str):
+        return subprocess.run(
+            [sys.executable, str(ROOT / "scripts" / "diagnose.py"), *words, "trainer.accelerator=cpu"],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": f"{ROOT}", "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+
+    return started
+
+
+def test_the_script_shows_line_and_remedy_and_writes_json_and_code(script, tmp_path):
+    words = ("model._target_=tests.defects.TensorBranch", "compile.backend=aot_eager", "--json", "found.json")
+    done = script(*words, "--code", "code")
+    assert (done.returncode, done.stderr) == (0, "")
+    line, _ = defect("TensorBranch")
+    for said in (f"defects.py:{line}", "if logits.sum() > 0:", "torch.where", "Found: 1 graph break."):
+        assert said in done.stdout
+    found = read_diagnosis(tmp_path / "found.json")
+    assert [(f.file, f.line, f.cost_unknown) for f in found.findings] == [(defects.__file__, line, None)]
+    assert (tmp_path / "code" / "training" / "graph_0.txt").read_text().startswith(f"# Made of:\n{FC}\n")
+    assert {path.name for path in tmp_path.iterdir()} == {"found.json", "code"}
+
+
+def test_graphs_and_kernels_are_written_with_their_source_lines(compose, tmp_path, needs_compiler):
+    written = write_code(of(compose, "TensorBranch", "compile.backend=inductor"), tmp_path)
+    names = {str(path.relative_to(tmp_path)) for path in written}
+    for number in (0, 1):
+        graph = f"training/graph_{number}"
+        assert {f"{graph}.txt", f"{graph}_forward.txt", f"{graph}_backward.txt"} <= names
+        assert {f"{graph}_forward_kernels.py", f"{graph}_backward_kernels.py"} <= names
+    for half in ("forward", "backward"):
+        kernels = (tmp_path / "training" / f"graph_0_{half}_kernels.py").read_text()
+        assert kernels.startswith(f"# Made of:\n{FC}\n")
+        assert "def call(" in kernels
+
+
+def test_the_stages_of_a_compile(compose, monkeypatch, needs_compiler):
+    config = of(compose, "Clean").config
+    monkeypatch.setattr("trainkit.diagnose.STAGE_BACKENDS", ("aot_eager",))
+    (spent,) = stages(config).values()  # in a process of its own
+    assert set(spent) == set(facts.STAGES)
+    assert spent["capture"] > 0 < spent["differentiation"]
+    assert spent["lowering"] == spent["code generation"] == spent["autotuning"] == 0
+    spent = stages_of(config, "inductor")
+    assert all(spent[name] > 0 for name in ("capture", "differentiation", "lowering", "code generation"))
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["compile.mode=foo"], r"compile\.mode = foo: expected one of eager, .*"),
+        (["model.widht=3"], r"model\.widht = 3: no such setting; did you mean model\.width\?"),
+        (["--json", "nowhere/found.json"], r"--json = nowhere/found\.json: nowhere is no folder; make it first"),
+        (["--code", str(ROOT / "README.md")], r"--code = .*README\.md: is a file; give a folder"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_status_2(words, line, script):
+    done = script(*words)
+    assert done.returncode == 2
+    assert re.fullmatch(line, done.stderr.strip())

@@ -1,0 +1,284 @@
+"""What to do about a graph break, a recompile, a CUDA graph that was not recorded: torch's words in, a remedy out.
+
+Pure: it knows what torch 2.11 to 2.13 say, and nothing else of torch. The first rule that fits is taken, the special
+ones stand first; what no rule knows gets torch's own explanation.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A cause by its short name, why torch.compile stumbles over it, and what to write instead."""
+
+    cause: str
+    why: str
+    remedy: str
+
+
+TENSOR_BRANCH = Advice(
+    "tensor branch",
+    "Python has to know the tensor's value to take a side, so the graph ends here and the value is waited for",
+    "torch.where(condition, a, b) where both sides are cheap, torch.cond where they are not; a check that only raises: "
+    "torch._assert_async, or check outside of forward",
+)
+DATA_LOOP = Advice(
+    "data-dependent loop",
+    "how often the loop runs, and what it appends to a list, depends on a tensor's value",
+    "a fixed number of rounds whose results a mask keeps or drops (torch.where), written into a tensor and not a list; "
+    "or torch.while_loop, scan",
+)
+ITEM = Advice(
+    ".item()",
+    "a tensor's value becomes a Python number: the graph ends, the device is waited for, and code that depends on the "
+    "number is compiled for it",
+    "keep it a tensor of no dimensions and compute with that; a number for a log: return it, and call .item() outside "
+    "of forward, seldom",
+)
+PRINT = Advice(
+    "print",
+    "printing is a side effect that no graph holds",
+    "take it out of forward, or print where `not torch.compiler.is_compiling()`; to keep it: add print to "
+    "torch._dynamo.config.reorderable_logging_functions",
+)
+LOGGING = Advice(
+    "logging",
+    "a log line or a warning is a side effect that no graph holds",
+    "take it out of forward, or say it where `not torch.compiler.is_compiling()`",
+)
+RANDOM = Advice(
+    "random number of Python or NumPy",
+    "it is drawn outside of the graph, and what follows is compiled for the number that was drawn",
+    "torch.rand, torch.randint, torch.randperm, and torch.where or an index into a stacked tensor to act on it; or "
+    "draw outside and pass it in as a tensor",
+)
+NUMPY = Advice(
+    "NumPy",
+    "NumPy computes on the CPU and outside of the graph",
+    "the function of the same name in torch (torch.clamp for numpy.clip, ...), without .numpy() and from_numpy",
+)
+SHAPE = Advice(
+    "data-dependent shape",
+    "how large the result is depends on values: nonzero, a boolean mask, unique",
+    "keep the full shape and mask: torch.where(mask, x, 0), a sum weighted by the mask, topk with a fixed k; or pad to "
+    "a fixed size",
+)
+DISABLED = Advice(
+    "function kept out of torch.compile",
+    "torch.compiler.disable, or graph_break(), asks for the break",
+    "take the decorator or the call away; where the function cannot be traced: torch.library.custom_op",
+)
+LIBRARY = Advice(
+    "library call",
+    "it is written in C or C++, or marked as not to be traced",
+    "compute it once, before forward; where it works on tensors: wrap it as a torch.library.custom_op",
+)
+CLOCK = Advice(
+    "clock",
+    "a clock is read outside of the graph, and what follows is compiled for the time that it showed",
+    "measure around the compiled call, or with torch.profiler",
+)
+FILE = Advice("file", "files are read and written outside of any graph", "open it before forward, or after it")
+CONTEXT = Advice(
+    "context manager",
+    "torch.compile cannot enter this one, and a break inside of a with or try leaves the whole function uncompiled",
+    "enter it outside of forward; the ones of torch (no_grad, autocast, ...) may stay",
+)
+BACKWARD = Advice(
+    "backward inside of forward",
+    "the gradient of a graph is made after the graph",
+    "call backward outside, or torch.autograd.grad of a function",
+)
+DEEPCOPY = Advice("deepcopy", "torch.compile does not trace it", "tensor.clone() or tensor.detach().clone()")
+DATA = Advice("tensor.data", "a write past autograd", "x = f(x), or x.copy_(...) under torch.no_grad()")
+GENERATOR = Advice(
+    "torch.Generator",
+    "a generator is a state outside of the graph",
+    "make it in __init__, or torch.manual_seed outside",
+)
+BUILTIN = Advice(
+    "Python builtin",
+    "torch.compile does not trace this function with these arguments",
+    "compute it before forward, or with tensors",
+)
+# Torch's words (number, reason and explanation), the source line (None: any), and what to do.
+BREAKS: list[tuple[str, str | None, Advice]] = [
+    ("", r"(?<!torch\.)\brandom\.\w+\(|\b(np|numpy)\.random\.", RANDOM),
+    (r"\bRandom\.|numpy\.random|mtrand", None, RANDOM),
+    (r"GB0170|generic_jump|Data-dependent branching", r"^while\b", DATA_LOOP),
+    (r"GB0170|GB0155|generic_jump|[Dd]ata-dependent (branching|assertion)", None, TENSOR_BRANCH),
+    (r"GB0124|GB0033|GB0109|\.item\(\)|_local_scalar_dense|tolist", r"^(for|while)\b|\brange\(", DATA_LOOP),
+    (r"GB0033|_local_scalar_dense", r"\b(np|numpy)\.|\.numpy\(", NUMPY),
+    (r"GB0124|GB0033|GB0109|\.item\(\)|_local_scalar_dense|tolist", None, ITEM),
+    (r"GB0036|Dynamic shape operator|[Dd]ynamic slicing|data.dependent shape", None, SHAPE),
+    (r"`print`", None, PRINT),
+    (r"GB0291|logging\.Logger|_warnings\.warn|warnings\.py|logging/__init__", None, LOGGING),
+    ("", r"\bwarnings\.warn\(|\b(log|logger|logging)\.\w+\(", LOGGING),
+    (r"GB0098|GB0025|torch\.compiler\.disable|graph_break\(\)", None, DISABLED),
+    (r"GB4198|deepcopy", None, DEEPCOPY),
+    (r"GB0123|Tensor\.backward\(\)", None, BACKWARD),
+    (r"GB0056|tensor data attribute", None, DATA),
+    (r"GB7650|Generator", None, GENERATOR),
+    (r"`open`|TextIOWrapper|BufferedReader", None, FILE),
+    (r"GB0142|GB0143|GB0263|context ?manager|contextlib", None, CONTEXT),
+    (r"[Nn]um[Pp]y|\bnp\.ndarray", None, NUMPY),
+    ("", r"\btime\.\w+\(", CLOCK),
+    (r"GB0007|GB0008|marked as skipped", None, LIBRARY),
+    (r"GB0059|builtin operator", None, BUILTIN),
+]
+
+AFTER_BREAK = Advice(
+    "value that a graph break brought back",
+    "what a break computed in Python is a constant in the graph after it, which is compiled for each new one",
+    "mend the break in this line, and this goes with it",
+)
+COUNTER = Advice(
+    "attribute counter",
+    "a number in an attribute of the module is a constant in the graph; each new value is another graph",
+    'self.register_buffer("n", torch.zeros((), dtype=torch.int64)) and self.n += 1; or count outside of forward',
+)
+GROWING = Advice(
+    "list that grows",
+    "the length of a list in an attribute is a constant in the graph; each new length is another graph",
+    "a buffer of fixed size written by index, or return the value and collect outside of forward",
+)
+BATCH_SHAPE = Advice(
+    "shape that changes",
+    "the graph was compiled for another size",
+    "compile.dynamic=true, or torch._dynamo.mark_dynamic on the one dimension; better, pad to few sizes; the last, "
+    "short batch of an epoch: drop it, or fill it up",
+)
+RANK = Advice(
+    "number of dimensions that changes",
+    "a graph holds for one number of dimensions",
+    "give tensors of one: unsqueeze or flatten before",
+)
+LAYOUT = Advice("strides that change", "the graph was compiled for another layout", "x.contiguous() before the call")
+DTYPE = Advice(
+    "dtype or device that changes", "a graph holds for one type and device", "cast before the call, always to the same"
+)
+GRAD = Advice(
+    "requires_grad or grad mode that changes",
+    "training and evaluation, and inputs with and without gradient, are graphs of their own",
+    "none needed for one graph each of training and validation; in a loop: always the same torch.no_grad()",
+)
+TRAINING = Advice(
+    "train() and eval()", "both are graphs of their own", "none needed: one graph for each; do not switch within a step"
+)
+ARGUMENT = Advice(
+    "argument or global number that changes",
+    "a Python number is a constant in the graph; each new value is another graph",
+    "pass it as a tensor, torch.tensor(k); an int: compile.dynamic=true",
+)
+OBJECT = Advice(
+    "another object than before",
+    "the graph was compiled for one module, function or object",
+    "call the same object each time; make functions and lambdas once, in __init__",
+)
+STATE = Advice(
+    "global state of torch that changes",
+    "autocast, deterministic mode, the number of threads and the default dtype belong to the graph",
+    "set it once, before the first call",
+)
+RECOMPILES: list[tuple[str, Advice]] = [
+    (r"___stack\d+", AFTER_BREAK),
+    (r"size mismatch|\.size\(\)\[|\.shape\[", BATCH_SHAPE),
+    (r"rank mismatch", RANK),
+    (r"stride mismatch|\.stride\(\)|storage_offset", LAYOUT),
+    (r"\bself\S*\.training\b|\.training\b", TRAINING),
+    (r"requires_grad mismatch|grad_mode|GradMode|inference", GRAD),
+    (r"dtype mismatch|device mismatch|dispatch key set mismatch", DTYPE),
+    (r"GLOBAL_STATE|autocast|deterministic|torch_function|default_dtype|num_threads", STATE),
+    (r"\blen\(|^\d+/\d+: not self\b", GROWING),
+    (r"\bself\b\S*\.\w+ == -?\d|integer attributes of the nn\.Module", COUNTER),
+    (r"== .* resumed$", AFTER_BREAK),
+    (r"[\w\]] == (-?[\d.]|['\"])", ARGUMENT),
+    (r"___check_obj_id|___check_type_id|is not |type\(", OBJECT),
+]
+
+NO_DEVICE = Advice(
+    "tensor on the CPU",
+    "a CUDA graph holds work of one CUDA device alone",
+    "make tensors on the network's device (torch.arange(n, device=x.device)), register constants as buffers, keep "
+    ".cpu() out of forward; without a GPU: compile.mode=default",
+)
+MUTATION = Advice(
+    "input that is written to",
+    "a CUDA graph is replayed on copies of its inputs, and a write would reach the copy",
+    "x = x + 1 and not x += 1 on what comes from outside, or x = x.clone() first; state of the module: a buffer",
+)
+DYNAMIC = Advice(
+    "dynamic shapes",
+    "a CUDA graph holds for one shape",
+    "compile.dynamic=false, few padded sizes; or mode default",
+)
+INCOMPATIBLE = Advice(
+    "operation that no CUDA graph holds",
+    "it waits for the device, or its result's size depends on values",
+    "take it out of the compiled part, or mask and keep the size (torch.where)",
+)
+RERECORDED = Advice(
+    "inputs that lie elsewhere each time",
+    "the graph was recorded anew for each new address until torch gave up",
+    "pass parameters and buffers of the module, and copy inputs into one tensor that stays",
+)
+PENDING = Advice(
+    "backward that is still to come",
+    "the outputs of the step before are still needed",
+    "torch.compiler.cudagraph_mark_step_begin() before each step; clone what is kept beyond it",
+)
+CPP = Advice(
+    "C++ wrapper", "inductor's cpp_wrapper records no CUDA graphs", "leave torch._inductor.config.cpp_wrapper false"
+)
+DEVICES = Advice(
+    "several devices", "a CUDA graph holds work of one device", "keep the compiled part on one device; one rank each"
+)
+SKIPS: list[tuple[str, Advice]] = [
+    (r"multiple devices", DEVICES),
+    (r"\bcpu device|CUDA graphs need a CUDA device|multiple device.*cpu|none was recorded", NO_DEVICE),
+    (r"mutat", MUTATION),
+    (r"symbolic|dynamic shape", DYNAMIC),
+    (r"re-?recording limit", RERECORDED),
+    (r"pending, uninvoked backwards|pending", PENDING),
+    (r"cpp.?wrapper", CPP),
+    (r"incompatible op|unsafe|custom op|control flow", INCOMPATIBLE),
+]
+
+
+def of_break(site: Mapping[str, Any]) -> Advice:
+    """What to do about a graph break of a row or of facts: `reason`, and where known `id`, `explanation`, `code`."""
+    words = " ".join(str(site.get(name) or "") for name in ("id", "reason", "explanation"))
+    words = re.sub(r"\(e\.g\. [^)]*\)", "", words)  # torch's examples are of other causes
+    code = re.sub(r"\s#.*", "", str(site.get("code") or ""))
+    for said, written, advice in BREAKS:
+        if re.search(said, words) and (written is None or re.search(written, code)):
+            return advice
+    page = f"https://meta-pytorch.github.io/compile-graph-break-site/gb/{str(site.get('id')).lower()}.html"
+    return Advice(
+        str(site.get("reason") or "unknown"),
+        str(site.get("explanation") or "torch gives no explanation"),
+        f"see {page}" if site.get("id") else "TORCH_LOGS=graph_breaks shows what torch knows",
+    )
+
+
+def of_recompile(reason: str) -> Advice:
+    """What to do about a recompile, by torch's words for the guard that failed."""
+    unknown = Advice(
+        "guard that failed", "the graph was compiled under another condition", "keep what it names the same"
+    )
+    # After " # " comes the source line of the guard, whose words are the user's.
+    guard = " ".join(line.partition(" # ")[0] for line in reason.splitlines()[:1]) or reason
+    guard += " integer attributes of the nn.Module" * ("integer attributes of the nn.Module" in reason)
+    guard += " resumed" * ("torch_dynamo_resume_in" in reason)
+    return next((advice for said, advice in RECOMPILES if re.search(said, guard)), unknown)
+
+
+def of_skip(reason: str) -> Advice:
+    """What to do where CUDA graphs were skipped, by torch's words for why."""
+    unknown = Advice(
+        "CUDA graphs skipped", "torch could not record this part", "compile.mode=default loses nothing here"
+    )
+    return next((advice for said, advice in SKIPS if re.search(said, reason)), unknown)

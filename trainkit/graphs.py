@@ -1,0 +1,97 @@
+"""The graphs of a compile, marked in a profile and written out as code: with compile.py and facts.py the only file that
+knows torch._dynamo and inductor."""
+
+import linecache
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+import torch._dynamo
+from torch.fx import GraphModule
+from torch.profiler import record_function
+
+from trainkit.config import CompileConfig, Mode, PartConfig
+
+FORWARD = "trainkit: compiled graph"
+BACKWARD = "CompiledFunctionBackward"  # what AOTAutograd names its graph of the backward, in a profile too
+_names = count()
+Asked = TypeVar("Asked", CompileConfig, PartConfig)
+
+
+def watched(config: CompileConfig, folder: Path | None = None) -> CompileConfig:
+    """A config that compiles as this one does, parts included, and whose graphs appear in a profile: those of the
+    forward as FORWARD, those of the backward as BACKWARD (with a backend that has them).
+
+    With a folder each graph is also written into it, N counting the graphs that Dynamo captures:
+    `graph_N.txt` as captured, and with inductor `graph_N_forward.txt`, `graph_N_backward.txt` after differentiation and
+    `graph_N_forward_kernels.py`, `graph_N_backward_kernels.py`, the code that was generated. Every file begins with the
+    source lines that it came from. What comes from the cache was not compiled: use compile.cache("cold").
+    """
+    numbers = count()
+    return replace(_marked(config, folder, numbers), parts=[_marked(part, folder, numbers) for part in config.parts])
+
+
+def _marked(asked: Asked, folder: Path | None, numbers: Iterator[int]) -> Asked:
+    def backend(graph: GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+        name = f"graph_{next(numbers)}"
+        if folder is not None:
+            _write(folder / f"{name}.txt", graph, _readable(graph))
+        compiled = _compiled(asked, graph, inputs, None if folder is None else folder / name)
+
+        def call(*args: Any) -> Any:
+            with record_function(FORWARD):
+                return compiled(*args)
+
+        return call
+
+    if asked.mode.value == "eager":
+        return asked
+    name = f"watched_{next(_names)}"
+    torch._dynamo.register_backend(backend, name)
+    return replace(asked, backend=name, mode=Mode["default"])
+
+
+def _compiled(
+    asked: CompileConfig | PartConfig, graph: GraphModule, inputs: list[Any], path: Path | None
+) -> Callable[..., Any]:
+    """What the backend that was asked for makes of a graph."""
+    if asked.backend != "inductor":
+        return torch._dynamo.lookup_backend(asked.backend)(graph, inputs)
+    from torch._inductor import list_mode_options
+    from torch._inductor.compile_fx import compile_fx, compile_fx_inner
+
+    def inner(graph: GraphModule, inputs: list[Any], **options: Any) -> Any:
+        if path is None:
+            return compile_fx_inner(graph, inputs, **options)
+        half = f"{path.name}_{'backward' if options.get('is_backward') else 'forward'}"
+        _write(path.with_name(f"{half}.txt"), graph, _readable(graph))  # before: compiling changes the graph
+        output = compile_fx_inner(graph, inputs, **options)
+        _write(path.with_name(f"{half}_kernels.py"), graph, getattr(output, "source_code", ""))
+        return output
+
+    options = list_mode_options(asked.mode.value, asked.dynamic)
+    compiled: Any = compile_fx(graph, inputs, inner_compile=inner, config_patches=options)
+    return compiled
+
+
+def _readable(graph: GraphModule) -> str:
+    return graph.print_readable(print_output=False, include_stride=True, include_device=True)
+
+
+def _write(path: Path, graph: GraphModule, code: str) -> None:
+    lines = [f"# {file}:{line}: {linecache.getline(file, line).strip()}" for file, line in source_lines(graph)]
+    path.write_text("\n".join(["# Made of:", *lines, "", code, ""]), encoding="utf-8")
+
+
+def source_lines(graph: GraphModule) -> list[tuple[str, int]]:
+    """The distinct lines of source that the graph's operations come from, each as (file, line), in their order."""
+    found: dict[tuple[str, int], None] = {}
+    for node in graph.graph.nodes:
+        frames = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
+        if frames:
+            found[frames[-1][0], int(frames[-1][1])] = None
+    return list(found)
