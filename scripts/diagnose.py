@@ -37,11 +37,11 @@ def main() -> int:
         if given.code and given.code.exists() and not given.code.is_dir():
             raise ConfigError(f"--code = {given.code}: is a file; give a folder")
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler says on stderr that it starts and stops
-        from trainkit import diagnose  # imports torch: what was typed wrongly is said before
+        from trainkit import diagnose, trial  # import torch: what was typed wrongly is said before
 
         logging.getLogger("torch").setLevel(logging.ERROR)  # the diagnosis says what torch would log
         warnings.filterwarnings("ignore", module="torch")
-        of = diagnose.subject(config)
+        of = trial.subject(config)
         found = diagnose.diagnose(of)
         if given.stages:
             found = replace(found, stages=diagnose.stages(config))

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from trainkit.compare import against, compare
+from trainkit.findings import read_diagnoses
 from trainkit.page import write_report
 from trainkit.report import markdown_comparison, print_changes, print_comparison
 from trainkit.results import EpochRecord, Row, read_runs
@@ -36,13 +37,12 @@ def main() -> int:
         print(markdown_comparison(comparison), end="")
         return 0
     print_comparison(comparison)
-    try:
-        written = write_report(options.paths[0], comparison, histories)
-    except ValueError as complaint:  # of a diagnosis
-        print(f"report: {complaint}", file=sys.stderr)
-        return 2
+    diagnoses, complaints = read_diagnoses(options.paths[0])
+    written = write_report(options.paths[0], comparison, histories, diagnoses)
     print(f"written: {' '.join(str(path) for path in written)}")
-    return 0
+    for line in complaints:
+        print(f"report: {line}; it is left out of the page", file=sys.stderr)
+    return 2 if complaints else 0
 
 
 def positive(word: str) -> int:

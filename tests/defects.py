@@ -388,6 +388,32 @@ class GlobalNumberMended(CounterMended):
     pass
 
 
+class WritesToInput(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        images -= images.mean()  # DEFECT input that is written to
+        return self.logits(images)
+
+
+class WritesToInputMended(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        images = images - images.mean()
+        return self.logits(images)
+
+
+class OnTheCpu(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        order = torch.arange(logits.shape[1])
+        return logits + order.float().to(logits.device)  # DEFECT tensor on the CPU
+
+
+class OnTheCpuMended(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        order = torch.arange(logits.shape[1], device=logits.device)
+        return logits + order.float()
+
+
 class ManyDefects(Classifier):
     """A break whose outcome can be held still, and one whose result is a tensor."""
 
@@ -396,6 +422,35 @@ class ManyDefects(Classifier):
         if logits.mean() > -100:
             logits = logits * 2
         return logits + logits[logits > 0].sum()
+
+
+def halved(x: Tensor) -> Tensor:
+    if x.sum() > 0:  # in each block
+        x = x / 2
+    return x
+
+
+class Block(nn.Module):
+    def __init__(self, width: int):
+        super().__init__()
+        self.fc = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return halved(self.fc(x)) + x
+
+
+class Blocks(Classifier):
+    """A break in what is called by each of two blocks."""
+
+    def __init__(self, **sizes: int):
+        super().__init__(**sizes)
+        self.blocks = nn.ModuleList(Block(sizes["num_classes"]) for _ in range(2))
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        for block in self.blocks:
+            logits = block(logits)
+        return logits
 
 
 class Clean(Classifier):

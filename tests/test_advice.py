@@ -1,4 +1,4 @@
-"""What torch 2.11 and 2.13 say, as recorded, and what is to be done about it."""
+"""What torch 2.11 and 2.13 say, its words shortened to those that tell, and what is to be done about it."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from trainkit import advice
 
 SKIPPED = "Attempted to call function marked as skipped"
 BUILTIN = "Failed to trace builtin operator"
-# Reason, number, explanation (each shortened) and source line, then the advice. The first of two is 2.11's.
+# Reason, number, explanation and source line, then the advice. The first of two is 2.11's.
 BREAKS = [
     ("generic_jump TensorVariable()", None, "", "if y.sum() > 0:", advice.TENSOR_BRANCH),
     ("Data-dependent branching", "GB0170", "Detected data-dependent branching", "if a:", advice.TENSOR_BRANCH),

@@ -12,22 +12,31 @@ import torch
 
 from tests import defects
 from tests.conftest import ROOT
-from trainkit import facts
-from trainkit.diagnose import diagnose, look, stages, stages_of, subject, write_code
-from trainkit.findings import read_diagnosis
+from trainkit import costs, facts, trial
+from trainkit.diagnose import diagnose, look, stages, stages_of, write_code
+from trainkit.findings import Phase, read_diagnosis
+from trainkit.intervals import Estimate
+from trainkit.trial import subject
 
 SOURCE = Path(defects.__file__).read_text().splitlines()
 MENDED = [name for name in vars(defects) if name.endswith("Mended")]
 DEFECTS = [name.removesuffix("Mended") for name in MENDED]
 CLEAN = [name for name in vars(defects) if name.startswith("Clean")]
+WITHOUT_CUDA_GRAPHS = ("input that is written to", "tensor on the CPU")  # nothing to find in mode default
 CALL = "return self.fc(images.flatten(1))"  # where all of them begin
 FC = f"# {defects.__file__}:{SOURCE.index(f'        {CALL}') + 1}: {CALL}"
 RECOMPILING = ("attribute counter", "list that grows", "argument or global number that changes")
 
 
 def of(compose, name: str, *overrides: str):
-    words = (f"model._target_=tests.defects.{name}", "compile.backend=aot_eager", "data.batch_size=16", *overrides)
+    words = (f"model._target_=tests.defects.{name}", "compile.backend=eager", "data.batch_size=16", *overrides)
     return subject(compose(*words))
+
+
+def cut(subject):
+    """The same with batches of 16, 8 and 4 samples."""
+    sizes = zip((16, 8, 4), subject.batches, strict=False)
+    return replace(subject, batches=[(inputs[:size], targets[:size]) for size, (inputs, targets) in sizes])
 
 
 def defect(name: str) -> tuple[int, str]:
@@ -42,7 +51,7 @@ def test_there_are_enough_of_each():
     assert len(CLEAN) >= 6
 
 
-@pytest.mark.parametrize("name", DEFECTS)
+@pytest.mark.parametrize("name", [name for name in DEFECTS if defect(name)[1] not in WITHOUT_CUDA_GRAPHS])
 def test_a_defect_is_named_by_its_line_and_its_remedy(name, compose):
     line, cause = defect(name)
     seen = look(of(compose, name))
@@ -60,13 +69,24 @@ def test_the_remedy_and_a_clean_network_have_nothing_to_find(name, compose):
     assert [phase.num_graphs for phase in seen.phases] == [1, 1]
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("name", [name for name in DEFECTS if defect(name)[1] in WITHOUT_CUDA_GRAPHS])
+def test_what_keeps_cuda_graphs_away_is_named_by_its_line_and_its_remedy(name, compose):
+    words = ("compile.backend=inductor", "compile.mode=reduce-overhead", "trainer.accelerator=gpu")
+    line, cause = defect(name)
+    seen = look(of(compose, name, *words))
+    assert {(f.kind, f.file, f.line, f.cause) for f in seen.findings} == {
+        ("CUDA graphs skipped", defects.__file__, line, cause)
+    }, seen.findings
+    assert look(of(compose, f"{name}Mended", *words)).findings == []
+
+
 def test_batches_of_other_sizes_are_recompiles_by_shape(compose):
-    one = of(compose, "Clean", "compile.dynamic=false")
-    cut = [(inputs[:size], targets[:size]) for size, (inputs, targets) in zip((16, 8, 4), one.batches, strict=False)]
-    seen = look(replace(one, batches=cut))
-    assert [(f.kind, f.cause, f.num_recompiles, f.phases) for f in seen.findings] == [
-        ("recompile", "shape that changes", 4, ["forward", "training"])
-    ]
+    (found,) = look(cut(of(compose, "Clean", "compile.dynamic=false"))).findings
+    assert (found.kind, found.cause, found.num_recompiles) == ("recompile", "shape that changes", 4)
+    assert found.phases == ["forward", "training"]
+    assert found.recompile_shapes == [[[size, 1, 8, 8], [size]] for size in (8, 4)]
 
 
 def test_cuda_graphs_without_a_gpu_are_a_finding(compose, needs_compiler):
@@ -79,20 +99,68 @@ def test_a_network_that_cannot_be_trained_keeps_what_was_found(compose):
     assert [phase.error and phase.error.partition(":")[0] for phase in seen.phases] == [None, "ArithmeticError"]
 
 
+@pytest.mark.parametrize(
+    ("words", "num_graphs"),
+    [
+        (["compile.scope=blocks"], 4),
+        (["compile.scope=parts", "compile.parts=[{match: blocks.*},{match: fc, mode: eager}]"], 4),
+        (["compile.scope=parts", "compile.parts=[{match: tests.defects.halved}]", "compile.mode=eager"], 2),
+    ],
+    ids=["blocks", "parts", "a function"],
+)
+def test_what_is_compiled_by_itself_is_diagnosed_by_itself(words, num_graphs, compose):
+    seen = look(of(compose, "Blocks", *words))
+    branch = (defects.__file__, SOURCE.index("    if x.sum() > 0:  # in each block") + 1, "tensor branch")
+    assert [(f.file, f.line, f.cause) for f in seen.findings] == [branch]
+    assert [phase.num_graphs for phase in seen.phases] == [num_graphs] * 2  # once for both blocks
+
+
+def test_of_a_part_that_is_torchs_own_no_line_is_the_users(compose, tmp_path):
+    graph, *_ = write_code(of(compose, "Blocks", "compile.scope=parts", "compile.parts=[{match: fc}]"), tmp_path)
+    assert graph.read_text().startswith("# Made of:\n\n")
+
+
+def test_a_marked_dimension_is_no_recompile(compose):
+    marked = [f"{{input: {name}, dim: 0}}" for name in ("inputs", "targets")]
+    one = of(compose, "Clean", f"compile.mark_dynamic=[{','.join(marked)}]")
+    assert look(cut(one)).findings == []
+
+
 def test_costs_and_shares_are_measured_on_copies(compose):
-    one = of(compose, "ManyDefects")
+    one = of(compose, "ManyDefects", "compile.backend=aot_eager")
     before = {name: tensor.clone() for name, tensor in one.net.state_dict().items()}
     seen = diagnose(one)
-    assert [(f.cause, f.cost_ms is None, f.cost_unknown is None) for f in seen.findings if f.kind == "graph break"] == [
-        ("tensor branch", False, True),
-        ("data-dependent shape", True, False),
-    ]
+    branch, shape = (finding for finding in seen.findings if finding.kind == "graph break")
+    assert (branch.cause, branch.cost_unknown) == ("tensor branch", None)
+    assert branch.cost_ms.low < branch.cost_ms.value < branch.cost_ms.high
+    assert (shape.cause, shape.cost_ms) == ("data-dependent shape", None)
+    assert shape.cost_unknown == "its result is a tensor, or another one each time it runs"
     for phase in seen.phases:
-        assert 0 < phase.compiled_frac <= 1
-        assert phase.step_time_ms > 0
-        assert phase.eager_step_time_ms > 0
-    assert seen.phases[0].optimizer_frac == 0 < seen.phases[1].optimizer_frac < 1
+        for measured in (phase.step_time_ms, phase.eager_step_time_ms, phase.gain):
+            assert 0 < measured.low < measured.value < measured.high
+        assert 0 < phase.compiled_frac.low <= phase.compiled_frac.value <= phase.compiled_frac.high <= 1
+    forward, training = (phase.optimizer_frac for phase in seen.phases)
+    assert forward.high == 0 < training.low < training.high < 1
     assert all(torch.equal(tensor, before[name]) for name, tensor in one.net.state_dict().items())
+
+
+@pytest.mark.parametrize("words", [[], ["compile.scope=blocks"]], ids=["step", "blocks"])
+def test_a_cost_is_the_difference_within_rounds_whatever_drifts(words, compose, monkeypatch):
+    monkeypatch.setattr(trial, "NUM_WARMUP", 1)
+    as_written, timed = defects.halved.__code__, []
+
+    def step_ms(self, num_steps):
+        timed.append(defects.halved.__code__ is not as_written)  # without the branch
+        return [100 * ((len(timed) - 1) // 3) + (7 if timed[-1] else 10)]
+
+    monkeypatch.setattr(trial.Trial, "step_ms", step_ms)
+    monkeypatch.setattr(costs, "_profiled", lambda trial: (0.5, 0.25))
+    one = of(compose, "Blocks", *words)
+    (branch,) = look(one).findings
+    phase, found = costs.measured(one, Phase("training"), [branch])
+    assert (phase.gain, phase.compiled_frac) == (Estimate(1, 1, 1), Estimate(0.5, 0.5, 0.5))
+    assert timed[:6] == [False, False, True, True, False, False]  # compiled, eager, without it; then backwards
+    assert found[id(branch)].cost_ms == Estimate(3, 3, 3)
 
 
 @pytest.fixture
@@ -113,7 +181,7 @@ def script(tmp_path):
 
 
 def test_the_script_shows_line_and_remedy_and_writes_json_and_code(script, tmp_path):
-    words = ("model._target_=tests.defects.TensorBranch", "compile.backend=aot_eager", "--json", "found.json")
+    words = ("model._target_=tests.defects.TensorBranch", "compile.backend=eager", "--json", "found.json")
     done = script(*words, "--code", "code")
     assert (done.returncode, done.stderr) == (0, "")
     line, _ = defect("TensorBranch")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from trainkit import intervals
-from trainkit.intervals import noise_floor, ratio
+from trainkit.intervals import estimate, noise_floor, ratio
 
 NOISE: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
     "normal": lambda drawn, n: drawn.normal(size=n),
@@ -75,3 +75,15 @@ def test_repeats_that_agree_to_the_last_digit_still_have_a_floor():
 
 def test_the_same_figures_give_the_same_interval():
     assert ratio(MEASURED_MS[:5], MEASURED_MS[5:]) == ratio(MEASURED_MS[:5], MEASURED_MS[5:])
+
+
+@pytest.mark.parametrize("kind", NOISE)
+def test_of_differences_within_six_rounds_at_most_5_percent_leave_out_zero(kind):
+    drawn = np.random.default_rng(5)
+    claims = 0
+    for _ in range(1000):
+        one, other = NOISE[kind](drawn, 12).reshape(6, 2).T  # by turns, on a machine that may drift
+        found = estimate(one - other)
+        assert found.low <= found.value <= found.high
+        claims += not found.low <= 0 <= found.high
+    assert claims / 1000 <= 0.05

@@ -176,8 +176,10 @@ def test_a_sweep_compares_and_skips_what_it_has_when_started_again(train, tmp_pa
     assert {row.sweep_id for row in rows} == {"again"}
     assert all("sweep=again" not in row.overrides for row in rows)
     assert "speed-up" in done.stdout
+    (tmp_path / "runs" / "sweeps" / "again" / "diagnosis.json").write_text("[]")
     again = train(*words, "hydra.launcher.repeats=3")
-    assert again.stdout.count("finished before") == 4
+    assert (again.returncode, again.stdout.count("finished before")) == (0, 4)
+    assert "diagnosis.json is not a diagnosis: it = []: expected Diagnosis; it is left out of the page" in again.stdout
     assert len(read_rows(tmp_path / "runs" / "sweeps" / "again")) == 6
 
 

@@ -21,9 +21,9 @@ MAY_IMPORT = {
     "cli": {"config"},
     "facts": {"config"},
     "advice": set(),
-    "findings": set(),
+    "findings": {"intervals"},
     "outcomes": set(),
-    "graphs": {"config"},
+    "graphs": {"config", "facts"},
     "scope": {"config"},
     "compile": {"config", "facts", "scope"},
     "meters": {"facts"},
@@ -32,9 +32,9 @@ MAY_IMPORT = {
     "task": {"compile", "config", "loss", "results", "scope"},
     "build": {"compile", "config", "data", "loss", "results"},
     "numerics": {"compile", "config", "task"},
-    "diagnose": {
-        *("advice", "build", "compile", "config", "data", "facts", "findings", "graphs", "meters", "outcomes", "task"),
-    },
+    "trial": {"build", "compile", "config", "data", "facts", "meters", "task"},
+    "costs": {"compile", "config", "findings", "graphs", "intervals", "outcomes", "trial"},
+    "diagnose": {"advice", "compile", "config", "costs", "facts", "findings", "graphs", "meters", "trial"},
     "run": {"build", "compile", "config", "data", "facts", "meters", "numerics", "results", "task"},
 }
 WITHOUT_TORCH = (

@@ -14,9 +14,10 @@ import pytest
 from PIL import Image, ImageStat
 
 from tests.sweeps import epochs_of, gpu_sweep
-from trainkit.advice import BATCH_SHAPE, ITEM, of_skip
+from trainkit.advice import ARGUMENT, BATCH_SHAPE, ITEM, of_skip
 from trainkit.compare import Comparison, compare
-from trainkit.findings import Diagnosis, Finding, Phase, write_diagnosis
+from trainkit.findings import Diagnosis, Finding, Phase
+from trainkit.intervals import Estimate
 from trainkit.page import html_comparison, write_report
 from trainkit.plots import CURVES
 from trainkit.results import Row
@@ -171,6 +172,13 @@ def test_graph_breaks_recompiles_and_skips_stand_with_their_source_and_settings(
     assert "models/resnet.py:41: Unsupported Tensor.item() call with capture_scalar_outputs=False" in text
     assert "every compiled setting" in text
     assert "tensor 'x' size mismatch at index 0. expected 64, actual 40" in text
+    again = replace(gpu_sweep()[1], recompiles=["0/0: x == 1"] * 2, recompile_shapes=[[[40, 3]], [[9, 3]]])
+    told = Parsed(page_of([replace(again, recompile_times_s=[1.5, 0.25])])).text.split("Recompiles")[1].split("\n")
+    for cause, cost in (
+        ("0/0: x == 1 (by a batch of [40, 3])", "1.50 s"),
+        ("0/0: x == 1 (by a batch of [9, 3])", "0.250 s"),
+    ):
+        assert told.index(cause) < told.index(ARGUMENT.remedy, told.index(cause)) < told.index(cost)
     skipped = text.split("skipping cudagraphs due to cpu device (arg0_1)")[1].split("Same numbers")[0].split()
     assert skipped[-2:] == ["max-autotune", "reduce-overhead"]
     assert of_skip("skipping cudagraphs due to cpu device (arg0_1)").remedy.split() == skipped[4:-2]
@@ -369,11 +377,14 @@ def test_the_page_is_drawn_in_light_and_in_dark(tmp_path, width):
 def diagnosis(words: str = "") -> Diagnosis:
     """One finding of each kind, with the words wherever a user or torch can say something."""
     broke = Finding("graph break", "tensor branch", "why", "torch.where", f"reason {words}", f"net{words}.py", 7)
-    broke = replace(broke, code=f"if x.sum() > 0: {words}", phases=["forward", "training"], cost_ms=1.0)
+    broke = replace(
+        broke, code=f"if x.sum() > 0: {words}", phases=["forward", "training"], cost_ms=Estimate(0.25, 0.125, 0.5)
+    )
     again = Finding(
         "recompile", "shape", "why", "dynamic", words, num_recompiles=3, recompile_s=2.0, phases=["forward"]
     )
-    phases = [Phase("forward", 2, False, 1.0, 2.0, 0.75, 0.0), Phase("training", error=words)]
+    step, eager, gain, share = (Estimate(x, 0.9 * x, 1.1 * x) for x in (1.0, 2.0, 2.0, 0.75))
+    phases = [Phase("forward", 2, False, step, eager, gain, share), Phase("training", error=words)]
     stages = {"eager": {"capture": 0.5}, "inductor": {"capture": 0.5, "lowering": 1.25}}
     machine = vars(gpu_sweep()[0])
     return Diagnosis(
@@ -381,15 +392,16 @@ def diagnosis(words: str = "") -> Diagnosis:
     )
 
 
-def test_a_diagnosis_in_the_folder_is_a_section_of_the_page(tmp_path):
-    write_diagnosis(tmp_path / "diagnosis.json", diagnosis())
-    _, path = write_report(tmp_path, compare(gpu_sweep()), {})
+def test_a_diagnosis_is_a_section_of_the_page(tmp_path):
+    _, path = write_report(tmp_path, compare(gpu_sweep()), {}, [diagnosis()])
     text = Parsed(path.read_text()).text
     for words in (
         "Found: 1 graph break, 1 cause of recompiles.",
         "net.py:7",
         "torch.where",
         "75.0 %",
+        "67.5 % to 82.5 %",
+        "0.25 ms (0.12 to 0.50 ms), 25.0 % of the forward step",
         "3 recompiles, 2.00 s",
     ):
         assert words in text, words
@@ -404,9 +416,3 @@ def test_what_a_diagnosed_network_says_is_shown_as_text(words):
     plain = html_comparison(compare(gpu_sweep()), {}, "a sweep", [diagnosis("plain")])
     assert Parsed(page).unclosed == []
     assert Parsed(page).tags - Parsed(plain).tags <= Counter(["details", "summary", "pre"] * 9)
-
-
-def test_a_file_that_is_no_diagnosis_is_named(tmp_path):
-    (tmp_path / "diagnosis.json").write_text('{"phases": []}')
-    with pytest.raises(ValueError, match=r"diagnosis\.json is not a diagnosis: .*findings"):
-        write_report(tmp_path, compare(gpu_sweep()), {})

@@ -1,6 +1,7 @@
 """What people read: rich output and Markdown captured and read back, and the script as a process of its own."""
 
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -586,6 +587,11 @@ def test_the_script_writes_the_report_beside_the_rows_and_advises_for_the_steps_
     assert ended.stdout.splitlines()[-1] == f"written: {sweep / 'report.md'} {sweep / 'report.html'}"
     assert "| default | 1.10x (1.09-1.11) |" in (sweep / "report.md").read_text()
     assert "<svg" in (sweep / "report.html").read_text()
+    (sweep / "diagnosis.json").write_text('{"model": 3}')
+    wrong = script(sweep, cwd=sweep)
+    complaint = f"report: {sweep / 'diagnosis.json'} is not a diagnosis: it has no"
+    assert wrong.returncode == 2
+    assert re.fullmatch(f"{complaint} .*; it is left out of the page", wrong.stderr.strip())
     wrong = script(sweep, "--steps", "0", cwd=sweep)
     assert (wrong.returncode, wrong.stderr.splitlines()[-1]) == (
         2, "report.py: error: argument --steps: 0: expected a whole number above 0",

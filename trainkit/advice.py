@@ -74,7 +74,8 @@ DISABLED = Advice(
 LIBRARY = Advice(
     "library call",
     "it is written in C or C++, or marked as not to be traced",
-    "compute it once, before forward; where it works on tensors: wrap it as a torch.library.custom_op",
+    "compute it once, before forward; where it works on tensors: wrap it as a torch.library.custom_op; or compile what "
+    "is around it, compile.scope=parts",
 )
 CLOCK = Advice(
     "clock",
@@ -148,8 +149,8 @@ GROWING = Advice(
 BATCH_SHAPE = Advice(
     "shape that changes",
     "the graph was compiled for another size",
-    "compile.dynamic=true, or torch._dynamo.mark_dynamic on the one dimension; better, pad to few sizes; the last, "
-    "short batch of an epoch: drop it, or fill it up",
+    "compile.dynamic=true, or compile.mark_dynamic for the one dimension (torch._dynamo.mark_dynamic); better, pad to "
+    "few sizes; the last, short batch of an epoch: drop it, or fill it up; compile.max_recompiles bounds it",
 )
 RANK = Advice(
     "number of dimensions that changes",

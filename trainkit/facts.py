@@ -24,6 +24,7 @@ MAX_METRICS = 100_000  # torch keeps the last 64 compiles by default; a run with
 WITHOUT_CUDAGRAPHS = {"reduce-overhead": "default", "max-autotune": "max-autotune-no-cudagraphs"}
 STAGES = ("capture", "differentiation", "lowering", "code generation", "autotuning")  # what one compile goes through
 TORCH = str(Path(torch.__file__).parent)
+PART_CALL = str(Path(__file__).with_name("compile.py"))  # whose frame calls a part that is compiled by itself
 NOT_THE_USERS = sysconfig.get_path("stdlib")
 UNKNOWN = "this torch does not tell what it compiled"
 
@@ -286,7 +287,7 @@ def _users(stack: Any) -> tuple[str | None, int | None]:
     own = [
         frame for frame in stack if not frame.filename.startswith(NOT_THE_USERS) or "site-packages" in frame.filename
     ]
-    own = [frame for frame in own if not frame.filename.startswith(TORCH)] or list(stack)
+    own = [frame for frame in own if not frame.filename.startswith((TORCH, PART_CALL))] or list(stack)
     return (own[-1].filename, own[-1].lineno) if own else (None, None)
 
 

@@ -1,10 +1,14 @@
 """What a diagnosis found, as data: phases, findings, stages; written and read as JSON. No torch."""
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+import math
+from collections.abc import Iterable
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from trainkit.intervals import Estimate
 
 KINDS = ("graph break", "recompile", "CUDA graphs skipped")
 
@@ -16,8 +20,8 @@ class Finding:
     `reason` is torch's, `cause`, `why`, `remedy` those of advice.py. `uncompiled`: the function that for this runs
     without torch.compile as a whole. `num_recompiles`, `recompile_s` (compile seconds) and `recompile_shapes` (of the
     batches that brought them, where these differ) are of all phases.
-    `cost_ms` is what the line costs a training step, `cost_noise_ms` how far two measurements of one program lay apart;
-    `cost_unknown` says why there is none. See diagnose.py for what the figure is and is not.
+    `cost_ms` is what the line costs a step of the last of its phases; `cost_unknown` says why there is none. See
+    costs.py for what the figure is and is not.
     """
 
     kind: str
@@ -33,8 +37,7 @@ class Finding:
     num_recompiles: int = 0
     recompile_s: float | None = None
     recompile_shapes: list[list[list[int]]] = field(default_factory=list)
-    cost_ms: float | None = None
-    cost_noise_ms: float | None = None
+    cost_ms: Estimate | None = None
     cost_unknown: str | None = None
 
 
@@ -43,17 +46,19 @@ class Phase:
     """Forward (eval mode, no gradient) or training (forward, backward, optimizer), over the same batches.
 
     `compiled_frac` is the share of the step that ran in compiled graphs, `optimizer_frac` that of the optimizer, which
-    nobody compiles: on a CPU shares of the step's time, on a GPU of the time of its kernels. Step times are medians of
-    steps on one batch in which nothing compiled. None: not measured. `error`: why the phase could not be run.
+    nobody compiles: on a CPU shares of the step's time, on a GPU of the time of its kernels. Step times are of steps on
+    one batch in which nothing compiled; `gain` is how many times the compiled step the eager one takes. None: not
+    measured. `error`: why the phase could not be run.
     """
 
     name: str
     num_graphs: int | None = None
     recompile_limit_hit: bool | None = None
-    step_time_ms: float | None = None
-    eager_step_time_ms: float | None = None
-    compiled_frac: float | None = None
-    optimizer_frac: float | None = None
+    step_time_ms: Estimate | None = None
+    eager_step_time_ms: Estimate | None = None
+    gain: Estimate | None = None
+    compiled_frac: Estimate | None = None
+    optimizer_frac: Estimate | None = None
     error: str | None = None
 
 
@@ -101,13 +106,41 @@ def write_diagnosis(path: Path | str, diagnosis: Diagnosis) -> None:
 
 
 def read_diagnosis(path: Path | str) -> Diagnosis:
-    """ValueError, naming the file, for one that is no diagnosis."""
+    """Fields of a newer schema are left out. ValueError, one line that names the file, for one that is no diagnosis."""
     try:
-        known = json.loads(Path(path).read_text(encoding="utf-8"))
-        lists: dict[str, Sequence[Any]] = {
-            "phases": [Phase(**phase) for phase in known["phases"]],
-            "findings": [Finding(**finding) for finding in known["findings"]],
-        }
-        return Diagnosis(**(known | lists))
-    except (ValueError, TypeError, KeyError) as error:
-        raise ValueError(f"{path} is not a diagnosis: {error}") from error
+        diagnosis: Diagnosis = _typed(Diagnosis, json.loads(Path(path).read_text(encoding="utf-8")), "it")
+        return diagnosis
+    except (OSError, ValueError, OverflowError, RecursionError) as error:
+        raise ValueError(" ".join(f"{path} is not a diagnosis: {error}".split())) from error
+
+
+def read_diagnoses(folder: Path | str) -> tuple[list[Diagnosis], list[str]]:
+    """What the files `diagnosis*.json` of a directory hold, and a line for each one that is no diagnosis."""
+    read, complaints = [], []
+    for path in sorted(Path(folder).glob("diagnosis*.json")):
+        try:
+            read.append(read_diagnosis(path))
+        except ValueError as error:
+            complaints.append(str(error))
+    return read, complaints
+
+
+def _typed(kind: Any, value: Any, name: str) -> Any:
+    """The value as its type says, dataclasses made of dicts; ValueError, with its name, where it is of another one."""
+    if get_origin(kind) is UnionType:
+        return None if value is None else _typed(get_args(kind)[0], value, name)
+    if is_dataclass(kind) and isinstance(value, dict):
+        types = get_type_hints(kind)
+        needed = {f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING}
+        if missing := sorted(needed - value.keys()):
+            raise ValueError(f"{name} has no {', '.join(missing)}")
+        known = {field: _typed(types[field], of, field) for field, of in value.items() if field in types}
+        return kind(**known)  # type: ignore[operator]  # a class, not an object of it
+    if get_origin(kind) is list and isinstance(value, list):
+        return [_typed(get_args(kind)[0], one, name) for one in value]
+    if get_origin(kind) is dict and isinstance(value, dict):
+        return {key: _typed(get_args(kind)[1], of, key) for key, of in value.items()}
+    numbers = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if kind is Any or (numbers if kind is float else type(value) is kind):
+        return value
+    raise ValueError(f"{name} = {str(value)[:40]}: expected {getattr(kind, '__name__', kind)}")

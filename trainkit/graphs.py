@@ -15,6 +15,7 @@ from torch.fx import GraphModule
 from torch.profiler import record_function
 
 from trainkit.config import CompileConfig, Mode, PartConfig
+from trainkit.facts import PART_CALL
 
 FORWARD = "trainkit: compiled graph"
 BACKWARD = "CompiledFunctionBackward"  # what AOTAutograd names its graph of the backward, in a profile too
@@ -91,7 +92,8 @@ def source_lines(graph: GraphModule) -> list[tuple[str, int]]:
     """The distinct lines of source that the graph's operations come from, each as (file, line), in their order."""
     found: dict[tuple[str, int], None] = {}
     for node in graph.graph.nodes:
-        frames = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
+        every = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
+        frames = [frame for frame in every if frame[0] != PART_CALL]
         if frames:
             found[frames[-1][0], int(frames[-1][1])] = None
     return list(found)

@@ -46,6 +46,21 @@ def ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Ratio:
     return Ratio(value, float(np.exp(middle - half)), float(np.exp(middle + half)), floor, bool(measurable))
 
 
+@dataclass(frozen=True)
+class Estimate:
+    """A figure with its interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def estimate(rounds: Sequence[float]) -> Estimate:
+    """The median over rounds, and the lowest and the highest of them: whatever their distribution, the true median of n
+    independent rounds lies between these with probability 1 - 2**(1 - n), of six 97 %."""
+    return Estimate(float(np.median(rounds)), float(min(rounds)), float(max(rounds)))
+
+
 def noise_floor(arms: Sequence[Sequence[float]]) -> float | None:
     """The relative difference below which 95 % of the comparisons of a setting with itself stay: that of its noisiest
     arm with as many repeats. None where no arm has two."""

@@ -10,11 +10,12 @@ from typing import Any
 
 from trainkit.advice import Advice, of_break, of_skip
 from trainkit.compare import Comparison, Group, Setting, is_eager
-from trainkit.findings import Diagnosis, read_diagnosis
+from trainkit.findings import Diagnosis, Finding
 from trainkit.plots import Epochs, Looks, Plot, costs_of, curves_of, looks_of
 from trainkit.report import columns_of, markdown_comparison
 from trainkit.results import Row
 from trainkit.words import (
+    ROUNDS,
     advice,
     clean,
     count_of_findings,
@@ -94,11 +95,11 @@ ENVIRONMENT = {
 }
 
 
-def write_report(folder: Path | str, comparison: Comparison, epochs: Epochs) -> tuple[Path, Path]:
-    """Write `report.md` and `report.html` into a directory. Returns their paths, in this order. The page shows the
-    diagnoses in `diagnosis*.json` of the directory; ValueError, naming the file, for one that is none."""
+def write_report(
+    folder: Path | str, comparison: Comparison, epochs: Epochs, diagnoses: Sequence[Diagnosis] = ()
+) -> tuple[Path, Path]:
+    """Write `report.md` and `report.html` into a directory. Returns their paths, in this order."""
     folder = Path(folder)
-    diagnoses = [read_diagnosis(path) for path in sorted(folder.glob("diagnosis*.json"))]
     markdown, page = folder / "report.md", folder / "report.html"
     markdown.write_text(markdown_comparison(comparison), encoding="utf-8")
     page.write_text(html_comparison(comparison, epochs, folder.resolve().name, diagnoses), encoding="utf-8")
@@ -175,10 +176,13 @@ def _ranking(group: Group, looks: Looks) -> str:
     columns = columns_of(group.settings)
     lines = []
     for i, setting in enumerate(group.settings):
-        ranges = [f"<br><small>{_text(column.ranges[i])}</small>" if column.ranges[i] else "" for column in columns]
-        cells = [_text(column.values[i]) + spread for column, spread in zip(columns, ranges, strict=True)]
+        cells = [_text(column.values[i]) + _below(column.ranges[i]) for column in columns]
         lines.append([_key(looks, setting.label, setting.label), *cells])
     return _table("", ["setting", *(f"{column.name} {column.unit}" for column in columns)], lines, numbers=True)
+
+
+def _below(between: str) -> str:
+    return f"<br><small>{_text(between)}</small>" if between else ""
 
 
 def _facts(group: Group, looks: Looks) -> Iterable[str]:
@@ -277,17 +281,14 @@ def _graph_breaks(row: Row) -> list[Cause]:
 
 def _diagnosis(diagnosis: Diagnosis) -> str:
     """What scripts/diagnose.py found: phases, findings, and the stages of a compile where they were asked for."""
-    phases = [[_text(phase.name), *map(_text, phase_words(phase).values())] for phase in diagnosis.phases]
+    phases = [
+        [_text(phase.name), *(_text(said) + _below(between) for said, between in phase_words(phase).values())]
+        for phase in diagnosis.phases
+    ]
     heads = ["phase", *(phase_words(diagnosis.phases[0]) if diagnosis.phases else ())]
     errors = "".join(f"<p class=note>{_text(f'{p.name}: {p.error}')}</p>" for p in diagnosis.phases if p.error)
-    findings = []
-    for finding in diagnosis.findings:
-        lines = finding_lines(finding, diagnosis.phases)
-        where = (
-            f"{_text(place_of(finding))}<pre>{_text(finding.code)}</pre><small>{_text(finding_title(finding))}</small>"
-        )
-        rest = "<br>".join(_text(lines[name]) for name in ("cost", "note") if name in lines)
-        findings.append([where, _folded(lines["why"], f"{lines['why']}\n{lines['torch']}"), _text(lines["do"]), rest])
+    findings = "".join(_finding(finding, diagnosis) for finding in diagnosis.findings)
+    measured = f"<p class=muted>{ROUNDS}</p>\n" if any(phase.step_time_ms for phase in diagnosis.phases) else ""
     stages = diagnosis.stages or {}
     names = list(dict.fromkeys(name for spent in stages.values() for name in spent))
     spent = [[_text(backend), *(fixed(by.get(name), 2) for name in names)] for backend, by in stages.items()]
@@ -296,9 +297,21 @@ def _diagnosis(diagnosis: Diagnosis) -> str:
 <p class=muted>{_text(machine_of(diagnosis.machine))}</p>
 <div class=advice><p>{_text(count_of_findings(diagnosis))}</p></div>
 {errors}{_table("", heads, phases, numbers=True)}
-{_table("What to mend", ["line", "why", "what to do", "cost"], findings)}
+{measured}{findings}
 {_table("Stages of a compile, in seconds", ["backend", *names], spent, numbers=True)}
 </section>
+"""
+
+
+def _finding(finding: Finding, diagnosis: Diagnosis) -> str:
+    lines = finding_lines(finding, diagnosis.phases)
+    torchs = _folded("torch says", f"torch says\n{finding.reason}")
+    said = "<br>".join(f"<b>{name}</b> {_text(words)}" for name, words in lines.items() if name != "torch")
+    code = f"<pre>{_text(finding.code)}</pre>" if finding.code else ""
+    return f"""<h3>{_text(finding_title(finding))}</h3>
+<p class=muted>{_text(place_of(finding))}</p>{code}
+<p>{said}</p>
+{torchs}
 """
 
 

@@ -17,10 +17,11 @@ from rich.table import Table
 from rich.text import Text
 
 from trainkit.compare import Change, Changes, Comparison, Dropped, Group, Setting, why_dropped
-from trainkit.findings import Diagnosis
+from trainkit.findings import Diagnosis, Phase
 from trainkit.results import EpochRecord, Row
 from trainkit.words import (
     COMPILE_PARTS,
+    ROUNDS,
     advice,
     cache_of,
     clean,
@@ -164,25 +165,41 @@ def print_diagnosis(diagnosis: Diagnosis, console: Console | None = None) -> Non
     console.print(Text(diagnosed(diagnosis), style="bold"))
     console.print(Text(machine_of(diagnosis.machine), style="dim"))
     console.print()
-    table = _plain_table("phase", *(phase_words(diagnosis.phases[0]) if diagnosis.phases else ()), "")
+    console.print(_phases_table(diagnosis.phases))
+    if any(phase.step_time_ms for phase in diagnosis.phases):
+        console.print(Text(ROUNDS, style="dim"))
     for phase in diagnosis.phases:
-        table.add_row(phase.name, *phase_words(phase).values(), Text(clean(phase.error or ""), style="red"))
-    console.print(table)
+        if phase.error:
+            console.print(Text(f"{phase.name} failed: {clean(phase.error)}", style="red"))
     console.print()
     console.print(Text(count_of_findings(diagnosis), style="bold" if diagnosis.findings else "bold green"))
     for finding in diagnosis.findings:
         console.print()
         console.print(Text(finding_title(finding), style="bold yellow"))
-        console.print(Padding(Text(place_of(finding, Path.cwd()), style="cyan"), (0, 0, 0, 2)))
+        console.print(Padding(Text(place_of(finding, Path.cwd()), style="cyan"), (0, 0, 0, 2), expand=False))
         if finding.code:
-            console.print(Padding(Text(clean(finding.code), style="bold"), (0, 0, 0, 4)))
+            console.print(Padding(Text(clean(finding.code), style="bold"), (0, 0, 0, 4), expand=False))
         lines = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
         for name, words in finding_lines(finding, diagnosis.phases).items():
             lines.add_row(Text(name, style="dim"), Text(words, style={"do": "green", "torch": "dim"}.get(name, "")))
-        console.print(Padding(lines, (0, 0, 0, 2)))
+        console.print(Padding(lines, (0, 0, 0, 2), expand=False))
     if diagnosis.stages:
         console.print()
         console.print(_stages_table(diagnosis.stages))
+
+
+def _phases_table(phases: Sequence[Phase]) -> Table:
+    """Intervals stand below their figures."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("phase")
+    for name in phase_words(phases[0]) if phases else ():
+        table.add_column(name, justify="right")
+    for phase in phases:
+        cells = phase_words(phase).values()
+        table.add_row(
+            clean(phase.name), *(Text.assemble(said, (f"\n{between}".rstrip(), "dim")) for said, between in cells)
+        )
+    return table
 
 
 def _stages_table(stages: Mapping[str, Mapping[str, float]]) -> Table:

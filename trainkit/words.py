@@ -5,7 +5,7 @@ Names and reasons came from users and logs: what is returned of them is one line
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from trainkit.advice import Advice, of_recompile
 from trainkit.compare import BreakEven, Change, Comparison, Group, Setting, Spread, is_eager
 from trainkit.findings import KINDS, Diagnosis, Finding, Phase
-from trainkit.intervals import Ratio
+from trainkit.intervals import Estimate, Ratio
 from trainkit.results import Row
 
 # Parts of the compile time, in the order in which they are stacked.
@@ -25,6 +25,8 @@ COMPILE_PARTS = {
     "cudagraph": "CUDA graphs",
     "recompile": "recompiles",
 }
+# What the figures of a diagnosis are.
+ROUNDS = "Medians over rounds in which all variants ran by turns; beside them the lowest and the highest round."
 LONGEST_REASON = 200  # an error of the compiler can be pages; all of it lies in row.json
 
 
@@ -181,9 +183,9 @@ def work_of(group: Group) -> str:
 
 def machine_of(machine: Mapping[str, Any]) -> str:
     packages = ("torch", "triton", "CUDA", "Python", "lightning")
-    versions = {name: machine[f"{name.lower()}_version"] for name in packages}
+    versions = {name: machine.get(f"{name.lower()}_version") for name in packages}
     known = [f"{name} {version}" for name, version in versions.items() if version]
-    devices = [f"{machine['num_devices']} x {machine['device_name']}"] if machine["device_name"] else []
+    devices = [f"{machine.get('num_devices')} x {name}"] if (name := machine.get("device_name")) else []
     return clean(", ".join([*devices, *known])) or "-"
 
 
@@ -286,20 +288,28 @@ def _plural(kind: str, count: int) -> str:
     return f"{first}{'s' * (count > 1)}{of}{rest}"
 
 
-def phase_words(phase: Phase) -> dict[str, str]:
-    """The columns of a phase: what was compiled, step times, shares."""
-    compiled, eager = phase.step_time_ms, phase.eager_step_time_ms
-    digits = decimals([compiled, eager], 3)
-    gain = "-" if not compiled or eager is None else f"{_factor(eager / compiled)}x"
-    limit = " (recompile limit reached)" if phase.recompile_limit_hit else ""
+def phase_words(phase: Phase) -> dict[str, tuple[str, str]]:
+    """The columns of a phase (what was compiled, step times, gain, shares): each a figure and its interval."""
+    times = (phase.step_time_ms, phase.eager_step_time_ms)
+    digits = decimals([time.value for time in times if time], 3)
+    compiled, eager = (_figure(time, lambda ms: fixed(ms, digits)) for time in times)
+    gain = _figure(phase.gain, lambda value: f"{_factor(value)}x")
+    if phase.gain is not None and phase.gain.low <= 1 <= phase.gain.high:
+        gain = ("none measurable", gain[1])
     return {
-        "graphs": f"{fixed(phase.num_graphs, 0)}{limit}",
-        "step ms": fixed(compiled, digits),
-        "eager ms": fixed(eager, digits),
+        "graphs": (fixed(phase.num_graphs, 0), "limit reached" * bool(phase.recompile_limit_hit)),
+        "step ms": compiled,
+        "eager ms": eager,
         "gain": gain,
-        "compiled share": percent(phase.compiled_frac),
-        "optimizer": percent(phase.optimizer_frac) if phase.optimizer_frac else "-",
+        "compiled share": _figure(phase.compiled_frac, percent),
+        "optimizer": _figure(phase.optimizer_frac if phase.name == "training" else None, percent),
     }
+
+
+def _figure(measured: Estimate | None, said: Callable[[float], str]) -> tuple[str, str]:
+    if measured is None:
+        return "-", ""
+    return said(measured.value), f"{said(measured.low)} to {said(measured.high)}"
 
 
 def place_of(finding: Finding, folder: Path | None = None) -> str:
@@ -329,20 +339,23 @@ def finding_lines(finding: Finding, phases: Iterable[Phase]) -> dict[str, str]:
     return {name: clean(words) for name, words in (lines | {"torch": short(finding.reason)}).items()}
 
 
-def _break_cost(finding: Finding, step_ms: Mapping[str, float | None]) -> str:
-    phase = next((name for name in reversed(list(step_ms)) if name in finding.phases), "step")
+def _break_cost(finding: Finding, step_time_ms: Mapping[str, Estimate | None]) -> str:
+    """What a graph break costs, never without its interval; "" where nobody measured it."""
     if finding.cost_unknown is not None:
         return f"not measured: {finding.cost_unknown}"
     if finding.cost_ms is None:
         return ""
-    noise = finding.cost_noise_ms or 0.0
-    digits = decimals([abs(finding.cost_ms), noise], 2)
-    if abs(finding.cost_ms) <= noise:
-        return f"none that can be measured ({fixed(finding.cost_ms, digits)} ms, noise {fixed(noise, digits)} ms)"
-    whole = step_ms.get(phase)
-    share = f", {percent(finding.cost_ms / whole)} of the {phase} step" if whole and finding.cost_ms > 0 else ""
-    gain = " (without it the step is slower)" if finding.cost_ms < 0 else ""
-    return f"{fixed(finding.cost_ms, digits)} ms{share}, noise {fixed(noise, digits)} ms{gain}"
+    cost = finding.cost_ms
+    digits = decimals([cost.value, cost.high - cost.low], 2)
+    between = f"{fixed(cost.low, digits)} to {fixed(cost.high, digits)} ms"
+    if cost.low <= 0 <= cost.high:
+        return f"no measurable difference ({between})"
+    if cost.high < 0:
+        return f"none, the step is slower without it: {fixed(cost.value, digits)} ms ({between})"
+    phase = next((name for name in reversed(list(step_time_ms)) if name in finding.phases and step_time_ms[name]), "")
+    whole = step_time_ms.get(phase)
+    share = f", {percent(cost.value / whole.value)} of the {phase} step" if whole and whole.value else ""
+    return f"{fixed(cost.value, digits)} ms ({between}){share}"
 
 
 def middle(spread: Spread | None) -> float | None:
@@ -384,7 +397,7 @@ def fixed(value: float | None, decimals: int) -> str:
 
 def decimals(values: Iterable[float | None], digits: int) -> int:
     """The decimals that show the smallest value to so many digits: 3 at most, and the same for a whole column."""
-    smallest = min((value for value in values if value), default=1.0)
+    smallest = min((abs(value) for value in values if value), default=1.0)
     return min(max(digits - 1 - math.floor(math.log10(smallest)), 0), 3)
 
 

@@ -25,6 +25,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from trainkit import compare, report
 from trainkit.config import ConfigError, RunConfig
+from trainkit.findings import read_diagnoses
 from trainkit.results import Row, asked, read_row, read_rows, read_runs, settings_typed, write_row
 
 GRACE_S = 15  # for a job that was told to stop to write its row
@@ -99,7 +100,10 @@ class TrainkitLauncher(Launcher):
         rows, histories = read_runs(sweep_dir)
         comparison = compare.compare(rows)
         report.print_comparison(comparison)
-        written = page.write_report(sweep_dir, comparison, histories)
+        diagnoses, complaints = read_diagnoses(sweep_dir)
+        written = page.write_report(sweep_dir, comparison, histories, diagnoses)
+        for complaint in complaints:
+            print(f"{complaint}; it is left out of the page", flush=True)
         print(f"rows and logs: {sweep_dir}; {', '.join(path.name for path in written)}", flush=True)
         if str(config.logger.get("_target_")).endswith("WandbLogger"):
             from trainkit.publish import publish  # with wandb

@@ -1,0 +1,140 @@
+"""What is diagnosed, and its steps: a network, first batches of its data, and copies of it that are compiled some way.
+
+Everything runs on copies, in the process that calls: one of its own, since compiled code and counters of a process are
+dropped. Nothing of the user's changes.
+"""
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from itertools import islice
+
+import torch
+from lightning import seed_everything
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.profiler import record_function
+
+from trainkit import build, compile, facts
+from trainkit.compile import Compiler
+from trainkit.config import CompileConfig, Mode, RunConfig, check
+from trainkit.data.module import Batch
+from trainkit.meters import timed_ms
+from trainkit.task import Objective, transform
+
+NUM_BATCHES = 8
+NUM_WARMUP = 10  # steps: beyond torch's recompile limit of 8
+PHASES = ("forward", "training")
+AUTOCAST = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
+OPTIMIZER = "trainkit: optimizer"
+STEP = "trainkit: step"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is diagnosed: a network on the CPU, not compiled, what prepares its data, and batches that it is given."""
+
+    config: RunConfig
+    net: nn.Module
+    prepare: nn.Module
+    optimizer: Callable[..., Optimizer]
+    batches: list[Batch]
+    devices: build.Devices
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device(self.devices.type)
+
+
+def subject(config: RunConfig) -> Subject:
+    """The network and the first batches that the config asks for. Raises ConfigError for what cannot be run as asked.
+
+    Of compile.* the mode eager becomes default, and fullgraph false: what breaks is what is looked for.
+    """
+    check(config)
+    config = replace(config, compile=_breakable(config.compile))
+    seed_everything(config.seed, verbose=False)
+    devices = build.devices(config)
+    data = build.data(config)
+    net = build.net(config, data)
+    optimizer = build.optimizer(config)
+    if config.compile.mark_dynamic:
+        compile.check_dims(config.compile.mark_dynamic, data.sample())
+    compile.check(config.compile, net, devices.type)
+    build.attention(config, devices)  # refuses what the device has not
+    torch.set_float32_matmul_precision(config.amp.matmul_precision.value)
+    data.prepare_data()
+    data.setup("fit")
+    batches = [tuple(batch) for batch in islice(data.train_dataloader(), NUM_BATCHES)]
+    return Subject(config, net, data.prepare, optimizer, batches, devices)
+
+
+def _breakable(asked: CompileConfig) -> CompileConfig:
+    parts = [replace(part, fullgraph=False) for part in asked.parts]
+    if asked.mode.value == "eager":  # which parts that name no mode have too
+        parts = [replace(part, mode=Mode["default"]) for part in parts]
+        asked = replace(asked, mode=Mode["default"])
+    return replace(asked, fullgraph=False, parts=parts)
+
+
+class Trial:
+    """A copy of the subject's network that is compiled as `compiled` says, ready to make steps of a phase: `forward` is
+    evaluation without gradient, `training` is forward, backward and optimizer."""
+
+    def __init__(self, of: Subject, phase: str, compiled: CompileConfig):
+        seed_everything(of.config.seed, verbose=False)
+        self.compiler = Compiler(compiled, _unheard, _unheard)
+        self._of, self._training, self._device = of, phase == "training", of.device
+        net, prepare = copy.deepcopy(of.net), copy.deepcopy(of.prepare)
+        self._objective = Objective(net, prepare, whole_net=compiled.scope.value == "net")
+        transform(self._objective, of.config.trainer)
+        self._objective.to(of.device).train(self._training)
+        self._optimizer = of.optimizer(self._objective.parameters())
+        self._mixed = AUTOCAST.get(of.config.amp.precision.value)
+        self._scaler = torch.amp.GradScaler(of.device.type, enabled=self._mixed is torch.float16)
+        # Copies: a network may write to its inputs.
+        self.batches = [tuple(tensor.to(of.device, copy=True) for tensor in batch) for batch in of.batches]
+
+    @contextmanager
+    def running(self, cache: str = "warm") -> Iterator["Trial"]:
+        """Within it the network is compiled, from nothing: compiled code of before is dropped, and afterwards its."""
+        config = self._of.config
+        with (
+            build.attention(config, self._of.devices),
+            compile.cache(cache, config.trainer.attention.value),
+            self.compiler,
+        ):
+            self.compiler.apply(self._objective, False)
+            yield self
+        facts.begin()
+
+    def step(self, batch: tuple[Tensor, ...]) -> None:
+        torch.compiler.cudagraph_mark_step_begin()
+        mixed = torch.autocast(self._device.type, self._mixed, cache_enabled=False) if self._mixed else nullcontext()
+        with record_function(STEP), torch.set_grad_enabled(self._training):
+            with mixed:
+                outputs = self.compiler(*batch)
+            if not self._training:
+                return
+            self._scaler.scale(outputs).backward()
+            with record_function(OPTIMIZER):
+                self._scaler.step(self._optimizer)
+                self._scaler.update()
+                self._optimizer.zero_grad(set_to_none=True)
+
+    def first_step(self) -> None:
+        self.step(self.batches[0])
+
+    def warm_up(self) -> None:
+        """So many steps on the first batch that nothing compiles any more."""
+        for _ in range(NUM_WARMUP):
+            self.first_step()
+
+    def step_ms(self, num_steps: int) -> list[float]:
+        """Milliseconds of each of so many steps on the first batch."""
+        return timed_ms(self.first_step, num_steps, self._device.type == "cuda")
+
+
+def _unheard(kind: str) -> None:
+    """Compiles of a diagnosis are in no run's record."""
