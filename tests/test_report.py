@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tests.sweeps import gpu_sweep
+from tests.sweeps import BREAKS, gpu_sweep
+from trainkit.advice import BATCH_SHAPE, ITEM, PRINT
 from trainkit.compare import BreakEven, Comparison, Group, Setting, Spread, against, compare
 from trainkit.intervals import Ratio
 from trainkit.report import job_outcome, markdown_comparison, print_changes, print_comparison, print_epoch, print_run
@@ -480,6 +481,17 @@ def test_the_summary_says_what_the_compile_seconds_went_into_the_parts_of_a_step
 
 def test_several_processes_are_said(tmp_path):
     assert "batch 64, 2 processes" in shown(print_run, replace(ROW, world_size=2), tmp_path)
+
+
+def test_a_summary_says_what_broke_a_graph_what_made_it_compile_anew_and_what_to_do(tmp_path):
+    again = {"recompiles": ["0/0: size mismatch"], "recompile_shapes": [[[40, 3], [40]]], "recompile_times_s": [1.5]}
+    text = shown(print_run, replace(ROW, graph_breaks=BREAKS, **again), tmp_path, width=400)
+    order = [
+        *("models/resnet.py:41: Unsupported Tensor.item()", f".item(): {ITEM.remedy}"),
+        *("models/resnet.py:57: ", f"print: {PRINT.remedy}"),
+        *("1.50 s: 0/0: size mismatch (by a batch of [40, 3] and [40])", f"shape that changes: {BATCH_SHAPE.remedy}"),
+    ]
+    assert [text.index(words) for words in order] == sorted(text.index(words) for words in order)
 
 
 def test_a_summary_names_the_files_that_exist(tmp_path):

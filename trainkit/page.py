@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainkit.advice import Advice, of_break, of_skip
+from trainkit.advice import Advice, of_skip
 from trainkit.compare import Comparison, Group, Setting, is_eager
 from trainkit.findings import Diagnosis, Finding
 from trainkit.plots import Epochs, Looks, Plot, costs_of, curves_of, looks_of
@@ -24,6 +24,7 @@ from trainkit.words import (
     finding_lines,
     finding_title,
     fixed,
+    graph_breaks,
     machine_of,
     notes_of,
     num_runs,
@@ -190,7 +191,7 @@ def _facts(group: Group, looks: Looks) -> Iterable[str]:
     compiled = [setting for setting in group.settings if not is_eager(setting)]
     checked = [s for s in group.settings if _said(s.rows, "check_passed") or _said(s.rows, "check_reason")]
     yield _by_setting("What the compiler did", COMPILED, compiled, looks)
-    yield _causes("Graph breaks", compiled, looks, _graph_breaks)
+    yield _causes("Graph breaks", compiled, looks, graph_breaks)
     yield _causes("Recompiles", compiled, looks, _recompiles, _recompile_s)
     yield _causes("CUDA graphs skipped", compiled, looks, _skips)
     yield _by_setting("Same numbers as eager? Largest relative difference to float64", CHECKS, checked, looks)
@@ -270,13 +271,6 @@ def _words(field: str, value: Any) -> str:
     if field.endswith("_diff"):
         return scientific(value)
     return fixed(value, 0) if isinstance(value, int) else str(value)
-
-
-def _graph_breaks(row: Row) -> list[Cause]:
-    return [
-        (f"{site.get('file')}:{site.get('line')}: {site.get('reason')}", of_break(site))
-        for site in row.graph_breaks or ()
-    ]
 
 
 def _diagnosis(diagnosis: Diagnosis) -> str:

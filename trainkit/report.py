@@ -34,6 +34,7 @@ from trainkit.words import (
     finding_title,
     fixed,
     found,
+    graph_breaks,
     in_one_unit,
     interval,
     machine_of,
@@ -58,7 +59,7 @@ from trainkit.words import (
 )
 
 FILES = ("row.json", "epochs.jsonl", "checkpoints", "wandb", "csv")
-MOST_RECOMPILES = 8
+MOST_CAUSES = 8
 MIN_LABEL_WIDTH, LABEL_WIDTH = len("max-autotune-no-"), len("max-autotune-no-cudagraphs")
 
 
@@ -322,6 +323,7 @@ def _run_lines(row: Row, run_dir: Path) -> Iterable[tuple[str, str]]:
         yield "", ", ".join([f"start-up {seconds(row.compile_startup_s)} apart", *_shares(row)])
     if row.compiled_parts:
         yield "parts", compiled_parts(row)
+    yield from _graph_breaks(row)
     yield from _recompiles(row)
     hits = {"hits": fixed(row.cache_hits, 0), "misses": fixed(row.cache_misses, 0)}
     yield "cache", _named({"found": row.cache_found or "-", **hits})
@@ -357,12 +359,22 @@ def _compiled(row: Row) -> dict[str, str]:
     return {name: fixed(count, 0) for name, count in counts.items()}
 
 
+def _graph_breaks(row: Row) -> Iterable[tuple[str, str]]:
+    """A line for each of the first, with what to do about it in the next, and one for the others."""
+    every = graph_breaks(row)
+    for number, (cause, told) in enumerate(every[:MOST_CAUSES]):
+        yield "" if number else "graph breaks", short(cause)
+        yield "", f"{told.cause}: {told.remedy}"
+    if len(every) > MOST_CAUSES:
+        yield "", f"{len(every) - MOST_CAUSES} more, in row.json"
+
+
 def _recompiles(row: Row) -> Iterable[tuple[str, str]]:
     """A line for each of the dearest, one for the others, and what to do about each kind of cause."""
     every = sorted(recompiles(row), key=lambda one: -(one[2] or 0.0))
-    for number, (cause, _, time_s) in enumerate(every[:MOST_RECOMPILES]):
+    for number, (cause, _, time_s) in enumerate(every[:MOST_CAUSES]):
         yield "" if number else "recompiles", f"{seconds(time_s)}: {short(cause)}"
-    if others := every[MOST_RECOMPILES:]:
+    if others := every[MOST_CAUSES:]:
         yield "", f"{seconds(sum(time_s or 0.0 for *_, time_s in others))}: {len(others)} more, in row.json"
     for told in dict.fromkeys(told for _, told, _ in every):
         yield "", f"{told.cause}: {told.remedy}"

@@ -10,7 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from trainkit.advice import Advice, of_recompile
+from trainkit.advice import Advice, of_break, of_recompile
 from trainkit.compare import BreakEven, Change, Comparison, Group, Setting, Spread, is_eager
 from trainkit.findings import KINDS, Diagnosis, Finding, Phase
 from trainkit.intervals import Estimate, Ratio
@@ -225,6 +225,14 @@ def _how(part: Mapping[str, Any], mode: str) -> str:
     count = part["num_graphs"]
     graphs = "reused" if count == 0 else f"{fixed(count, 0)} graph{'s' * (count != 1)}"
     return ("" if part["mode"] == mode else f"{part['mode']}, ") + (graphs if part["num_calls"] else "never called")
+
+
+def graph_breaks(row: Row) -> list[tuple[str, Advice]]:
+    """The place and torch's reason of each graph break, and what to do about it."""
+    return [
+        (f"{site.get('file')}:{site.get('line')}: {site.get('reason')}", of_break(site))
+        for site in row.graph_breaks or ()
+    ]
 
 
 def recompiles(row: Row) -> list[tuple[str, Advice, float | None]]:
