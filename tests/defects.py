@@ -400,20 +400,6 @@ class WritesToInputMended(Classifier):
         return self.logits(images)
 
 
-class OnTheCpu(Classifier):
-    def forward(self, images: Tensor) -> Tensor:
-        logits = self.logits(images)
-        order = torch.arange(logits.shape[1])
-        return logits + order.float().to(logits.device)  # DEFECT tensor on the CPU
-
-
-class OnTheCpuMended(Classifier):
-    def forward(self, images: Tensor) -> Tensor:
-        logits = self.logits(images)
-        order = torch.arange(logits.shape[1], device=logits.device)
-        return logits + order.float()
-
-
 class ManyDefects(Classifier):
     """A break whose outcome can be held still, and one whose result is a tensor."""
 

@@ -4,13 +4,16 @@ All facts come from counters, records and callbacks, never from a log. Most of t
 in another torch makes its facts None ("unknown"), and the run goes on.
 """
 
+import importlib
 import linecache
 import re
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
+from unittest import mock
 
 import torch
 import torch._dynamo
@@ -142,6 +145,24 @@ def autotune_s() -> dict[str, float]:
             kind = _kind(trigger, str(metric.compile_id))
             spent[kind] = spent.get(kind, 0.0) + microseconds / 1e6
     return spent
+
+
+@contextmanager
+def hearing_skips() -> Iterator[list[str]]:
+    """Within it the list gets torch's reason whenever a CUDA graph is skipped while the network runs (an input that is
+    written to, too many recordings): of these torch has the count in its counters and the reason in no record."""
+    heard: list[str] = []
+    with ExitStack() as stack:
+        trees = _known(lambda: importlib.import_module("torch._inductor.cudagraph_trees"))
+        told: Any = _known(lambda: trees.log_cudagraph_skip_and_bump_counter)  # type: ignore[union-attr]
+
+        def skipped(reason: str) -> None:
+            heard.append(reason)
+            told(reason)
+
+        if told is not None:
+            stack.enter_context(mock.patch.object(trees, "log_cudagraph_skip_and_bump_counter", skipped))
+        yield heard
 
 
 def num_graphs() -> int | None:
