@@ -60,8 +60,9 @@ class ViT(nn.Module):
         x = self.dropout(x + self.position)
         if not self.residual_in_fp32 and torch.is_autocast_enabled(x.device.type):
             x = x.to(torch.get_autocast_dtype(x.device.type))
-        for block in self.blocks:
+        for block in self.blocks[:-1]:
             x = block(x)  # [B, 1 + N, dim]
+        x = self.blocks[-1](x, num_out=1)  # [B, 1, dim]: nothing reads the last feed-forward of the other tokens
         return self.norm(x[:, 0])
 
     def _patches(self, images: Tensor) -> Tensor:
@@ -76,7 +77,10 @@ class ViT(nn.Module):
 
 
 class Block(nn.Module):
-    """Pre-norm attention and a four times wider GELU feed-forward, each added to the stream: [B, T, dim] -> same."""
+    """Pre-norm attention and a four times wider GELU feed-forward, each added to the stream.
+
+    [B, T, dim] -> [B, T, dim], or what its first num_out tokens become: [B, num_out, dim].
+    """
 
     def __init__(self, dim: int, num_heads: int, dropout: float, norm_eps: float):
         super().__init__()
@@ -87,8 +91,8 @@ class Block(nn.Module):
         self.shrink = nn.Linear(4 * dim, dim)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor) -> Tensor:
-        x = x + self.dropout(self.attention(self.norm1(x)))
+    def forward(self, x: Tensor, num_out: int | None = None) -> Tensor:
+        x = (x + self.dropout(self.attention(self.norm1(x))))[:, :num_out]
         return x + self.dropout(self.shrink(F.gelu(self.widen(self.norm2(x)))))
 
 

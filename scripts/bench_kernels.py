@@ -30,6 +30,7 @@ BACKENDS = ("CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "MATH")
 
 
 def median_ms(call: Callable[[], object]) -> float:
+    """Of CALLS calls, timed one by one by the device."""
     times = []
     for _ in range(WARM_UP + CALLS):
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -48,10 +49,15 @@ def with_gradients(function: Callable[..., Tensor], *inputs: Tensor) -> Callable
     return lambda: torch.autograd.grad(function(*inputs), wanted, given)
 
 
-def activation() -> None:
+def copy_bytes_per_s() -> float:
+    """Of a copy on the device, what it reads and what it writes."""
     a, b = (torch.empty(2**30, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-    copy = 2 * a.nbytes / median_ms(lambda: b.copy_(a))
-    print(f"copy: {copy / 1e9:.2f} TB/s")
+    return 2 * a.nbytes / median_ms(lambda: b.copy_(a)) * 1e3
+
+
+def activation() -> None:
+    copy = copy_bytes_per_s()
+    print(f"copy: {copy / 1e12:.2f} TB/s")
     for dtype in (torch.float32, torch.bfloat16):
         x = torch.randn(NUM_ELEMENTS, device="cuda", dtype=dtype, requires_grad=True)
         for name, function in (
@@ -62,7 +68,7 @@ def activation() -> None:
             with torch.no_grad():
                 forward = median_ms(partial(function, x))
             both = median_ms(with_gradients(function, x))
-            shares = (2 * x.nbytes / forward / copy, 5 * x.nbytes / both / copy)
+            shares = (2e3 * x.nbytes / forward / copy, 5e3 * x.nbytes / both / copy)
             print(
                 f"costly_activation {dtype} {name}: forward {forward:.3f} ms ({shares[0]:.1%} of the copy), "
                 f"with backward {both:.3f} ms ({shares[1]:.1%})"

@@ -30,7 +30,8 @@ class BareLoop:
     def __init__(self, config: RunConfig):
         self.device = torch.device(build.devices(config).type)
         data = build.data(config)
-        self.objective = Objective(build.net(config, data), data.prepare).to(self.device).train()
+        objective = Objective(build.net(config, data), data.prepare, whole_net=config.compile.scope.value == "net")
+        self.objective = objective.to(self.device).train()
         self.optimizer = build.optimizer(config)(self.objective.parameters())
         data.setup("fit")
         self.batches = [tuple(t.to(self.device) for t in batch) for batch in data.train_dataloader().batches]

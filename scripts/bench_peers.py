@@ -12,23 +12,26 @@ matrices, measured in the same run.
 """
 
 import argparse
-import copy
 import importlib
 import logging
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median
 
 import torch
+from bench_kernels import copy_bytes_per_s, median_ms
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.flop_counter import FlopCounterMode
 
 from trainkit import build, cli
 from trainkit.compile import Compiler
-from trainkit.config import ConfigError, RunConfig
+from trainkit.config import ConfigError, Mode, RunConfig
+from trainkit.data.module import DataModule
+from trainkit.loss import logits_of
 from trainkit.task import Objective, transform
 
 STEPS, WARM_UP = 20, 15
@@ -68,9 +71,9 @@ class Arm:
         self.round_ms.append(start.elapsed_time(end) / STEPS)
 
 
-def ours(config: RunConfig, batches: list) -> Arm:
+def ours(config: RunConfig, data: DataModule, batches: list) -> Arm:
     """Our network and loss in one graph, compiled as `compile.*` says."""
-    objective = Objective(build.net(config, build.data(config)))
+    objective = Objective(build.net(config, data), whole_net=config.compile.scope.value == "net")
     transform(objective, config.trainer)
     compiler = Compiler(config.compile, lambda kind: None, lambda kind: None)
     compiler.apply(objective.cuda().train(), config.ddp.optimize_ddp)
@@ -106,8 +109,7 @@ def peer(name: str, config: RunConfig, batches: list, nanogpt: Path | None) -> A
     def loss(inputs: Tensor, targets: Tensor) -> Tensor:
         if name == "gpt2":
             return compiled(inputs, targets)[1]
-        outputs = compiled(inputs)
-        return cross_entropy(getattr(outputs, "logits", outputs), targets)
+        return cross_entropy(logits_of(compiled(inputs)), targets)
 
     return Arm({"gpt2": "nanoGPT", "bert": "transformers"}.get(name, "timm"), net, loss, config, batches)
 
@@ -119,18 +121,13 @@ def found(package: str):
         raise ConfigError(f"peer = {package}: {error}; `pip install {package}` beside trainkit") from error
 
 
-def flops(config: RunConfig, batches: list) -> int:
+def flops(config: RunConfig, data: DataModule, batches: list) -> int:
     """Of one training step of our network, not compiled."""
-    arm = ours(composed_as(config, "eager"), batches)
+    eager = replace(config, compile=replace(config.compile, mode=Mode["eager"]))
+    arm = ours(eager, data, batches)
     with FlopCounterMode(display=False) as counter:
         arm.step(0)
     return counter.get_total_flops()
-
-
-def composed_as(config: RunConfig, mode: str) -> RunConfig:
-    changed = copy.deepcopy(config)
-    changed.compile.mode = type(config.compile.mode)[mode]
-    return changed
 
 
 def bytes_moved(warm: Callable[[], None]) -> int | None:
@@ -150,27 +147,9 @@ def bytes_moved(warm: Callable[[], None]) -> int | None:
     return getattr(metrics, "num_bytes_accessed", 0) or None
 
 
-def rate(operation: Callable[[], object], amount: float) -> float:
-    """`amount` of one call over the median time of 20 calls, per second."""
-    times = []
-    for _ in range(25):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        operation()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(start.elapsed_time(end) / 1e3)
-    return amount / median(times[5:])
-
-
 def matmul_flops_per_s() -> float:
     a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-    return rate(lambda: a @ b, 2 * 8192**3)
-
-
-def copy_bytes_per_s() -> float:
-    a, b = (torch.empty(2**30, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-    return rate(lambda: b.copy_(a), 2 * a.nbytes)
+    return 2 * 8192**3 / median_ms(lambda: a @ b) * 1e3
 
 
 def main() -> None:
@@ -199,8 +178,8 @@ def compare(name: str, configs: list[RunConfig], nanogpt: Path | None, rounds: i
     batches = [(inputs.cuda(), targets.cuda()) for inputs, targets in data.train_dataloader().batches]
     if configs[0].trainer.channels_last:
         batches = [(inputs.contiguous(memory_format=torch.channels_last), targets) for inputs, targets in batches]
-    pairs = [(ours(config, batches), peer(name, config, batches, nanogpt)) for config in configs]
-    step_flops, matmul, bandwidth = flops(configs[0], batches), matmul_flops_per_s(), copy_bytes_per_s()
+    pairs = [(ours(config, data, batches), peer(name, config, batches, nanogpt)) for config in configs]
+    step_flops, matmul, bandwidth = flops(configs[0], data, batches), matmul_flops_per_s(), copy_bytes_per_s()
     print(f"{name} batch {configs[0].data['batch_size']} on {torch.cuda.get_device_name()}, torch {torch.__version__}")
     print(f"matmul {matmul / 1e12:.0f} TFLOP/s, copy {bandwidth / 1e12:.2f} TB/s, step {step_flops / 1e12:.2f} TFLOP")
     moved = None

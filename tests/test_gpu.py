@@ -154,7 +154,7 @@ def test_memory_is_what_nvidia_smi_shows_for_the_process(compose, tmp_path):
             "    lines = subprocess.run(query, capture_output=True, text=True, check=True).stdout.splitlines()\n"
             "    used = {int(pid): int(mib) for pid, mib in (line.split(',') for line in lines)}\n"
             "    print('RESULT', record.peak_device_bytes / 2**20, used[os.getpid()])\n"
-            "run(cli.composed(sys.argv[2:], Path('conf'), sys.argv[1]), on_epoch=shown)\n"
+            "print(run(cli.composed(sys.argv[2:], Path('conf'), sys.argv[1]), on_epoch=shown).error)\n"
         )
         words = [*ON_GPU, "model=resnet50", "data.image_size=224", "logger=none", "trainer.max_epochs=3"]
         done = subprocess.run(
@@ -164,7 +164,7 @@ def test_memory_is_what_nvidia_smi_shows_for_the_process(compose, tmp_path):
             env=os.environ | {"PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"},
             cwd=ROOT,
         )
-        assert "RESULT" in done.stdout, done.stderr
+        assert "RESULT" in done.stdout, done.stdout + done.stderr
         measured, shown = map(float, done.stdout.split("RESULT")[-1].split()[:2])  # of the last epoch
         print(f"{mode}: measured {measured:.0f} MiB, nvidia-smi {shown:.0f} MiB")
         assert measured == pytest.approx(shown, rel=0.03)

@@ -75,13 +75,13 @@ else:
     BLOCK, WARPS = 8192, 16
 
     @triton.jit
-    def _to_gradients_kernel(logits, targets, losses, stride, num_classes, block: tl.constexpr):
+    def _to_gradients_kernel(logits, targets, losses, stride, num_classes, left_out, block: tl.constexpr):
         row = tl.program_id(0).to(tl.int64)  # N x C is beyond 32 bits
         logits += row * stride
         target = tl.load(targets + row)
         known = (target >= 0) & (target < num_classes)
         wanted = tl.load(logits + target, mask=known, other=float("nan")).to(tl.float32)
-        kept = tl.where(target == -100, 0.0, 1.0)
+        kept = tl.where(target == left_out, 0.0, 1.0)
         # One program holds a row: what it reads for the sum is still in the L2 cache when it writes the gradient.
         largest = tl.full([block], -float("inf"), tl.float32)
         total = tl.zeros([block], tl.float32)
@@ -99,13 +99,13 @@ else:
             x = tl.load(logits + columns, mask=columns < num_classes, other=-float("inf")).to(tl.float32)
             gradient = kept * (tl.exp(x - log_sum) - tl.where(columns == target, 1.0, 0.0))
             tl.store(logits + columns, gradient.to(logits.dtype.element_ty), mask=columns < num_classes)
-        tl.store(losses + row, tl.where(target == -100, 0.0, log_sum - wanted))
+        tl.store(losses + row, tl.where(target == left_out, 0.0, log_sum - wanted))
 
     @torch.library.triton_op("trainkit::to_gradients_", mutates_args={"logits"})
     def to_gradients_(logits: Tensor, targets: Tensor) -> Tensor:
         """As `_to_gradients_`, in one pass over device memory to read and one to write."""
         losses = torch.empty(len(logits), dtype=torch.float32, device=logits.device)
         torch.library.wrap_triton(_to_gradients_kernel)[(len(logits),)](
-            logits, targets, losses, logits.stride(0), logits.shape[1], block=BLOCK, num_warps=WARPS
+            logits, targets, losses, logits.stride(0), logits.shape[1], LEFT_OUT, block=BLOCK, num_warps=WARPS
         )
         return losses

@@ -198,7 +198,7 @@ class _Training:
             yield ("parameters", step, ""), torch.cat([parameter.flatten() for parameter in parameters])
 
     def _prepared(self, objective: Objective, compiled: bool) -> Callable[..., Tensor]:
-        """What to call for the loss, transformed in the order of Task.configure_model."""
+        """What to call for the loss, transformed in the order that Task.configure_model states."""
         transform(objective, self.config.trainer)
         if not compiled:
             return objective

@@ -26,7 +26,7 @@ from trainkit.data.module import DataModule
 from trainkit.facts import CompileFacts, combined
 from trainkit.meters import Breakdown, Meters, gather, machine, percentile, samples_per_s
 from trainkit.results import EpochRecord, Row, append_epoch, asked, end_row, fail_row, finite, set_aside, write_row
-from trainkit.task import Objective, Task, transform
+from trainkit.task import Task
 
 GIB = 2**30
 
@@ -151,7 +151,6 @@ def run(config: RunConfig, on_epoch: Callable[[EpochRecord], None] = lambda reco
     devices = build.devices(config)
     data = build.data(config)
     net = build.net(config, data)
-    transform(Objective(copy.deepcopy(net)), config.trainer)  # refuses what the network has nothing for
     untrained = copy.deepcopy(net) if config.check else None
     optimizer = build.optimizer(config)
     ckpt_path = build.resume_path(config, net, optimizer)
@@ -166,8 +165,8 @@ def run(config: RunConfig, on_epoch: Callable[[EpochRecord], None] = lambda reco
         Compiler(config.compile, meters.on_compile_start, meters.on_compile_end, meters.on_eager) as compiler,
     ):
         recorder = Recorder(config, meters, compiler, on_epoch)
-        trainer = build.trainer(config, devices, [meters, recorder], meters.batch_clock)
         task = Task(net, compiler, optimizer, config, data.prepare)
+        trainer = build.trainer(config, devices, [meters, recorder], meters.batch_clock)
         torch.set_float32_matmul_precision(config.amp.matmul_precision.value)
         error: BaseException | None = None
         try:

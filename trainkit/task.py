@@ -91,7 +91,8 @@ class Task(LightningModule):
     `num_skipped_steps` is the last epoch's, None without a GradScaler. A step that it skips is a step all the same: of
     `max_steps`, of the schedule, of every figure; the parameters and the optimizer's state stay as they were.
     Randomness (dropout) in an epoch is a function of seed, epoch and rank alone, so that a run resumed at the end of
-    an epoch goes on as if it had never stopped.
+    an epoch goes on as if it had never stopped. Raises ConfigError where the network has nothing that it could be
+    transformed in as asked.
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class Task(LightningModule):
     ):
         super().__init__()
         self.objective = Objective(net, prepare, whole_net=config.compile.scope.value == "net")
+        transform(self.objective, config.trainer)
         self.train_loss: float | None = None
         self.val_loss: float | None = None
         self.val_accuracy: float | None = None
@@ -113,14 +115,13 @@ class Task(LightningModule):
         self._compiler, self._optimizer, self._config = compiler, optimizer, config
 
     def configure_model(self) -> None:
-        """The order of transformations: `transform`, compile in place; then Lightning moves it to the device, loads a
-        checkpoint and wraps with DDP, which all keep the layout.
+        """The order of transformations: `transform` at the start, compile in place here; then Lightning moves it to the
+        device, loads a checkpoint and wraps with DDP, which all keep the layout.
 
         Lightning calls it for every fit, and it happens once."""
         if self._configured:
             return
         self._configured = True
-        transform(self.objective, self._config.trainer)
         self._compiler.apply(self.objective, self._config.ddp.optimize_ddp)
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:

@@ -4,7 +4,7 @@ import hashlib
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ from trainkit.config import ConfigError
 from trainkit.data.augment import Augment
 from trainkit.data.cache import array, cached
 from trainkit.data.module import ArrayDataset, DataModule, is_part, not_whole
-from trainkit.data.splits import TRAIN, VALIDATION, first, load
+from trainkit.data.splits import first, load, train_and_val
 
 DECODING = 3  # raise it when the code below makes other pixels of the same file: older caches are then left alone
 MODES = {1: "L", 3: "RGB"}  # by channels
@@ -127,23 +127,16 @@ class Images(DataModule):
 
     def _splits(self) -> dict[str, Split]:
         """`train`, and `val` where there is one."""
-        found = self._load("data.path", self.path)
-        train = first(found, TRAIN)
-        if train is None:
-            raise ConfigError(f"data.path = {self.path}: has {', '.join(found)}, but nothing to train on")
+        loaded = cache(self._load)
+
+        def find(setting: str, path: str, words: tuple[str, ...]) -> datasets.Dataset | None:
+            return first(loaded(setting, path), words)
+
+        train, val = train_and_val(self.path, self.val_path, find, REMEDY)
         train_split, names = self._columns("data.path", self.path, train)
-        if self.val_path is not None:
-            setting, path = "data.val_path", self.val_path
-            # With one class alone the library would take the folder for one without classes.
-            settings = {"drop_labels": False} if Path(path).expanduser().is_dir() else {}
-            val = first(self._load(setting, path, **settings), (*VALIDATION, *TRAIN))
-            if val is None:
-                raise ConfigError(f"{setting} = {path}: nothing to validate on in it; {REMEDY}")
-        else:
-            setting, path = "data.path", self.path
-            val = first(found, VALIDATION)
         splits = {"train": train_split}
         if val is not None:
+            setting, path = ("data.val_path", self.val_path) if self.val_path else ("data.path", self.path)
             images, val_names = self._columns(setting, path, val)
             trained = {names[number]: number for number in sorted(set(train_split.targets))}
             if unseen := sorted({val_names[number] for number in images.targets} - set(trained)):
@@ -157,11 +150,13 @@ class Images(DataModule):
             raise ConfigError(f"data.num_classes = {declared}: {self.path} has {has}; say data.num_classes={has}")
         return splits
 
-    def _load(self, setting: str, path: str, **settings: Any) -> dict[str, datasets.Dataset]:
+    def _load(self, setting: str, path: str) -> dict[str, datasets.Dataset]:
         folder, cache_dir = Path(path).expanduser(), str(self.cache_dir / "datasets")
-        if folder.is_dir():
-            return load(setting, path, REMEDY, "imagefolder", data_dir=str(folder), cache_dir=cache_dir, **settings)
-        return load(setting, path, REMEDY, path, cache_dir=cache_dir, **settings)
+        if not folder.is_dir():
+            return load(setting, path, REMEDY, path, cache_dir=cache_dir)
+        # With one class alone the library would take a folder to validate on for one without classes.
+        settings = {"drop_labels": False} if setting == "data.val_path" else {}
+        return load(setting, path, REMEDY, "imagefolder", data_dir=str(folder), cache_dir=cache_dir, **settings)
 
     def _columns(self, setting: str, path: str, split: datasets.Dataset) -> tuple[Split, list[str]]:
         """The images with the numbers of their classes, and the classes' names in this split's own order."""
@@ -170,14 +165,13 @@ class Images(DataModule):
         labels = [name for name, kind in features.items() if isinstance(kind, datasets.ClassLabel)]
         label = self.label or (labels[0] if len(labels) == 1 else None)
         if not images or label not in labels:
-            has = ", ".join(labels) or "none"
-            if setting == "data.path" or self.label:
-                setting, path, has = "data.label", str(self.label), f"{path} has the class columns {has}"
-            else:
-                has = f"has the class columns {has}"
-            raise ConfigError(
-                f"{setting} = {path}: {has}; name one of them, or give a folder with a folder for each class"
+            has = (
+                f"has the class columns {', '.join(labels) or 'none'}; name one of them, or give a folder with a "
+                "folder for each class"
             )
+            if setting == "data.val_path" and not self.label:
+                raise ConfigError(f"{setting} = {path}: {has}")
+            raise ConfigError(f"data.label = {self.label}: {path} {has}")
         targets = split[label][:]
         if withheld := sum(target is None or target < 0 for target in targets):
             raise ConfigError(

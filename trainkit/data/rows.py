@@ -12,9 +12,8 @@ import datasets
 import torch
 
 from trainkit.config import ConfigError
-from trainkit.data.splits import TRAIN, first, load, on_hub, read_text, readable
+from trainkit.data.splits import READERS, TRAIN, first, load, on_hub, read_text, readable
 
-READERS = {".csv": "csv", ".tsv": "csv", ".txt": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
 REMEDY = "give a csv, tsv, json or parquet file, a folder of train.* and dev.*, or owner/name of the hub"
 SURPLUS = "(surplus)"  # the column of what a line has more than its table
 CLASSES = re.compile(r"u?int\d+|bool|(large_)?string")  # what labels may be

@@ -15,13 +15,13 @@ from trainkit.config import ConfigError
 
 TRAIN, VALIDATION = ("train", "training"), ("validation", "val", "valid", "dev", "test")
 HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
-FILE_SUFFIXES = {".txt", ".csv", ".tsv", ".json", ".jsonl", ".parquet"}
+READERS = {".csv": "csv", ".tsv": "csv", ".txt": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
 T = TypeVar("T")
 
 
 def on_hub(path: str) -> bool:
     """Whether `path` can only be a data set of the hub: owner/name, where no such file or folder is or is meant."""
-    if Path(path).expanduser().exists() or Path(path).suffix in FILE_SUFFIXES:
+    if Path(path).expanduser().exists() or Path(path).suffix in READERS:
         return False
     return HUB_NAME.fullmatch(path) is not None
 
