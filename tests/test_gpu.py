@@ -13,7 +13,7 @@ from torch.profiler import ProfilerActivity, profile
 from models.resnet18 import ResNet18
 from tests.conftest import ROOT
 from trainkit import build
-from trainkit.meters import peak_memory, reset_peaks
+from trainkit.machine import peak_memory, reset_peaks
 from trainkit.results import Row, read_epochs, read_row
 from trainkit.run import run
 from trainkit.task import Objective, SkippedSteps, Task, channels_last

@@ -15,7 +15,7 @@ from hydra.errors import InstantiationException
 from hydra.utils import get_object, instantiate
 from lightning import Trainer
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
-from lightning.pytorch.loggers import WandbLogger
+from lightning.pytorch.loggers import Logger, WandbLogger
 from lightning.pytorch.profilers import Profiler
 from lightning.pytorch.strategies import DDPStrategy, Strategy
 from torch import nn
@@ -186,12 +186,6 @@ def attention(config: RunConfig, devices: Devices) -> AbstractContextManager[Non
 def trainer(config: RunConfig, devices: Devices, callbacks: list[Callback], profiler: Profiler) -> Trainer:
     """Lightning's Trainer as asked; it keeps the last and the best checkpoint."""
     asked, run_dir = config.trainer, config.job.run_dir
-    logger = instance("logger", "", config.logger) if config.logger.get("_target_") else False
-    if isinstance(logger, WandbLogger):
-        # Lightning 2.6 hands W&B an argument that W&B has dropped and warns about, whatever it says.
-        logger._wandb_init.pop("anonymous", None)
-        if not config.logger.get("offline"):
-            reach_server(logger)
     validates = asked.limit_val_batches != 0 and config.data.get("num_val_batches") != 0
     checkpoints = ModelCheckpoint(
         dirpath=Path(run_dir, "checkpoints"),
@@ -205,7 +199,7 @@ def trainer(config: RunConfig, devices: Devices, callbacks: list[Callback], prof
         limit_val_batches=asked.limit_val_batches,
         callbacks=[*callbacks, checkpoints],
         profiler=profiler,
-        logger=logger,
+        logger=logger(config) or False,
         **_training(config, devices),
     )
 
@@ -240,6 +234,19 @@ def _training(config: RunConfig, devices: Devices) -> dict[str, Any]:
         "enable_progress_bar": False,
         "enable_model_summary": False,
     }
+
+
+def logger(config: RunConfig) -> Logger | None:
+    """The logger of `logger._target_`; None where there is none."""
+    if not config.logger.get("_target_"):
+        return None
+    built: Logger = instance("logger", "", config.logger)
+    if isinstance(built, WandbLogger):
+        # Lightning 2.6 hands W&B an argument that W&B has dropped and warns about, whatever it says.
+        built._wandb_init.pop("anonymous", None)
+        if not config.logger.get("offline"):
+            reach_server(built)
+    return built
 
 
 def reach_server(logger: WandbLogger) -> None:
