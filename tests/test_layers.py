@@ -37,7 +37,7 @@ MAY_IMPORT = {
     },
     "forward": {
         *("build", "compile", "config", "data", "deadline", "facts", "latency", "machine", "meters", "outcome"),
-        *("results", "task"),
+        *("results", "scope", "task"),
     },
 }
 WITHOUT_TORCH = (

@@ -122,8 +122,8 @@ def composed(overrides: list[str], conf: Path, run_dir: str = "", name: str = "c
 
 
 def fallback(config: RunConfig, conf: Path) -> list[RunConfig]:
-    """The links of `forward.fallback`, each composed on top of the run's own overrides; of these `model.*` does not
-    hold for a link that names another model. Raises ConfigError with every complaint at once."""
+    """The links of `forward.fallback`, each composed on top of the run's own overrides; of these `model.*` and
+    `ckpt_path` do not hold for a link that names another model. Raises ConfigError with every complaint at once."""
     links, found = [], []
     hydra, composing = HydraConfig.instance().cfg, GlobalHydra.instance().hydra
     for words in config.forward.fallback:
@@ -143,7 +143,7 @@ def _link(config: RunConfig, words: list[str], conf: Path) -> RunConfig:
         raise ConfigError(
             *(f"{name}: a link sets nothing but {', '.join(OF_A_LINK)}; leave it out" for name in foreign)
         )
-    replaced = ("forward.fallback", *names) + (("model",) if "model" in names else ())
+    replaced = ("forward.fallback", *names) + (("model", "ckpt_path") if "model" in names else ())
     own = [word for word in config.job.overrides if not is_of(word.partition("=")[0].lstrip("+~"), replaced)]
     searched = [source.path for source in HydraConfig.get().runtime.config_sources if source.provider == "command-line"]
     own += [f"hydra.searchpath=[{','.join(searched)}]"] if searched else []
@@ -177,7 +177,7 @@ def complaints(argv: list[str], conf: Path, name: str = "config") -> list[str]:
             values = list(_each_value(word))
         except HydraException:
             found.append(
-                f"{word}: cannot be read; write group=name or setting=value, and quote what has commas or spaces"
+                f"{word}: cannot be read; write group=name or setting=value, and quote what has commas, spaces or ="
             )
             continue
         for single in values:

@@ -35,7 +35,7 @@ TRAINING = (
     *("trainer.warmup_steps", "trainer.activation_checkpointing"),
 )
 # What a link of forward.fallback may set: the network, and how it is run with the same batches on the same device.
-OF_A_LINK = ("model", "compile", "amp", "trainer.channels_last")
+OF_A_LINK = ("model", "ckpt_path", "compile", "amp", "trainer.channels_last")
 OPTIMIZE_DDP = (True, False, "ddp_optimizer", "python_reducer", "no_optimization")
 
 

@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from math import inf
 from typing import Any
 
 import torch
@@ -19,8 +20,9 @@ from trainkit.facts import CompileFacts
 from trainkit.latency import CallMeters, Shape
 from trainkit.machine import machine
 from trainkit.meters import Step, num_warmup, percentile
-from trainkit.outcome import close_logger, correct, outcome, quiet, show
-from trainkit.results import Row, asked, end_row, set_aside, write_row
+from trainkit.outcome import close_logger, correct, outcome, quiet, show, sigterm_raises
+from trainkit.results import Row, asked, end_row, finite, set_aside, write_row
+from trainkit.scope import parts
 from trainkit.task import Forward, channels_last
 
 NUM_MEASURING = 32  # calls of each link with each shape before the first request
@@ -48,20 +50,22 @@ class Link:
 
     @contextmanager
     def ready(self, device: torch.device) -> Iterator[None]:
-        """Within it the network is called as asked. Batches are made outside: for tensors of inference mode torch
-        would compile another variant, https://github.com/pytorch/pytorch/issues/134249."""
+        """Within it the network is called as asked, without gradients. Inference mode, which costs the host least, is
+        for eager alone: compiled code is of tensors made in it or of others, and the second of two equal blocks would
+        be compiled again, https://github.com/pytorch/pytorch/issues/134249; a test tells when no longer."""
         torch.set_float32_matmul_precision(self.config.amp.matmul_precision.value)
         torch.compiler.cudagraph_mark_step_begin()  # the result of the call before is no longer needed
         dtype = AUTOCAST.get(self.config.amp.precision.value)
         with (
             self.compiler.listening(),
-            torch.inference_mode(),
+            torch.inference_mode() if self.config.compile.mode.value == "eager" else torch.no_grad(),
             torch.autocast(device.type, dtype, enabled=dtype is not None),
         ):
             yield
 
     def expected_ms(self, shape: Shape) -> float:
-        return percentile(self.times_ms[shape], QUANTILE) or 0.0
+        """Infinity where nothing is known: something compiled in every call that should have measured it."""
+        return inf if (expected := percentile(self.times_ms[shape], QUANTILE)) is None else expected
 
     def observe(self) -> None:
         """Keep what the compiler did since the counts began."""
@@ -171,7 +175,7 @@ class Bench:
             "call_frac": of_it["num_calls"] / num_calls if num_calls else None,
             **of_it,
             "expected_ms": [
-                {"shape": list(shape), "time_ms": link.expected_ms(shape)} for shape in sorted(link.times_ms)
+                {"shape": list(shape), "time_ms": finite(link.expected_ms(shape))} for shape in sorted(link.times_ms)
             ],
         }
 
@@ -204,6 +208,8 @@ def forward(config: RunConfig, fallback: Sequence[RunConfig] = ()) -> Row:
         compile.check_dims(config.compile.mark_dynamic, data.sample())
     meters = CallMeters(measured_first=bool(fallback))
     links = [_link(one, data, meters, devices.type) for one in (config, *fallback)]
+    if fallback:
+        _check_apart(links)
     logger = build.logger(config)
     with (
         build.attention(config, devices),
@@ -217,10 +223,11 @@ def forward(config: RunConfig, fallback: Sequence[RunConfig] = ()) -> Row:
             logger.log_hyperparams(asdict(config))
         error: BaseException | None = None
         try:
-            data.prepare_data()
-            data.setup("fit")
-            bench.begin()
-            bench.run()
+            with sigterm_raises():
+                data.prepare_data()
+                data.setup("fit")
+                bench.begin()
+                bench.run()
         except (Exception, KeyboardInterrupt, SystemExit) as caught:  # a failure is a row
             error = caught
             if not isinstance(error, torch.AcceleratorError):  # after which CUDA answers nothing
@@ -237,6 +244,20 @@ def _link(config: RunConfig, data: DataModule, meters: CallMeters, device_type: 
     """A network with parameters from the run's seed, shown to fit the data and what is asked of it."""
     seed_everything(config.seed, verbose=False)
     net = build.net(config, data)
+    build.load_parameters(config, net)
     compile.check(config.compile, net, device_type)
     compiler = Compiler(config.compile, meters.on_compile_start, meters.on_compile_end, meters.on_eager)
     return Link(config, Forward(net, data.prepare), compiler)
+
+
+def _check_apart(links: Sequence[Link]) -> None:
+    """Raise ConfigError for a function that one link compiles: it is replaced in its module, so for all of them."""
+    for link in links:
+        asked_for = link.config.compile
+        if asked_for.mode.value != "eager" and asked_for.scope.value == "parts":
+            for part in parts(asked_for, link.network.net):
+                if part.module is None:
+                    raise ConfigError(
+                        f"compile.parts = {part.name}: a function would be compiled for every link of "
+                        "forward.fallback; name modules"
+                    )

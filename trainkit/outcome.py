@@ -2,8 +2,11 @@
 
 import logging
 import os
+import signal
 import traceback
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 
 import torch
@@ -48,6 +51,20 @@ def correct(error: BaseException | None) -> None:
         raise error
     if isinstance(error, MisconfigurationException):
         raise ConfigError(" ".join(str(error).split())) from error
+
+
+@contextmanager
+def sigterm_raises() -> Iterator[None]:
+    """Within it SIGTERM raises, as it does within a fit of Lightning's."""
+
+    def stopped(*_: object) -> None:
+        raise SIGTERMException
+
+    before = signal.signal(signal.SIGTERM, stopped)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def close_logger(logger: Logger | None, row: Row) -> None:
