@@ -56,10 +56,9 @@ def test_a_sweep_of_calls_ends_in_rows_and_a_comparison(tmp_path):
     done = bench_py(tmp_path, *words, "forward.fallback=[],['model=simple_net']")
     assert done.returncode == 0, done.stdout + done.stderr
     rows = read_rows(tmp_path / "runs/sweeps/s")
-    assert [(row.kind, row.status, row.num_steady_steps, row.deadline_miss_frac) for row in rows] == [
-        ("forward", "ok", 17, 0.0),  # the first three warm up
-        ("forward", "ok", 20, 0.0),
-    ]
+    assert [(row.kind, row.status, row.deadline_miss_frac) for row in rows] == [("forward", "ok", 0.0)] * 2
+    assert rows[0].num_steady_steps == 20 - rows[0].num_warmup_steps
+    assert rows[1].num_steady_steps == 20  # those that measure come before
     assert rows[0].chain is None
     assert [link["call_frac"] for link in rows[1].chain] == [1.0, 0.0]
     assert "simple_cnn on digits, batch 64, forward only" in done.stdout
@@ -117,7 +116,7 @@ def test_shapes_follow_the_schedule_and_have_latencies_of_their_own(bench):
     words = ("data=synthetic", "data.batch_sizes=[2,16]", "forward.num_calls=40", "model=simple_net")
     row = bench(*EAGER, *words)
     assert [one["shape"][0] for one in row.latency_by_shape] == [2, 16]
-    assert sum(one["num_calls"] for one in row.latency_by_shape) == row.num_steady_steps == 37
+    assert sum(one["num_calls"] for one in row.latency_by_shape) == row.num_steady_steps == 40 - row.num_warmup_steps
 
 
 def test_a_network_is_called_in_eval_mode_without_gradients_in_the_asked_precision(bench, monkeypatch):
