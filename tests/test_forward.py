@@ -26,7 +26,7 @@ EAGER = ("compile.mode=eager", "trainer.accelerator=cpu")
 
 @pytest.fixture
 def bench(tmp_path):
-    """(overrides, ...) -> the row of what bench.py does with them, in this process; its run directory is tmp_path/run."""
+    """(overrides, ...) -> the row of what bench.py does with them, in this process. Its run directory: tmp_path/run."""
 
     def called(*words: str, run_dir: Path = tmp_path / "run") -> Row:
         run_dir.mkdir(exist_ok=True)
