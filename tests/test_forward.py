@@ -3,14 +3,17 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from hydra import compose, initialize_config_dir
 
+from hydra_plugins.trainkit_launcher.launcher import blank_row
 from tests.test_run import network
 from trainkit import cli
-from trainkit.compare import compare
+from trainkit.compare import compare, why_dropped
 from trainkit.config import ConfigError, RunConfig
 from trainkit.deadline import Requests, choose, miss_frac
 from trainkit.forward import NUM_MEASURING, forward
@@ -117,6 +120,22 @@ def test_shapes_follow_the_schedule_and_have_latencies_of_their_own(bench):
     row = bench(*EAGER, *words)
     assert [one["shape"][0] for one in row.latency_by_shape] == [2, 16]
     assert sum(one["num_calls"] for one in row.latency_by_shape) == row.num_steady_steps == 40 - row.num_warmup_steps
+
+
+def test_dynamic_dimensions_and_a_recompile_budget_hold_for_calls(bench):
+    words = (
+        "data=synthetic",
+        "data.batch_sizes=[2,9]",
+        "data.order=random",
+        "model=simple_net",
+        "compile.backend=eager",
+    )
+    marked = bench(*words, "compile.mark_dynamic=[{input: inputs, dim: 0}]", "forward.num_calls=10")
+    assert (marked.num_graphs, marked.num_recompiles) == (1, 0)
+    limited = bench(*words, "compile.dynamic=false", "compile.max_recompiles=1", "forward.num_calls=20")
+    assert (limited.num_graphs, limited.num_recompiles, limited.effective_mode) == (2, 1, "mixed")
+    assert limited.num_eager_steps > 0
+    assert limited.recompile_shapes[0][0][1:] == [3, 32, 32]
 
 
 def test_a_network_is_called_in_eval_mode_without_gradients_in_the_asked_precision(bench, monkeypatch):
@@ -319,6 +338,20 @@ def test_the_terminal_shows_shapes_links_and_misses(capsys, tmp_path):
     assert "25.0 % resnet50 default: p50 7.250 ms" in said
     assert "[1, 3, 8, 8]: p50 7.250 ms, p90 8.000 ms, p99 9.000 ms; 9 calls" in said
     assert "epoch" not in said
+
+
+def test_a_chain_with_a_link_in_another_mode_is_dropped_with_the_reason():
+    row = forward_row("default", 0, 4.0)
+    got = {"effective_mode": "eager", "effective_mode_reason": "nothing was compiled"}
+    row = replace(row, chain=[row.chain[0], row.chain[1] | got])
+    assert why_dropped(row) == "model=<i>small</i>: asked default, got eager: nothing was compiled"
+
+
+def test_a_job_that_left_no_row_was_of_calls_all_the_same(tmp_path):
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        cfg = compose(cli.FORWARD, ["forward.deadline_ms=5"], return_hydra_config=True)
+    row = blank_row(cfg, "s", tmp_path, [], 0)
+    assert (row.kind, row.deadline_ms) == ("forward", 5.0)
 
 
 def test_a_row_of_no_known_kind_is_refused():

@@ -279,6 +279,10 @@ def why_dropped(row: Row) -> str | None:
     if row.effective_mode not in (None, row.compile_mode):
         because = f": {row.effective_mode_reason}" if row.effective_mode_reason else ""
         return f"asked {row.compile_mode}, got {row.effective_mode}{because}"
+    for link in row.chain or []:
+        if link["effective_mode"] not in (None, link["compile_mode"]):
+            because = f": {link['effective_mode_reason']}"
+            return f"{link['settings']}: asked {link['compile_mode']}, got {link['effective_mode']}{because}"
     if row.check_passed is False:
         return f"numbers differ from eager: {row.check_reason or 'check=true found so'}"
     if row.step_time_ms_p50 is not None and row.step_time_ms_p50 <= 0:

@@ -32,7 +32,7 @@ NOT_ARGUMENTS = ("inputs", "language_model")  # what a model's yaml says of the 
 TRAINING = (
     *("optimizer", "ddp", "check", "meters", "trainer.max_epochs", "trainer.max_steps", "trainer.limit_train_batches"),
     *("trainer.limit_val_batches", "trainer.accumulate_grad_batches", "trainer.gradient_clip_val", "trainer.schedule"),
-    *("trainer.warmup_steps", "trainer.activation_checkpointing"),
+    *("trainer.warmup_steps", "trainer.activation_checkpointing", "data.num_val_batches"),
 )
 # What a link of forward.fallback may set: the network, and how it is run with the same batches on the same device.
 OF_A_LINK = ("model", "ckpt_path", "compile", "amp", "trainer.channels_last")

@@ -75,9 +75,10 @@ class Link:
 class Bench:
     """Calls networks with a run's batches, and writes the row of what came of it."""
 
-    def __init__(self, config: RunConfig, links: Sequence[Link], data: DataModule, meters: CallMeters):
-        self.config, self.links, self.data, self.meters = config, links, data, meters
-        self.device = torch.device("cuda", 0) if build.devices(config).type == "cuda" else torch.device("cpu")
+    def __init__(
+        self, config: RunConfig, links: Sequence[Link], data: DataModule, meters: CallMeters, device: torch.device
+    ):
+        self.config, self.links, self.data, self.meters, self.device = config, links, data, meters, device
         self.row = Row(status="interrupted", **asked(config))
         self.num_right = self.num_targets = self.num_targets_once = 0
 
@@ -218,7 +219,8 @@ def forward(config: RunConfig, fallback: Sequence[RunConfig] = ()) -> Row:
     ):
         for link in links:
             undo.callback(link.compiler.restore)
-        bench = Bench(config, links, data, meters)
+        device = torch.device("cuda", 0) if devices.type == "cuda" else torch.device("cpu")
+        bench = Bench(config, links, data, meters, device)
         if logger is not None:
             logger.log_hyperparams(asdict(config))
         error: BaseException | None = None
