@@ -26,7 +26,10 @@ MAY_IMPORT = {
     "graphs": {"config", "facts"},
     "scope": {"config"},
     "compile": {"config", "facts", "scope"},
-    "meters": {"facts"},
+    "machine": set(),
+    "meters": {"facts", "machine"},
+    "latency": {"meters"},
+    "deadline": set(),
     "data": {"data", "config", "results"},
     "loss": set(),
     "task": {"compile", "config", "loss", "results", "scope"},
@@ -34,8 +37,15 @@ MAY_IMPORT = {
     "numerics": {"compile", "config", "task"},
     "trial": {"build", "compile", "config", "data", "facts", "meters", "task"},
     "costs": {"compile", "config", "findings", "graphs", "intervals", "outcomes", "trial"},
-    "diagnose": {"advice", "compile", "config", "costs", "facts", "findings", "graphs", "meters", "trial"},
-    "run": {"build", "compile", "config", "data", "facts", "meters", "numerics", "results", "task"},
+    "diagnose": {"advice", "compile", "config", "costs", "facts", "findings", "graphs", "machine", "trial"},
+    "ending": {"compile", "config", "results"},
+    "run": {
+        *("build", "compile", "config", "data", "facts", "machine", "meters", "numerics", "ending", "results", "task"),
+    },
+    "forward": {
+        *("build", "compile", "config", "data", "deadline", "facts", "latency", "machine", "meters", "ending"),
+        *("results", "scope", "task"),
+    },
 }
 WITHOUT_TORCH = (
     "config",
@@ -52,6 +62,7 @@ WITHOUT_TORCH = (
     "advice",
     "findings",
     "outcomes",
+    "deadline",
 )
 
 
@@ -108,12 +119,14 @@ def test_secrets_stay_in_their_room(path):
         assert not {n for n in names if n == "torch.compile" or n.startswith(("torch._dynamo", "torch._inductor"))}
     if room(path) != "meters":
         assert not {n for n in names if n.startswith(("time.perf_counter", "time.monotonic", "time.time"))}
+    if room(path) != "machine":
         assert "max_memory" not in text
         assert "getrusage" not in text
 
 
 def test_the_edge_is_thin():
     assert len((ROOT / "train.py").read_text().splitlines()) <= 40
+    assert len((ROOT / "scripts" / "bench.py").read_text().splitlines()) <= 40
 
 
 def test_every_package_file_is_of_a_known_room():

@@ -15,7 +15,7 @@ from trainkit import advice, costs, facts, graphs
 from trainkit.compile import first_line
 from trainkit.config import CompileConfig, Mode, RunConfig
 from trainkit.findings import Diagnosis, Finding, Phase, merged
-from trainkit.meters import machine
+from trainkit.machine import machine
 from trainkit.trial import PHASES, Subject, Trial, subject
 
 STAGE_BACKENDS = ("eager", "aot_eager", "inductor")
