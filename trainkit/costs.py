@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 
 import torch
+from rich.console import Console
+from rich.progress import track
 from torch.profiler import ProfilerActivity, profile
 
 from trainkit import graphs
@@ -69,7 +71,8 @@ def measured(of: Subject, phase: Phase, breaks: Iterable[Finding]) -> tuple[Phas
     compiled, eager = Variant(asked), Variant(replace(asked, mode=Mode["eager"]))
     without = [(finding, Variant(asked, (str(finding.file), finding.line or 0))) for finding in breaks]
     variants = [compiled, eager, *(variant for _, variant in without)]
-    for number in range(NUM_ROUNDS):
+    title, console = f"timing {phase.name}, {len(variants)} variants by turns", Console(stderr=True)
+    for number in track(range(NUM_ROUNDS), title, console=console, transient=True):
         for variant in variants if number % 2 == 0 else reversed(variants):
             variant.measure(of, phase.name)
     if failed := compiled.failed or eager.failed:
