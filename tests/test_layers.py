@@ -15,9 +15,10 @@ MAY_IMPORT = {
     "words": {"compare", "intervals", "results"},
     "report": {"compare", "results", "words"},
     "svg": {"words"},
-    "plots": {"compare", "results", "svg", "words"},
+    "plots": {"compare", "intervals", "results", "svg", "words"},
     "page": {"compare", "plots", "report", "results", "svg", "words"},
     "publish": {"compare", "words"},
+    "study": {"compare", "plots", "report", "results", "svg", "words"},
     "cli": {"config"},
     "facts": {"config"},
     "scope": {"config"},
@@ -41,6 +42,7 @@ WITHOUT_TORCH = (
     "plots",
     "page",
     "publish",
+    "study",
     "cli",
 )
 

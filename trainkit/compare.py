@@ -197,6 +197,21 @@ class Changes:
     added: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Contrast:
+    """What rows with one choice of settings measured over those with another, all else that was asked being equal.
+
+    `ratio` is of the median of a field; of step times (`field` None) how many times as fast. `beside` is what tells
+    this pair from the other pairs, by the names a user overrides: empty where there is one pair.
+    """
+
+    field: str | None
+    of: str
+    over: str
+    beside: dict[str, str]
+    ratio: Ratio
+
+
 def compare(rows: Iterable[Row], num_planned_steps: int | None = None) -> Comparison:
     """Group rows, rank their settings against eager, and drop with its reason each row that would mislead."""
     rows = list(rows)
@@ -233,6 +248,38 @@ def against(rows: Iterable[Row], baseline: Iterable[Row]) -> Changes:
         tuple(label(row) for row in gone if _identity(row) not in why),
         tuple(label(of[0]) for key, of in measured.items() if key not in stored),
     )
+
+
+def contrasts(rows: Iterable[Row], of: str, over: str, field: str | None = None) -> list[Contrast]:
+    """Rows with the overrides `of` ("compile.mode=default model.rewritten=true") over those with `over`, for each work,
+    machine and setting beside them that has both. Dropped rows take no part; what is said of compile.* must tell one
+    setting of it from all others."""
+    rows = list(rows)
+    out = {id(row) for drop in _dropped(rows) for row in drop.rows}
+    kept = [row for row in rows if id(row) not in out and getattr(row, field or "step_time_ms_p50") is not None]
+    chosen = [dict(word.split("=", 1) for word in words.split()) for words in (of, over)]
+
+    def beside(row: Row) -> dict[str, str]:
+        named = set().union(*chosen)
+        rest = {k: v for k, v in _asked(row).items() if k not in named and not k.startswith("compile.")}
+        return {name: str(value) for name, value in (rest | _machine(row)).items()}
+
+    sides = [_by([row for row in kept if _has(row, words)], lambda row: _hashable(beside(row))) for words in chosen]
+    pairs = [(beside(one[0]), one, sides[1][key]) for key, one in sides[0].items() if key in sides[1]]
+    first = pairs[0][0] if pairs else {}
+    varying = [name for name in first if len({others.get(name) for others, _, _ in pairs}) > 1]
+    found = []
+    for others, *two in pairs:
+        these, those = ([getattr(row, field or "step_time_ms_p50") for row in side] for side in two)
+        measured = ratio(these, those) if field else ratio(those, these)
+        found.append(Contrast(field, of, over, {name: others.get(name, "-") for name in varying}, measured))
+    return found
+
+
+def _has(row: Row, words: Mapping[str, str]) -> bool:
+    asked = _asked(row)
+    said = {name: _words("", asked[name]).removeprefix("=") for name in words if name in asked}
+    return said == words
 
 
 def _identity(row: Row) -> Hashable:

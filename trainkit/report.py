@@ -112,16 +112,16 @@ def markdown_comparison(comparison: Comparison) -> str:
     for group in comparison.groups:
         columns = columns_of(group.settings)
         heads = ["setting", *(f"{c.name} {c.unit}".strip() for c in columns)]
-        lines = [f"**{_escape(work_of(group))}**<br>{_escape(machine_of(group.machine))}", ""]
+        lines = [f"**{escape(work_of(group))}**<br>{escape(machine_of(group.machine))}", ""]
         lines += [_pipes(heads), _pipes([":--", *("--:" for _ in columns)])]
         for i, setting in enumerate(group.settings):
-            lines.append(_pipes([_escape(setting.label), *(c.inline(i) for c in columns)]))
+            lines.append(_pipes([escape(setting.label), *(c.inline(i) for c in columns)]))
         blocks.append("\n".join(lines))
-        verdicts = [f"- {_escape(verdict(setting, group))}" for setting in group.settings]
-        blocks.append("\n".join([f"**{_escape(advice(group))}**", "", *verdicts]))
-        blocks += [_escape(note) for note in notes_of(group)]
+        verdicts = [f"- {escape(verdict(setting, group))}" for setting in group.settings]
+        blocks.append("\n".join([f"**{escape(advice(group))}**", "", *verdicts]))
+        blocks += [escape(note) for note in notes_of(group)]
     if comparison.dropped:
-        lines = [f"- {_escape(f'{d.label} ({num_runs(len(d.rows))}): {short(d.reason)}')}" for d in comparison.dropped]
+        lines = [f"- {escape(f'{d.label} ({num_runs(len(d.rows))}): {short(d.reason)}')}" for d in comparison.dropped]
         blocks.append("\n".join([dropped_title(comparison), "", *lines]))
     return "\n\n".join(blocks) + "\n"
 
@@ -352,5 +352,5 @@ def _pipes(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _escape(text: str) -> str:
+def escape(text: str) -> str:
     return re.sub(r"([\\`*_<>|\[\]])", r"\\\1", clean(text))
