@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 
 import numpy as np
 import torch
@@ -167,3 +168,33 @@ class Deep(Plain):
         for block in self.blocks:
             hidden = block(hidden)
         return self.fc(hidden)
+
+
+class Naps(Plain):
+    """Sleeps for so many milliseconds in every call."""
+
+    def __init__(self, channels: int, image_size: int, num_classes: int, width: int, ms: float = 0.0):
+        super().__init__(channels, image_size, num_classes, width)
+        self.ms = ms
+
+    def forward(self, images: Tensor) -> Tensor:
+        time.sleep(self.ms / 1e3)
+        return super().forward(images)
+
+
+class EndsAtCall(Plain):
+    """Raises in its 31st call, whatever it is called for."""
+
+    def __init__(self, channels: int, image_size: int, num_classes: int, width: int, how: str = "failed"):
+        super().__init__(channels, image_size, num_classes, width)
+        self.how, self.calls = how, 0
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.calls += 1
+        if self.calls == 31:
+            if self.how == "sigterm":
+                os.kill(os.getpid(), signal.SIGTERM)
+            if self.how == "oom":
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
+            raise KeyboardInterrupt if self.how == "interrupted" else ArithmeticError("thirty calls are enough")
+        return super().forward(images)

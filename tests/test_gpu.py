@@ -11,9 +11,10 @@ from torch.amp import GradScaler
 from torch.profiler import ProfilerActivity, profile
 
 from models.resnet18 import ResNet18
-from tests.conftest import ROOT
-from trainkit import build
-from trainkit.meters import peak_memory, reset_peaks
+from tests.conftest import CONF, ROOT
+from trainkit import build, cli
+from trainkit.forward import forward
+from trainkit.machine import peak_memory, reset_peaks
 from trainkit.results import Row, read_epochs, read_row
 from trainkit.run import run
 from trainkit.task import Objective, SkippedSteps, Task, channels_last
@@ -55,6 +56,24 @@ def test_modes_take_effect_and_their_memory_compares(compose, tmp_path):
         rows.append(row)
     peaks = [row.peak_allocated_bytes for row in rows]
     assert max(peaks) < 2 * min(peaks)
+
+
+def test_calls_replay_cuda_graphs_and_answer_as_eager(tmp_path):
+    words = ("logger=none", *ON_GPU, "data.batch_sizes=[1,8]", "forward.num_calls=40", "forward.deadline_ms=10000")
+    rows = []
+    for mode, links in (("eager", "[]"), ("reduce-overhead", "[]"), ("reduce-overhead", "['compile.mode=default']")):
+        config = cli.composed(
+            [*words, f"compile.mode={mode}", f"forward.fallback={links}"], CONF, str(tmp_path), "bench"
+        )
+        rows.append(row := forward(config, cli.fallback(config, CONF)))
+        assert (row.status, row.effective_mode, row.accelerator) == ("ok", mode, "gpu"), row.error
+        assert (row.num_cudagraphs > 0) == (mode == "reduce-overhead")
+        assert 0 < row.step_time_ms_p50 <= row.step_time_ms_p99
+        assert [one["shape"][0] for one in row.latency_by_shape] == [1, 8]
+    assert rows[1].val_accuracy == pytest.approx(rows[0].val_accuracy, abs=0.02)
+    first, second = rows[2].chain
+    assert (first["call_frac"], second["call_frac"]) == (1.0, 0.0)
+    assert (second["effective_mode"], second["num_graphs"]) == ("default", 2)
 
 
 def test_fp16_trains_with_its_scaler(compose):

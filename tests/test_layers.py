@@ -23,13 +23,23 @@ MAY_IMPORT = {
     "facts": {"config"},
     "scope": {"config"},
     "compile": {"config", "facts", "scope"},
-    "meters": {"facts"},
+    "machine": set(),
+    "meters": {"facts", "machine"},
+    "latency": {"meters"},
+    "deadline": set(),
     "data": {"data", "config", "results"},
     "loss": set(),
     "task": {"compile", "config", "loss", "results", "scope"},
     "build": {"compile", "config", "data", "loss", "results"},
     "numerics": {"compile", "config", "task"},
-    "run": {"build", "compile", "config", "data", "facts", "meters", "numerics", "results", "task"},
+    "outcome": {"compile", "config", "results"},
+    "run": {
+        *("build", "compile", "config", "data", "facts", "machine", "meters", "numerics", "outcome", "results", "task"),
+    },
+    "forward": {
+        *("build", "compile", "config", "data", "deadline", "facts", "latency", "machine", "meters", "outcome"),
+        *("results", "scope", "task"),
+    },
 }
 WITHOUT_TORCH = (
     "config",
@@ -44,6 +54,7 @@ WITHOUT_TORCH = (
     "publish",
     "study",
     "cli",
+    "deadline",
 )
 
 
@@ -100,12 +111,14 @@ def test_secrets_stay_in_their_room(path):
         assert not {n for n in names if n == "torch.compile" or n.startswith(("torch._dynamo", "torch._inductor"))}
     if room(path) != "meters":
         assert not {n for n in names if n.startswith(("time.perf_counter", "time.monotonic", "time.time"))}
+    if room(path) != "machine":
         assert "max_memory" not in text
         assert "getrusage" not in text
 
 
 def test_the_edge_is_thin():
     assert len((ROOT / "train.py").read_text().splitlines()) <= 40
+    assert len((ROOT / "scripts" / "bench.py").read_text().splitlines()) <= 40
 
 
 def test_every_package_file_is_of_a_known_room():

@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch._dynamo import register_backend
 
-from trainkit import meters
+from trainkit import machine, meters
 from trainkit.facts import KINDS
-from trainkit.meters import EpochCost, Memory, Meters, Step, Stopwatch, num_warmup, percentile, slowest
+from trainkit.machine import Memory
+from trainkit.meters import EpochCost, Meters, Step, Stopwatch, num_warmup, percentile, slowest
 from trainkit.run import run
 
 QUICK = ("compile.mode=eager", "trainer.max_epochs=2", "trainer.limit_train_batches=8")
@@ -76,11 +77,11 @@ def test_training_time_is_without_validation_checkpoints_and_logging(compose, mo
 
 def test_resident_memory_reads_back_an_allocation():
     first = torch.ones(1000 * 2**20, dtype=torch.uint8)  # lifts the peak over what earlier tests have left
-    before = meters.peak_resident_bytes()
+    before = machine.peak_resident_bytes()
     second = torch.ones(300 * 2**20, dtype=torch.uint8)
-    assert meters.peak_resident_bytes() - before == pytest.approx(second.numel(), rel=0.05)
+    assert machine.peak_resident_bytes() - before == pytest.approx(second.numel(), rel=0.05)
     del first
-    assert meters.peak_resident_bytes() - before == pytest.approx(second.numel(), rel=0.05)
+    assert machine.peak_resident_bytes() - before == pytest.approx(second.numel(), rel=0.05)
 
 
 def step(time_ms: float, compiled: bool = False, num_batches: int = 1, period_ms: float = 0.0, wait_ms: float = 0.0):
@@ -181,7 +182,7 @@ def needs_400_mib_for_a_moment(graph, inputs):
     return graph.forward
 
 
-@pytest.mark.skipif(not meters.CLEAR_REFS.exists(), reason="resident peaks are reset through Linux's /proc")
+@pytest.mark.skipif(not machine.CLEAR_REFS.exists(), reason="resident peaks are reset through Linux's /proc")
 def test_the_compile_phases_memory_is_apart_from_the_steady_phases(compose):
     row = run(compose("compile.backend=hungry", "trainer.max_epochs=3", "trainer.limit_train_batches=8"))
     assert row.status == "ok", row.error

@@ -40,7 +40,7 @@ def test_fused_sgd_takes_its_momentum_from_memory_that_it_never_wrote():
 
 
 def test_lightning_hands_wandb_an_argument_that_it_dropped():
-    """build.trainer"""
+    """build.logger"""
     assert "anonymous" in WandbLogger(offline=True)._wandb_init
 
 
@@ -60,3 +60,14 @@ def test_torchs_cache_gives_attention_the_code_of_another_kernel():
             torch.compile(attend)(q).backward()
         hits.append(torch._dynamo.utils.counters["aot_autograd"]["autograd_cache_hit"])
     assert hits == [0, 1]
+
+
+def test_torch_compiles_anew_for_tensors_of_inference_mode():
+    """forward.Link.ready; https://github.com/pytorch/pytorch/issues/134249"""
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    made_outside = torch.ones(2)
+    compiled = torch.compile(lambda x: x + 1, backend="eager")
+    with torch.inference_mode():
+        compiled(compiled(made_outside))
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2

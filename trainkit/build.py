@@ -15,7 +15,7 @@ from hydra.errors import InstantiationException
 from hydra.utils import get_object, instantiate
 from lightning import Trainer
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
-from lightning.pytorch.loggers import WandbLogger
+from lightning.pytorch.loggers import Logger, WandbLogger
 from lightning.pytorch.profilers import Profiler
 from lightning.pytorch.strategies import DDPStrategy, Strategy
 from torch import nn
@@ -28,6 +28,8 @@ from trainkit.config import NOT_ARGUMENTS, ConfigError, RunConfig, TrainerConfig
 from trainkit.data.module import DataModule
 from trainkit.loss import logits_of
 from trainkit.results import read_row
+
+OF_NET = "objective.net."  # what a checkpoint's names of the network's tensors begin with
 
 
 @dataclass(frozen=True)
@@ -186,12 +188,6 @@ def attention(config: RunConfig, devices: Devices) -> AbstractContextManager[Non
 def trainer(config: RunConfig, devices: Devices, callbacks: list[Callback], profiler: Profiler) -> Trainer:
     """Lightning's Trainer as asked; it keeps the last and the best checkpoint."""
     asked, run_dir = config.trainer, config.job.run_dir
-    logger = instance("logger", "", config.logger) if config.logger.get("_target_") else False
-    if isinstance(logger, WandbLogger):
-        # Lightning 2.6 hands W&B an argument that W&B has dropped and warns about, whatever it says.
-        logger._wandb_init.pop("anonymous", None)
-        if not config.logger.get("offline"):
-            reach_server(logger)
     validates = asked.limit_val_batches != 0 and config.data.get("num_val_batches") != 0
     checkpoints = ModelCheckpoint(
         dirpath=Path(run_dir, "checkpoints"),
@@ -205,7 +201,7 @@ def trainer(config: RunConfig, devices: Devices, callbacks: list[Callback], prof
         limit_val_batches=asked.limit_val_batches,
         callbacks=[*callbacks, checkpoints],
         profiler=profiler,
-        logger=logger,
+        logger=logger(config) or False,
         **_training(config, devices),
     )
 
@@ -242,6 +238,19 @@ def _training(config: RunConfig, devices: Devices) -> dict[str, Any]:
     }
 
 
+def logger(config: RunConfig) -> Logger | None:
+    """The logger of `logger._target_`; None where there is none."""
+    if not config.logger.get("_target_"):
+        return None
+    built: Logger = instance("logger", "", config.logger)
+    if isinstance(built, WandbLogger):
+        # Lightning 2.6 hands W&B an argument that W&B has dropped and warns about, whatever it says.
+        built._wandb_init.pop("anonymous", None)
+        if not config.logger.get("offline"):
+            reach_server(built)
+    return built
+
+
 def reach_server(logger: WandbLogger) -> None:
     """Start the online W&B run now, on rank 0: without a key or a network nothing should be trained first."""
     try:
@@ -267,8 +276,9 @@ def strategy(config: RunConfig, world_size: int) -> Strategy | str:
     return TrainingDDP(**arguments)
 
 
-def resume_path(config: RunConfig, net: nn.Module, optimizer: Callable[..., Optimizer]) -> str | None:
-    """The checkpoint to resume from, shown to be whole and of this network; None where none was asked for.
+def checkpoint(config: RunConfig, net: nn.Module) -> tuple[Path, dict[str, Any]] | None:
+    """The checkpoint of `ckpt_path` and where it lies, shown to be whole and of this network; None where none was
+    asked for.
 
     `last` is the last checkpoint of the run directory itself, or else of the newest run of this model and data.
     """
@@ -280,12 +290,12 @@ def resume_path(config: RunConfig, net: nn.Module, optimizer: Callable[..., Opti
         found = "no run of this model and data left one" if path is None else "no such file"
         raise ConfigError(f"{subject}: {found}; give the path of a checkpoint, RUN_DIR/checkpoints/last.ckpt")
     try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-        state, steps, finished = checkpoint["state_dict"], checkpoint["global_step"], checkpoint["epoch"] + 1
-        slots = set(checkpoint["optimizer_states"][0]["param_groups"][0])
+        loaded: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        state = loaded["state_dict"]
+        _ = loaded["global_step"], loaded["epoch"] + 1, loaded["optimizer_states"][0]["param_groups"][0]
     except Exception as error:  # a file that is not a checkpoint makes torch.load raise nearly anything
         raise ConfigError(f"{subject}: not a checkpoint of a run: {first_line(error)}; give another one") from error
-    shapes = {f"objective.net.{name}": tensor.shape for name, tensor in net.state_dict().items()}
+    shapes = {f"{OF_NET}{name}": tensor.shape for name, tensor in net.state_dict().items()}
     differing = sorted(
         name for name in shapes.keys() | state.keys() if name not in state or shapes.get(name) != state[name].shape
     )
@@ -294,7 +304,25 @@ def resume_path(config: RunConfig, net: nn.Module, optimizer: Callable[..., Opti
             f"{subject}: is of another network than model = {config.job.model} "
             f"({len(differing)} tensors differ, first {differing[0]}); give the model it was written with"
         )
-    if not checkpoint.get("end_of_epoch"):
+    return path, loaded
+
+
+def load_parameters(config: RunConfig, net: nn.Module) -> None:
+    """Give the network the parameters and buffers of `ckpt_path`, where one is asked for."""
+    if (found := checkpoint(config, net)) is not None:
+        net.load_state_dict({name.removeprefix(OF_NET): value for name, value in found[1]["state_dict"].items()})
+
+
+def resume_path(config: RunConfig, net: nn.Module, optimizer: Callable[..., Optimizer]) -> str | None:
+    """Where the checkpoint lies that training goes on from, shown to have something left to do; None where none was
+    asked for."""
+    if (found := checkpoint(config, net)) is None:
+        return None
+    path, loaded = found
+    subject = f"ckpt_path = {config.ckpt_path}"
+    steps, finished = loaded["global_step"], loaded["epoch"] + 1
+    slots = set(loaded["optimizer_states"][0]["param_groups"][0])
+    if not loaded.get("end_of_epoch"):
         raise ConfigError(f"{subject}: was written inside of an epoch; give one that was written at an epoch's end")
     if missing := sorted(set(optimizer([nn.Parameter(torch.zeros(1))]).defaults) - slots):
         raise ConfigError(

@@ -21,9 +21,10 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import InterpolationKeyError, OmegaConfBaseException
 
-from trainkit.config import ConfigError, RunConfig, check, misfit
+from trainkit.config import OF_A_LINK, ConfigError, RunConfig, check, is_of, misfit
 
 SPEAKING_S = 5
+FORWARD = "bench"  # conf/bench.yaml, of scripts/bench.py
 UNREADABLE = (HydraException, OmegaConfBaseException, ValueError)  # Hydra raises a bare ValueError for `model=null`
 KINDS = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false"}  # OmegaConf's words, in ours
 
@@ -33,8 +34,9 @@ def rank() -> int:
     return int(os.environ.get("RANK" if "TORCHELASTIC_RUN_ID" in os.environ else "LOCAL_RANK", 0))
 
 
-def entry(main: Callable[[], Any], conf: Path) -> None:
-    """Call a Hydra main. What does not compose ends it with one line for each mistake and exit status 2.
+def entry(main: Callable[[], Any], conf: Path, name: str = "config") -> None:
+    """Call a Hydra main of conf/<name>.yaml. What does not compose ends it with one line for each mistake and exit
+    status 2.
 
     Of the ranks that torchrun launched, rank 0 alone gets a Hydra run directory.
     """
@@ -51,7 +53,7 @@ def entry(main: Callable[[], Any], conf: Path) -> None:
         except UNREADABLE as error:
             if isinstance(error.__cause__, ConfigError):  # of the launcher, which Hydra instantiates
                 raise error.__cause__ from None
-            found = complaints(sys.argv[1:], conf)
+            found = complaints(sys.argv[1:], conf, name)
             if not found and type(error) is ValueError:
                 raise
             raise ConfigError(*found or [" ".join(str(error).split())]) from error
@@ -108,10 +110,10 @@ def _unknown(cfg: DictConfig) -> Iterator[str]:
     yield from (str(key) for key in cfg if key not in {group.name for group in fields(RunConfig)})
 
 
-def composed(overrides: list[str], conf: Path, run_dir: str = "") -> RunConfig:
+def composed(overrides: list[str], conf: Path, run_dir: str = "", name: str = "config") -> RunConfig:
     """The typed, checked config of these overrides, without Hydra's command line. Raises as `run_config` does."""
     with initialize_config_dir(str(conf.resolve()), version_base="1.3"):
-        cfg = compose("config", overrides, return_hydra_config=True)
+        cfg = compose(name, overrides, return_hydra_config=True)
         HydraConfig.instance().set_config(cfg)
         cfg.job.run_dir = run_dir
         with open_dict(cfg):
@@ -119,7 +121,52 @@ def composed(overrides: list[str], conf: Path, run_dir: str = "") -> RunConfig:
         return run_config(cfg)
 
 
-def complaints(argv: list[str], conf: Path) -> list[str]:
+def fallback(config: RunConfig, conf: Path) -> list[RunConfig]:
+    """The links of `forward.fallback`, each composed on top of the run's own overrides; of these `model.*` and
+    `ckpt_path` do not hold for a link that names another model. Raises ConfigError with every complaint at once."""
+    links, found = [], []
+    hydra, composing = HydraConfig.instance().cfg, GlobalHydra.instance().hydra
+    for words in config.forward.fallback:
+        try:
+            links.append(_link(config, words.split(), conf))
+        except ConfigError as error:
+            found += [f"forward.fallback, {line}" for line in error.complaints]
+    HydraConfig.instance().cfg, GlobalHydra.instance().hydra = hydra, composing
+    if found:
+        raise ConfigError(*found)
+    return links
+
+
+def _link(config: RunConfig, words: list[str], conf: Path) -> RunConfig:
+    names = {word.partition("=")[0].lstrip("+~") for word in words}
+    if foreign := sorted(name for name in names or {"''"} if not is_of(name, OF_A_LINK)):
+        raise ConfigError(
+            *(f"{name}: a link sets nothing but {', '.join(OF_A_LINK)}; leave it out" for name in foreign)
+        )
+    replaced = ("forward.fallback", *names) + (("model", "ckpt_path") if "model" in names else ())
+    own = [word for word in config.job.overrides if not is_of(word.partition("=")[0].lstrip("+~"), replaced)]
+    searched = [source.path for source in HydraConfig.get().runtime.config_sources if source.provider == "command-line"]
+    own += [f"hydra.searchpath=[{','.join(searched)}]"] if searched else []
+    GlobalHydra.instance().clear()
+    try:
+        link = composed([*own, *words], conf, config.job.run_dir, FORWARD)
+    except UNREADABLE as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(*complaints([*own, *words], conf, FORWARD) or [" ".join(str(error).split())]) from error
+    if link.data != config.data:
+        raise ConfigError(
+            f"{' '.join(words)}: is called with other batches than the run; choose one that fits the data"
+        )
+    if link.compile.max_recompiles is not None:
+        raise ConfigError(
+            f"compile.max_recompiles = {link.compile.max_recompiles}: counts those of one network; leave it out with "
+            "forward.fallback"
+        )
+    return link
+
+
+def complaints(argv: list[str], conf: Path, name: str = "config") -> list[str]:
     """One line for every override that does not compose with those before it, group choices first, and one for
     everything else that cannot be run."""
     GlobalHydra.instance().clear()
@@ -130,20 +177,20 @@ def complaints(argv: list[str], conf: Path) -> list[str]:
             values = list(_each_value(word))
         except HydraException:
             found.append(
-                f"{word}: cannot be read; write group=name or setting=value, and quote what has commas or spaces"
+                f"{word}: cannot be read; write group=name or setting=value, and quote what has commas, spaces or ="
             )
             continue
         for single in values:
             try:
                 with initialize_config_dir(str(conf.resolve()), version_base="1.3"):
-                    compose("config", [*accepted, single])
+                    compose(name, [*accepted, single])
             except UNREADABLE as error:
                 found.append(explain(single, error, accepted, conf))
                 break
         else:
             accepted.append(values[-1])
     try:
-        composed(accepted, conf)
+        composed(accepted, conf, name=name)
     except ConfigError as error:
         said = {line.split(" ")[0] for line in found}  # what it lacks for that is no further mistake
         found += [line for line in error.complaints if line.split(" ")[0] not in said]

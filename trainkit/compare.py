@@ -1,8 +1,9 @@
 """Rows -> comparison: which settings did the same work on the same machine, what each gains over eager, when it pays.
 
 A *group* is the same work on the same machine: one model, data, batch size, number of batches to a step and of
-processes, so that its step times can be ranked. A *setting* is everything else that was asked (compile, amp, ddp,
-optimizer, trainer ...). Rows of one setting are its repeats: processes, not steps; they may differ in the seed.
+processes, trained or called (a row's `kind`; a call is a step), so that its step times can be ranked. A *setting* is
+everything else that was asked (compile, amp, ddp, optimizer, trainer ...). Rows of one setting are its repeats:
+processes, not steps; they may differ in the seed.
 """
 
 from collections import Counter
@@ -19,6 +20,7 @@ K = TypeVar("K", bound=Hashable)
 
 # What was asked, by the name a user overrides it with, and the field of a Row that holds it.
 FIELDS = {
+    "kind": "kind",
     "model": "model",
     "data": "data",
     "data.batch_size": "batch_size",
@@ -35,6 +37,8 @@ FIELDS = {
     "amp.precision": "precision",
     "amp.matmul_precision": "matmul_precision",
     "ddp.strategy": "strategy",
+    "forward.deadline_ms": "deadline_ms",
+    "forward.fallback": "fallback",
 }
 MACHINE = (
     "device_name",
@@ -139,6 +143,7 @@ class Group:
     where nothing is known to be faster or not.
     """
 
+    kind: str
     model: str
     data: str
     batch_size: int | None
@@ -173,6 +178,7 @@ class Comparison:
 class Change:
     """One setting against its baseline: medians of step time and peak memory now and then, and now over then."""
 
+    kind: str
     model: str
     data: str
     batch_size: int | None
@@ -297,6 +303,7 @@ def _change(label: str, now: list[Row], then: list[Row]) -> Change:
     peaks = [[row.peak_allocated_bytes for row in side if row.peak_allocated_bytes] for side in (now, then)]
     memory = ratio(*peaks) if all(peaks) else None
     return Change(
+        now[0].kind,
         now[0].model,
         now[0].data,
         now[0].batch_size,
@@ -319,11 +326,17 @@ def why_dropped(row: Row) -> str | None:
     if row.effective_mode not in (None, row.compile_mode):
         because = f": {row.effective_mode_reason}" if row.effective_mode_reason else ""
         return f"asked {row.compile_mode}, got {row.effective_mode}{because}"
+    for link in row.chain or []:
+        if link["effective_mode"] not in (None, link["compile_mode"]):
+            because = f": {link['effective_mode_reason']}"
+            return f"{link['settings']}: asked {link['compile_mode']}, got {link['effective_mode']}{because}"
     if row.check_passed is False:
         return f"numbers differ from eager: {row.check_reason or 'check=true found so'}"
     if row.step_time_ms_p50 is not None and row.step_time_ms_p50 <= 0:
         return f"a step time of {row.step_time_ms_p50} ms cannot be"
     if row.step_time_ms_p50 is None:
+        if row.kind == "forward":
+            return f"no steady call among its {row.num_steps}: use more, forward.num_calls"
         return f"no steady step among its {row.num_steps}: train for more steps"
     return None
 
@@ -343,6 +356,7 @@ def _group(rows: list[Row], num_planned_steps: int | None, lost: Mapping[Hashabl
     else:
         advised = min(worth, key=lambda s: _compile_time_s(s, worth) + num_planned_steps * _step_s(s), default=None)
     return Group(
+        kind=first.kind,
         model=first.model,
         data=first.data,
         batch_size=first.batch_size,
@@ -516,7 +530,9 @@ def _applies(name: str, row: Row) -> bool:
 
 def _is_work(name: str) -> bool:
     # The number of workers says how batches are fetched, not what is in them; a step of more batches is more work.
-    of_step = name.partition(".")[0] in ("model", "data", "world_size") or name == "trainer.accumulate_grad_batches"
+    of_step = (
+        name.partition(".")[0] in ("kind", "model", "data", "world_size") or name == "trainer.accumulate_grad_batches"
+    )
     return of_step and name != "data.num_workers"
 
 
@@ -552,14 +568,16 @@ def _label(row: Row, varying: list[str]) -> str:
 
 
 def _words(name: str, value: Any) -> str:
-    if name in ("model", "data", "compile.mode", "amp.precision"):
+    if name in ("kind", "model", "data", "compile.mode", "amp.precision"):
         return str(value)
     if name == "compile.parts" and value:
         value = "+".join("/".join(str(setting) for setting in part.values()) for part in value)
     if name == "compile.mark_dynamic" and value:
         value = "+".join(f"{dim['input']}.{dim['dim']}[{dim['min']}..{dim['max'] or ''}]" for dim in value)
+    if name == "forward.fallback" and value:
+        value = " / ".join(value)
     value = {None: "null", True: "true", False: "false"}[value] if isinstance(value, bool | None) else value
-    return f"{name.removeprefix('compile.')}={value}"
+    return f"{name.removeprefix('compile.').removeprefix('forward.')}={value}"
 
 
 def _shared_overrides(rows: list[Row]) -> tuple[str, ...]:

@@ -74,12 +74,24 @@ class Compiler:
 
     def __enter__(self) -> "Compiler":
         facts.begin()
-        self._stop_listening = facts.listen(self._started, self._ended, self._looked_up)
+        self._listen()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop_listening()
         self.restore()
+
+    def _listen(self) -> None:
+        self._stop_listening = facts.listen(self._started, self._ended, self._looked_up)
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """In place of entering, where several take turns in one process: only within it compiles are this one's."""
+        self._listen()
+        try:
+            yield
+        finally:
+            self._stop_listening()
 
     def restore(self) -> None:
         """Put back what `apply` has replaced outside of the network, and let torch compile again. Modules stay

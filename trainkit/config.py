@@ -1,7 +1,7 @@
 """What may be asked of a run: the schema, and the checks that need neither torch nor a device."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -21,11 +21,21 @@ Input = StrEnum("Input", {word: word for word in ("inputs", "targets")})  # type
 Precision = StrEnum("Precision", {w: w for w in ("32-true", "bf16-mixed", "16-mixed")})  # type: ignore[misc]
 MatmulPrecision = StrEnum("MatmulPrecision", {w: w for w in ("highest", "high", "medium")})  # type: ignore[misc]
 Strategy = StrEnum("Strategy", {word: word for word in ("auto", "ddp")})  # type: ignore[misc]
+Kind = StrEnum("Kind", {word: word for word in ("train", "forward")})  # type: ignore[misc]
 Accelerator = StrEnum("Accelerator", {word: word for word in ("auto", "cpu", "gpu")})  # type: ignore[misc]
 Schedule = StrEnum("Schedule", {word: word for word in ("constant", "cosine")})  # type: ignore[misc]
 ATTENTION_BACKENDS = ("auto", "cudnn", "flash", "efficient", "math")
 AttentionBackend = StrEnum("AttentionBackend", {word: word for word in ATTENTION_BACKENDS})  # type: ignore[misc]
 NOT_ARGUMENTS = ("inputs", "language_model")  # what a model's yaml says of the network beside its arguments
+# Groups and settings of training. Forward alone has no use for them: what conf/ or an experiment says of them is left
+# aside, what was typed is refused.
+TRAINING = (
+    *("optimizer", "ddp", "check", "meters", "trainer.max_epochs", "trainer.max_steps", "trainer.limit_train_batches"),
+    *("trainer.limit_val_batches", "trainer.accumulate_grad_batches", "trainer.gradient_clip_val", "trainer.schedule"),
+    *("trainer.warmup_steps", "trainer.activation_checkpointing", "data.num_val_batches"),
+)
+# What a link of forward.fallback may set: the network, and how it is run with the same batches on the same device.
+OF_A_LINK = ("model", "ckpt_path", "compile", "amp", "trainer.channels_last")
 OPTIMIZE_DDP = (True, False, "ddp_optimizer", "python_reducer", "no_optimization")
 
 
@@ -109,14 +119,23 @@ class TrainerConfig:
 
 
 @dataclass
+class ForwardConfig:
+    num_calls: int = 200
+    deadline_ms: float | None = None
+    fallback: list[str] = field(default_factory=list)
+
+
+@dataclass
 class MetersConfig:
     breakdown: bool = False
 
 
 @dataclass
 class JobConfig:
-    """What Hydra knows of the job: the names chosen in two groups, the overrides typed, the run directory."""
+    """What Hydra knows of the job: whether it trains, the names chosen in two groups, the overrides typed, the run
+    directory."""
 
+    kind: Kind = Kind["train"]
     model: str = "???"
     data: str = "???"
     overrides: list[str] = field(default_factory=list)
@@ -135,6 +154,7 @@ class RunConfig:
     ddp: DdpConfig = field(default_factory=DdpConfig)
     optimizer: dict[str, Any] = field(default_factory=dict)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
+    forward: ForwardConfig = field(default_factory=ForwardConfig)
     logger: dict[str, Any] = field(default_factory=dict)
     meters: MetersConfig = field(default_factory=MetersConfig)
     check: bool = False
@@ -154,7 +174,7 @@ def misfit(model: str, data: str, takes: str | None, gives: str | None) -> str |
 
 def check(config: RunConfig) -> None:
     """Raise ConfigError with every complaint about settings that contradict each other or cannot be."""
-    complaints = [*_bounds(config), *_sizes(config), *_compiled(config.compile)]
+    complaints = [*_bounds(config), *_sizes(config), *_compiled(config.compile), *_without_use(config)]
     amp, trainer = config.amp, config.trainer
     if amp.precision.value == "16-mixed" and trainer.accelerator.value == "cpu":
         complaints.append("amp.precision = 16-mixed: fp16 needs a GPU; on a CPU use amp=bf16 or amp=off")
@@ -205,6 +225,34 @@ def _compiled(asked: CompileConfig) -> Iterator[str]:
         yield "compile.parts: one has no match; name modules of the network or a function, [{match: NAME}]"
 
 
+def _without_use(config: RunConfig) -> Iterator[str]:
+    """A complaint for each setting that this kind of run would ignore."""
+    if config.job.kind.value == "train":
+        for setting in fields(ForwardConfig):
+            if (value := getattr(config.forward, setting.name)) != getattr(ForwardConfig(), setting.name):
+                yield f"forward.{setting.name} = {value}: train.py trains; use it with scripts/bench.py"
+        return
+    for override in config.job.overrides:
+        name, _, value = override.lstrip("+~").partition("=")
+        if is_of(name, TRAINING):
+            yield f"{name} = {value}: belongs to training, and scripts/bench.py does not train; leave it out"
+    for one in config.compile.mark_dynamic:
+        if one.input.value == "targets":
+            yield (
+                f"compile.mark_dynamic, targets {one.dim}: forward alone is called without targets; mark inputs alone"
+            )
+    asked = config.forward
+    if asked.deadline_ms is not None and not 0 < asked.deadline_ms < float("inf"):
+        yield f"forward.deadline_ms = {asked.deadline_ms}: expected a number of milliseconds above 0, or null"
+    if asked.fallback and asked.deadline_ms is None:
+        yield f"forward.fallback = {asked.fallback}: chooses by a deadline; set forward.deadline_ms with it"
+
+
+def is_of(setting: str, names: tuple[str, ...]) -> bool:
+    """Whether a dotted setting is one of these, or in one of these groups."""
+    return any(setting == name or setting.startswith(f"{name}.") for name in names)
+
+
 def _bounds(config: RunConfig) -> Iterator[str]:
     """A complaint for each number outside of what it can be. None stands for "not set" and is in bounds."""
     data, trainer = config.data, config.trainer
@@ -218,6 +266,7 @@ def _bounds(config: RunConfig) -> Iterator[str]:
         ("compile.max_recompiles", config.compile.max_recompiles, 0),
         ("ddp.bucket_cap_mb", config.ddp.bucket_cap_mb, 1),
         ("trainer.max_epochs", trainer.max_epochs, 1),
+        ("forward.num_calls", config.forward.num_calls, 1),
         ("trainer.devices", trainer.devices, 1),
         ("trainer.num_nodes", trainer.num_nodes, 1),
         ("trainer.accumulate_grad_batches", trainer.accumulate_grad_batches, 1),

@@ -61,6 +61,11 @@ class Seen:
 def begin() -> None:
     """Forget all compiled code and all counts of this process. Callbacks are dropped too."""
     torch._dynamo.reset()
+    begin_counts()
+
+
+def begin_counts() -> None:
+    """Forget all counts; what was compiled stays."""
     _known(lambda: torch._dynamo.utils.counters.clear())
     _known(lambda: torch._dynamo.utils.clear_compilation_metrics())
     _known(lambda: torch._dynamo.utils.set_compilation_metrics_limit(MAX_METRICS))

@@ -1,31 +1,23 @@
-"""What a run cost: time, memory, and the machine. The only file that reads a clock, memory or the machine.
+"""What a run cost. With latency.py, which takes the time of calls by what is here, the only file that reads a clock.
 
 On a GPU a step is timed by a pair of CUDA events that are read after the epoch, so that nothing waits inside it; on a
 CPU by the monotonic clock. The device is synchronised at the borders of an epoch and of its validation only.
 """
 
-import functools
-import os
-import platform
-import resource
-import subprocess
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
-from pathlib import Path
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-import lightning
-import pynvml
 import torch
 import torch.distributed as dist
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.profilers import Profiler
 
 from trainkit.facts import KINDS
+from trainkit.machine import Memory, highest, peak_memory, reset_peaks
 
-CLEAR_REFS = Path("/proc/self/clear_refs")
 # After a start or a compile allocator, autotuned libraries and CUDA graphs settle: between so many steps and so many.
 MIN_WARMUP_STEPS, MAX_WARMUP_STEPS = 3, 50
 WINDOW = 5  # steps whose median must have settled
@@ -36,7 +28,7 @@ class Step:
     """One optimizer step: its own milliseconds, those from the end of the step before it to its own end (its period),
     how much of that was a wait for batches, its number of batches, whether anything compiled, how much longer the
     slowest rank took for it than the fastest, whether anything that should be compiled ran uncompiled, and its number
-    of samples, over all ranks."""
+    of samples, over all ranks. Steps that are `alike` do the same work: their times can be compared."""
 
     time_ms: float
     period_ms: float
@@ -46,15 +38,7 @@ class Step:
     rank_spread_ms: float = 0.0
     eager: bool = False
     num_samples: int = 0
-
-
-@dataclass(frozen=True)
-class Memory:
-    """Peak bytes of live tensors, of the caching allocator, and of the device."""
-
-    allocated: int
-    reserved: int
-    device: int
+    alike: Hashable = None
 
 
 @dataclass
@@ -153,11 +137,11 @@ class Breakdown(Profiler):
         per_step = self.num_batches
         num_steps = len(forward) // per_step  # the rest of an epoch is a step of fewer batches
         forward_ms, backward_ms = (
-            [sum(_ms(*pair) for pair in pairs[i * per_step : (i + 1) * per_step]) for i in range(num_steps)]
+            [sum(milliseconds(*pair) for pair in pairs[i * per_step : (i + 1) * per_step]) for i in range(num_steps)]
             for pairs in (forward, backward)
         )
         last = backward[per_step - 1 :: per_step]
-        optimizer_ms = [_ms(before[1], whole[1]) for before, whole in zip(last, step, strict=False)]
+        optimizer_ms = [milliseconds(before[1], whole[1]) for before, whole in zip(last, step, strict=False)]
         whole_ms = [sum(parts) for parts in zip(forward_ms, backward_ms, optimizer_ms, strict=False)]
         first = num_warmup(whole_ms)
         return {
@@ -167,19 +151,17 @@ class Breakdown(Profiler):
         }
 
 
-class Meters(Callback):
-    """Measures every epoch of a fit; `epochs` holds what they cost.
+class Costs:
+    """What the epochs of a run cost, in `epochs`, each between `_begin` and `_close`.
 
-    A step is from the moment its first batch is there to the end of its optimizer step, so with accumulation it has
-    several batches. A step during which anything compiled, the warm-up after it (`num_warmup`), and one with fewer
-    batches at an epoch's end are not steady; every figure of a step is one of the steady steps.
+    A step during which anything compiled, the warm-up after it (`num_warmup`), and one with fewer batches than others
+    are not steady; every figure of a step is one of the steady steps.
     """
 
     def __init__(self) -> None:
         self.epochs: list[EpochCost] = []
         self.startup = Stopwatch()
         self.compiling = {kind: Stopwatch() for kind in KINDS}
-        self.batch_clock = BatchClock()
         self.num_compiles = 0
         self._open = False  # an epoch is under way
         self._ran_eager = False
@@ -211,48 +193,36 @@ class Meters(Callback):
         """Seconds spent on each kind of compile so far."""
         return {kind: watch.total_s for kind, watch in self.compiling.items()}
 
-    def on_train_epoch_start(self, trainer: Trainer, task: LightningModule) -> None:
-        self._device = trainer.strategy.root_device
+    def _begin(self, device: torch.device) -> None:
+        """Begin an epoch: from here on peaks are its own."""
+        self._device = device
         self._training, self._validating = Stopwatch(), Stopwatch()
-        self._waits_ms: list[float] = []  # of each batch
-        self._compiled: list[bool] = []  # in each batch
-        self._eager: list[bool] = []
-        self._num_samples: list[int] = []
         self._compiled_in_validation = False
         self._compile_s_before = self.compile_s()
         self._peaks: dict[bool, Memory | None] = {False: None, True: None}  # of the steady phase, of the compiling one
         self._in_compile_phase = False
-        reset_peaks(self._device)
+        reset_peaks(device)
         self._synchronize()
         self._open = True
         self._training.start()
-        self._marks = [self._mark()]  # the epoch's start, then start, end, start, end, ... of the batches
 
-    def on_train_batch_start(self, trainer: Trainer, task: LightningModule, batch: Any, batch_idx: int) -> None:
-        self._compiles_before, self._ran_eager = self.num_compiles, False
-        self._num_samples.append(len(batch[0]))
-        self._waits_ms.append(self.batch_clock.lap_ms())
-        self._marks.append(self._mark())
-
-    def on_train_batch_end(
-        self, trainer: Trainer, task: LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        self._marks.append(self._mark())
-        self._compiled.append(self.num_compiles > self._compiles_before)
-        self._eager.append(self._ran_eager)
-        self._leave_compile_phase()
-
-    def on_validation_start(self, trainer: Trainer, task: LightningModule) -> None:
+    def _close(self, steps: Callable[[], list[Step]], complete: bool) -> EpochCost:
+        """End the epoch; its steps are asked for when the device has finished them."""
         self._synchronize()
+        self._open = False
         self._training.stop()
-        self._validating.start()
-        self._compiles_before = self.num_compiles
-
-    def on_validation_end(self, trainer: Trainer, task: LightningModule) -> None:
-        self._synchronize()
         self._validating.stop()
-        self._compiled_in_validation |= self.num_compiles > self._compiles_before
-        self._leave_compile_phase()
+        self._end_phase(self._in_compile_phase)
+        return EpochCost(
+            complete,
+            self._training.total_s,
+            self._validating.total_s or None,
+            {kind: total - self._compile_s_before[kind] for kind, total in self.compile_s().items()},
+            self._compiled_in_validation,
+            steps(),
+            compile_peak=self._peaks[True],
+            steady_peak=self._peaks[False],
+        )
 
     def _leave_compile_phase(self) -> None:
         if self._in_compile_phase:
@@ -265,65 +235,9 @@ class Meters(Callback):
         self._captured = False
         reset_peaks(self._device)
 
-    def on_train_epoch_end(self, trainer: Trainer, task: LightningModule) -> None:
-        self.epochs.append(slowest(gather(self._close_epoch(trainer.accumulate_grad_batches, complete=True))))
-
-    def on_exception(self, trainer: Trainer, task: LightningModule, exception: BaseException) -> None:
-        """Keep what was measured of the epoch that broke off, of this rank alone: the others may be gone."""
-        if self._open and not isinstance(exception, torch.AcceleratorError):  # after which CUDA answers nothing
-            for watch in self.compiling.values():
-                watch.stop()
-            self.epochs.append(self._close_epoch(trainer.accumulate_grad_batches, complete=False))
-
-    def _close_epoch(self, batches_per_step: int, complete: bool) -> EpochCost:
-        self._synchronize()
-        self._open = False
-        self._training.stop()
-        self._validating.stop()
-        self._end_phase(self._in_compile_phase)
-        return EpochCost(
-            complete,
-            self._training.total_s,
-            self._validating.total_s or None,
-            {kind: total - self._compile_s_before[kind] for kind, total in self.compile_s().items()},
-            self._compiled_in_validation,
-            self._steps(batches_per_step),
-            compile_peak=self._peaks[True],
-            steady_peak=self._peaks[False],
-        )
-
     def _synchronize(self) -> None:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
-
-    def _mark(self) -> Any:
-        return mark(self._device.type == "cuda")
-
-    def _steps(self, batches_per_step: int) -> list[Step]:
-        """The epoch's steps; the device must have finished them.
-
-        On a GPU only a wait in which the device stood idle counts as one: else the host was ahead of it.
-        """
-        starts, ends = self._marks[1::2], self._marks[2::2]
-        before = [self._marks[0], *ends]
-        waits_ms = [
-            min(wait_ms, _ms(end, start)) for wait_ms, end, start in zip(self._waits_ms, before, starts, strict=False)
-        ]
-        steps = []
-        for first in range(0, len(ends), batches_per_step):
-            last = min(first + batches_per_step, len(ends)) - 1
-            steps.append(
-                Step(
-                    _ms(starts[first], ends[last]),
-                    _ms(before[first], ends[last]),
-                    sum(waits_ms[first : last + 1]),
-                    last + 1 - first,
-                    any(self._compiled[first : last + 1]),
-                    eager=any(self._eager[first : last + 1]),
-                    num_samples=sum(self._num_samples[first : last + 1]),
-                )
-            )
-        return steps
 
     def classified(self) -> list[list[str]]:
         """Of each epoch so far, what each step is: compiling, warm-up, steady, or short (fewer batches than others)."""
@@ -339,8 +253,8 @@ class Meters(Callback):
                 elif step.num_batches == full:
                     stretches[-1].append((number, place))
         for stretch in stretches:
-            times = [self.epochs[number].steps[place].time_ms for number, place in stretch]
-            for number, place in stretch[: num_warmup(times)]:
+            steps = [self.epochs[number].steps[place] for number, place in stretch]
+            for number, place in stretch[: num_warmup(relative(steps))]:
                 kinds[number][place] = "warm-up"
         return kinds
 
@@ -407,6 +321,104 @@ class Meters(Callback):
         return {"compile_startup_s": self.startup.total_s, "compile_time_s": sum(parts.values())} | named
 
 
+class Meters(Costs, Callback):
+    """Measures every epoch of a fit.
+
+    A step is from the moment its first batch is there to the end of its optimizer step, so with accumulation it has
+    several batches.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batch_clock = BatchClock()
+
+    def on_train_epoch_start(self, trainer: Trainer, task: LightningModule) -> None:
+        self._begin(trainer.strategy.root_device)
+        self._waits_ms: list[float] = []  # of each batch
+        self._compiled: list[bool] = []  # in each batch
+        self._eager: list[bool] = []
+        self._num_samples: list[int] = []
+        self._marks = [self._mark()]  # the epoch's start, then start, end, start, end, ... of the batches
+
+    def on_train_batch_start(self, trainer: Trainer, task: LightningModule, batch: Any, batch_idx: int) -> None:
+        self._compiles_before, self._ran_eager = self.num_compiles, False
+        self._num_samples.append(len(batch[0]))
+        self._waits_ms.append(self.batch_clock.lap_ms())
+        self._marks.append(self._mark())
+
+    def on_train_batch_end(
+        self, trainer: Trainer, task: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        self._marks.append(self._mark())
+        self._compiled.append(self.num_compiles > self._compiles_before)
+        self._eager.append(self._ran_eager)
+        self._leave_compile_phase()
+
+    def on_validation_start(self, trainer: Trainer, task: LightningModule) -> None:
+        self._synchronize()
+        self._training.stop()
+        self._validating.start()
+        self._compiles_before = self.num_compiles
+
+    def on_validation_end(self, trainer: Trainer, task: LightningModule) -> None:
+        self._synchronize()
+        self._validating.stop()
+        self._compiled_in_validation |= self.num_compiles > self._compiles_before
+        self._leave_compile_phase()
+
+    def on_train_epoch_end(self, trainer: Trainer, task: LightningModule) -> None:
+        self.epochs.append(slowest(gather(self._close_fit(trainer, complete=True))))
+
+    def on_exception(self, trainer: Trainer, task: LightningModule, exception: BaseException) -> None:
+        """Keep what was measured of the epoch that broke off, of this rank alone: the others may be gone."""
+        if self._open and not isinstance(exception, torch.AcceleratorError):  # after which CUDA answers nothing
+            for watch in self.compiling.values():
+                watch.stop()
+            self.epochs.append(self._close_fit(trainer, complete=False))
+
+    def _close_fit(self, trainer: Trainer, complete: bool) -> EpochCost:
+        return self._close(lambda: self._steps(trainer.accumulate_grad_batches), complete)
+
+    def _mark(self) -> Any:
+        return mark(self._device.type == "cuda")
+
+    def _steps(self, batches_per_step: int) -> list[Step]:
+        """The epoch's steps; the device must have finished them.
+
+        On a GPU only a wait in which the device stood idle counts as one: else the host was ahead of it.
+        """
+        starts, ends = self._marks[1::2], self._marks[2::2]
+        before = [self._marks[0], *ends]
+        waits_ms = [
+            min(wait_ms, milliseconds(end, start))
+            for wait_ms, end, start in zip(self._waits_ms, before, starts, strict=False)
+        ]
+        steps = []
+        for first in range(0, len(ends), batches_per_step):
+            last = min(first + batches_per_step, len(ends)) - 1
+            steps.append(
+                Step(
+                    milliseconds(starts[first], ends[last]),
+                    milliseconds(before[first], ends[last]),
+                    sum(waits_ms[first : last + 1]),
+                    last + 1 - first,
+                    any(self._compiled[first : last + 1]),
+                    eager=any(self._eager[first : last + 1]),
+                    num_samples=sum(self._num_samples[first : last + 1]),
+                )
+            )
+        return steps
+
+
+def relative(steps: Sequence[Step]) -> list[float]:
+    """The time of each step over the median of those that are alike."""
+    times_ms: dict[Hashable, list[float]] = {}
+    for step in steps:
+        times_ms.setdefault(step.alike, []).append(step.time_ms)
+    middle_ms = {alike: median(times) for alike, times in times_ms.items()}
+    return [step.time_ms / middle_ms[step.alike] for step in steps]
+
+
 def num_warmup(times_ms: Sequence[float]) -> int:
     """How many steps after a start or a compile are warm-up: until the median of WINDOW steps in a row lies within the
     middle 80 % of the later half of them all, and the first of them is not above it. At least MIN_WARMUP_STEPS, at most
@@ -434,7 +446,7 @@ def samples_per_s(steps: Sequence[Step]) -> float | None:
 
 
 def mark(on_gpu: bool) -> Any:
-    """A point in time for `_ms`: on a GPU when the device gets there, which nobody waits for."""
+    """A point in time for `milliseconds`: on a GPU when the device gets there, which nobody waits for."""
     if not on_gpu:
         return time.perf_counter()
     event = torch.cuda.Event(enable_timing=True)
@@ -442,7 +454,8 @@ def mark(on_gpu: bool) -> Any:
     return event
 
 
-def _ms(start: Any, end: Any) -> float:
+def milliseconds(start: Any, end: Any) -> float:
+    """From one mark to another."""
     return (end - start) * 1e3 if isinstance(start, float) else start.elapsed_time(end)
 
 
@@ -485,108 +498,3 @@ def slowest(ranks: list[EpochCost]) -> EpochCost:
         highest([rank.compile_peak for rank in ranks]),
         highest([rank.steady_peak for rank in ranks]),
     )
-
-
-def highest(peaks: Sequence[Memory | None]) -> Memory | None:
-    """The largest of each figure, or None of nothing."""
-    known = [peak for peak in peaks if peak is not None]
-    if not known:
-        return None
-    return Memory(*(max(getattr(peak, f.name) for peak in known) for f in fields(Memory)))
-
-
-def reset_peaks(device: torch.device) -> None:
-    """Begin a new period for `peak_memory`."""
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-    elif os.access(CLEAR_REFS, os.W_OK):
-        CLEAR_REFS.write_text("5")  # Linux: resets VmHWM
-
-
-def peak_memory(device: torch.device, captured: bool) -> Memory:
-    """The peaks since `reset_peaks`; of the device what it says that this process holds now.
-
-    A replayed CUDA graph's tensors live in a private pool that the allocator does not count as allocated, so the idle
-    part of such pools is added: it belongs to the graph and to nobody else. In a period in which a graph was captured
-    its tensors were counted at the capture already. On a CPU there is no allocator to ask: all three are the peak
-    resident memory of the process.
-    """
-    if device.type != "cuda":
-        return Memory(*(peak_resident_bytes(),) * 3)
-    pools = 0 if captured else idle_pool_bytes(device)
-    reserved = torch.cuda.max_memory_reserved(device)
-    return Memory(min(torch.cuda.max_memory_allocated(device) + pools, reserved), reserved, held_bytes(device))
-
-
-def held_bytes(device: torch.device) -> int:
-    """What NVML says that this process holds on the device, its CUDA context included, as nvidia-smi shows it. Where
-    NVML does not know this process by its number (in some containers), what all processes hold."""
-    pynvml.nvmlInit()
-    handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(device).uuid}")
-    for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle):
-        if process.pid == os.getpid() and process.usedGpuMemory is not None:
-            return int(process.usedGpuMemory)
-    free, total = torch.cuda.mem_get_info(device)
-    return total - free
-
-
-def idle_pool_bytes(device: torch.device) -> int:
-    """Bytes that CUDA graphs' private pools hold on the device beyond their live tensors."""
-    return sum(
-        segment["total_size"] - segment["allocated_size"]
-        for segment in torch.cuda.memory_snapshot()
-        if segment["device"] == device.index and tuple(segment["segment_pool_id"]) != (0, 0)
-    )
-
-
-def peak_resident_bytes() -> int:
-    """Peak resident memory of this process, on Linux since `reset_peaks`: its VmHWM."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        return next(int(line.split()[1]) * 1024 for line in status.read_text().splitlines() if "VmHWM" in line)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes on macOS
-
-
-def machine(device: torch.device) -> dict[str, Any]:
-    """The machine fields of results.Row."""
-    cuda = device.type == "cuda"
-    try:
-        import triton
-
-        triton_version = triton.__version__
-    except ImportError:  # triton comes with CUDA builds of torch only
-        triton_version = None
-    commit, dirty = git_state()
-    return {
-        "device_name": torch.cuda.get_device_name(device) if cuda else cpu_name(),
-        "num_devices": torch.cuda.device_count() if cuda else os.cpu_count(),
-        "torch_version": torch.__version__,
-        "triton_version": triton_version,
-        "cuda_version": torch.version.cuda,
-        "python_version": platform.python_version(),
-        "lightning_version": lightning.__version__,
-        "git_commit": commit,
-        "git_dirty": dirty,
-    }
-
-
-def cpu_name() -> str:
-    """The processor's name as the system gives it."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
-
-
-@functools.cache
-def git_state() -> tuple[str | None, bool | None]:
-    """The commit of this code and whether files differ from it; None outside of git."""
-    try:
-        commit, status = (
-            subprocess.run(
-                ["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True, check=True
-            ).stdout.strip()
-            for words in (["rev-parse", "HEAD"], ["status", "--porcelain"])
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return None, None
-    return commit, bool(status)

@@ -4,7 +4,7 @@ Every word that came from a user or a log goes through `_text`; the rest is writ
 """
 
 import html
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,14 @@ from trainkit.svg import COLORS
 from trainkit.words import (
     advice,
     clean,
+    decimals,
     dropped_title,
     fixed,
+    link_of,
     machine_of,
     notes_of,
     num_runs,
+    percent,
     recompiles,
     scientific,
     seconds,
@@ -34,6 +37,7 @@ from trainkit.words import (
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 STYLES = COLORS + Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 LONGEST_LINE = 160  # characters of a reason that are shown unfolded
+TIMES = ("calls", "p50 ms", "p90 ms", "p99 ms")
 MANY = 8  # settings that a list shows unfolded
 
 # The columns of the tables below the plots, and the fields of a Row in them.
@@ -175,6 +179,8 @@ def _facts(group: Group, looks: Looks) -> Iterable[str]:
     """What the rows say beside times, each table only where they say it."""
     compiled = [setting for setting in group.settings if not is_eager(setting)]
     checked = [s for s in group.settings if _said(s.rows, "check_passed") or _said(s.rows, "check_reason")]
+    yield _latencies(group, looks)
+    yield _chains(group, looks)
     yield _by_setting("What the compiler did", COMPILED, compiled, looks)
     yield _causes("Graph breaks", compiled, looks, _graph_breaks)
     yield _causes("Recompiles", compiled, looks, lambda row: [cause for cause, _ in recompiles(row)], _recompile_s)
@@ -184,6 +190,32 @@ def _facts(group: Group, looks: Looks) -> Iterable[str]:
     rows = [row for setting in group.settings for row in setting.rows]
     known = [(name, words) for name, field in ENVIRONMENT.items() if (words := _said(rows, field))]
     yield _table("Environment", ["what", "value"], [[_text(name), _text(words)] for name, words in known])
+
+
+def _latencies(group: Group, looks: Looks) -> str:
+    """Of the first repeat of each setting: a call's milliseconds by the shape of its inputs."""
+    lines = []
+    for setting in group.settings:
+        for of in setting.rows[0].latency_by_shape or ():
+            shape = _text(" x ".join(map(str, of["shape"])))
+            lines.append([_key(looks, setting.label, setting.label), shape, *_times(of)])
+    return _table("Latency by shape of the inputs", ["setting", "shape", *TIMES], lines, numbers=True)
+
+
+def _chains(group: Group, looks: Looks) -> str:
+    """Of the first repeat of each setting with a chain: which link answered, and how fast."""
+    lines = []
+    for setting in group.settings:
+        for link in setting.rows[0].chain or ():
+            words = [_text(link_of(link, setting.rows[0])), _text(percent(link["call_frac"]))]
+            lines.append([_key(looks, setting.label, setting.label), *words, *_times(link)])
+    return _table("Which link answered", ["setting", "link", "share", *TIMES], lines, numbers=True)
+
+
+def _times(of: Mapping[str, Any]) -> list[str]:
+    times_ms = [of[f"time_ms_{name.split()[0]}"] for name in TIMES[1:]]
+    digits = decimals(times_ms, 4)
+    return [_text(fixed(of["num_calls"], 0)), *(_text(fixed(ms, digits)) for ms in times_ms)]
 
 
 def _by_setting(title: str, fields: dict[str, str], settings: Sequence[Setting], looks: Looks) -> str:

@@ -23,6 +23,7 @@ from trainkit.words import (
     middle,
     percent,
     seconds,
+    step_of,
     steps_of,
     times,
 )
@@ -80,7 +81,7 @@ def speedups(group: Group, looks: Looks, name: str) -> Plot | None:
         return None
     words = [(setting.label, found(speedup)) for setting, speedup in known]
     figure, axes, at = rows(words)
-    note = "Per step, with 95 % intervals where there are repeats."
+    note = f"Per {step_of(group)}, with 95 % intervals where there are repeats."
     if group.noise_floor is not None:
         axes.axvspan(1 / (1 + group.noise_floor), 1 + group.noise_floor, color=BAND, linewidth=0)
         note += f" Band: the noise floor of {percent(group.noise_floor)}."
@@ -199,7 +200,8 @@ def times_to_step(group: Group, looks: Looks, name: str) -> Plot | None:
     near = [_time_s(s, cost, last) for s, cost in known if is_eager(s) or _pays_by(s, last)]
     highest_s = 1.4 * max(near or [_time_s(s, cost, last) for s, cost in known])
     unit, scale = ("minutes", 60.0) if highest_s >= 300 else ("seconds", 1.0)
-    figure, axes = curve_axes("training steps", unit, num_ticks=5)
+    step = step_of(group)
+    figure, axes = curve_axes("calls" if step == "call" else "training steps", unit, num_ticks=5)
     keys = []
     for setting, cost in known:
         look, pays = looks[setting.label], setting.break_even
@@ -208,16 +210,16 @@ def times_to_step(group: Group, looks: Looks, name: str) -> Plot | None:
         if pays is not None and pays.num_steps <= last:
             paid = _time_s(setting, cost, pays.num_steps) / scale
             axes.plot([pays.num_steps], [paid], "o", color=look.color, markersize=6.5, zorder=3)
-        keys.append((setting.label, "" if pays is None else f"pays after {steps_of(pays)}"))
+        keys.append((setting.label, "" if pays is None else f"pays after {steps_of(pays, step)}"))
     note = f"Compile time included.{' From its dot on a setting is ahead of eager.' if any(w for _, w in keys) else ''}"
     if group.num_planned_steps is not None and group.num_planned_steps <= last:
         axes.axvline(group.num_planned_steps, color=MUTED, linewidth=1, linestyle=(0, (3, 3)))
-        note += f" Dashed: the {fixed(group.num_planned_steps, 0)} steps planned."
+        note += f" Dashed: the {fixed(group.num_planned_steps, 0)} {step}s planned."
     axes.set_xlim(0, last)
     axes.set_ylim(0, highest_s / scale)
     if above := [setting.label for setting, cost in known if cost > highest_s]:
         note += f" Above the plot: {', '.join(above)}."
-    title = "Time to reach a step"
+    title = f"Time to reach a {step}"
     return Plot(title, svg_of(figure, name, _listed(title, keys)), note, tuple(keys))
 
 
@@ -245,7 +247,7 @@ def memory(group: Group, looks: Looks, name: str) -> Plot | None:
     legend(axes, [] if one else [(INK, 1.0, "allocated"), (INK, 0.59, "reserved"), (INK, 0.25, "device")])
     title = "Peak memory"
     diamond = " Diamond: device, while compiling." if any(compiling) else ""
-    note = f"Highest of the steps in which nothing compiled.{diamond}"
+    note = f"Highest of the {step_of(group)}s in which nothing compiled.{diamond}"
     return Plot(title, svg_of(figure, name, _listed(f"{title} in {unit}", words)), note)
 
 

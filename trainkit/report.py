@@ -5,10 +5,11 @@ Names, reasons and errors came from users and logs: they are printed as they are
 
 import re
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -30,8 +31,10 @@ from trainkit.words import (
     found,
     in_one_unit,
     interval,
+    link_of,
     machine_of,
     middle,
+    missed,
     notes_of,
     num_runs,
     percent,
@@ -42,6 +45,7 @@ from trainkit.words import (
     short,
     size,
     skipped,
+    step_of,
     times,
     trained_of,
     uncompiled,
@@ -51,6 +55,7 @@ from trainkit.words import (
 
 FILES = ("row.json", "epochs.jsonl", "checkpoints", "wandb", "csv")
 MOST_RECOMPILES = 8
+MOST_SHAPES = 12
 MIN_LABEL_WIDTH, LABEL_WIDTH = len("max-autotune-no-"), len("max-autotune-no-cudagraphs")
 
 
@@ -69,7 +74,7 @@ def print_epoch(record: EpochRecord, max_epochs: int | None, console: Console | 
 def job_outcome(row: Row) -> str:
     """One line on how a job of a sweep ended: what a step takes, or why a comparison will drop the row."""
     digits = decimals([row.step_time_ms_p50], 4)
-    measured = f"step {fixed(row.step_time_ms_p50, digits)} ms, compile {seconds(row.compile_time_s)}"
+    measured = f"{step_of(row)} {fixed(row.step_time_ms_p50, digits)} ms, compile {seconds(row.compile_time_s)}"
     return short(why_dropped(row) or f"{row.status}: {measured}")
 
 
@@ -181,6 +186,7 @@ def columns_of(settings: Iterable[Setting]) -> list[Column]:
     settings = list(settings)
     speedup = [s.speedup for s in settings]
     step = [s.step_time_ms for s in settings]
+    kind = settings[0].rows[0].kind
     epoch = [middle(s.epoch_train_time_s) for s in settings]
     unit, memory = in_one_unit(s.peak_allocated_bytes for s in settings)
     accuracy = [s.val_accuracy for s in settings]
@@ -188,12 +194,29 @@ def columns_of(settings: Iterable[Setting]) -> list[Column]:
     return [
         Column("speed-up", "over eager", [times(s) for s in speedup], [interval(s) for s in speedup]),
         Column("compile", "s", [fixed(middle(s.compile_time_s), 1) for s in settings], [_cache(s) for s in settings]),
-        Column("step", "ms", [fixed(s.median, digits) for s in step], [range_of(s, digits) for s in step]),
-        _column("epoch", "s", epoch, decimals(epoch, 3)),
+        Column(
+            "latency" if kind == "forward" else "step",
+            "ms",
+            [fixed(s.median, digits) for s in step],
+            [range_of(s, digits) for s in step],
+        ),
+        *(_of_calls(settings) if kind == "forward" else [_column("epoch", "s", epoch, decimals(epoch, 3))]),
         _column("memory", unit, memory, decimals(memory, 3)),
         Column("accuracy", "", [fixed(middle(s), 3) for s in accuracy], [range_of(s, 3) for s in accuracy]),
         _column("runs", "", [s.num_repeats for s in settings], 0),
     ]
+
+
+def _of_calls(settings: Sequence[Setting]) -> Iterable[Column]:
+    """Medians over the repeats."""
+    slow, misses = (
+        [[known for row in s.rows if (known := getattr(row, field)) is not None] for s in settings]
+        for field in ("step_time_ms_p99", "deadline_miss_frac")
+    )
+    p99 = [median(of) if of else None for of in slow]
+    yield _column("p99", "ms", p99, decimals(p99, 4))
+    if any(misses):
+        yield Column("missed", "deadline", [percent(median(of) if of else None) for of in misses], ["" for _ in misses])
 
 
 def _cache(setting: Setting) -> str:
@@ -266,22 +289,46 @@ def _run_lines(row: Row, run_dir: Path) -> Iterable[tuple[str, str]]:
     yield from _recompiles(row)
     hits = {"hits": fixed(row.cache_hits, 0), "misses": fixed(row.cache_misses, 0)}
     yield "cache", _named({"found": row.cache_found or "-", **hits})
-    yield "step", _steps(row)
+    yield step_of(row), _steps(row)
     yield from (("", words) for words in (uncompiled(row), skipped(row)) if words)
     if row.forward_time_ms_p50 is not None:
         parts = (row.forward_time_ms_p50, row.backward_time_ms_p50, row.optimizer_time_ms_p50)
         words = [f"{fixed(ms, decimals(parts, 3))} ms" for ms in parts]
         yield "", f"{_named(dict(zip(('forward', 'backward', 'optimizer'), words, strict=True)))} (profiling epoch)"
-    yield "epoch", _named({"train": seconds(row.epoch_train_time_s), "validation": seconds(row.epoch_val_time_s)})
-    yield "speed", _named({"samples/s": fixed(row.samples_per_s, 0), "waiting for data": percent(row.data_wait_frac)})
+    yield from _calls(row) if row.kind == "forward" else _training(row)
     yield "memory", _named({name: size(value) for name, value in _peaks(row).items()})
-    yield "loss", _named({"train": fixed(row.train_loss, 4), "validation": fixed(row.val_loss, 4)})
-    yield "accuracy", _named({"validation": fixed(row.val_accuracy, 3), "epochs": fixed(row.num_epochs, 0)})
     if row.check_passed is not None or row.check_reason is not None:
         yield "check", _checked(row)
     yield "machine", machine_of(vars(row))
     names = [f"{name}/" if (run_dir / name).is_dir() else name for name in FILES if (run_dir / name).exists()]
     yield "files", " ".join([f"{run_dir}:", *names]) if names else f"{run_dir}"
+
+
+def _training(row: Row) -> Iterable[tuple[str, str]]:
+    yield "epoch", _named({"train": seconds(row.epoch_train_time_s), "validation": seconds(row.epoch_val_time_s)})
+    yield "speed", _named({"samples/s": fixed(row.samples_per_s, 0), "waiting for data": percent(row.data_wait_frac)})
+    yield "loss", _named({"train": fixed(row.train_loss, 4), "validation": fixed(row.val_loss, 4)})
+    yield "accuracy", _named({"validation": fixed(row.val_accuracy, 3), "epochs": fixed(row.num_epochs, 0)})
+
+
+def _calls(row: Row) -> Iterable[tuple[str, str]]:
+    if words := missed(row):
+        yield "deadline", words
+    for number, link in enumerate(row.chain or []):
+        yield "" if number else "chain", f"{percent(link['call_frac'])} {link_of(link, row)}: {_latency(link)}"
+    shapes = sorted(row.latency_by_shape or [], key=lambda one: -one["num_calls"])
+    for number, one in enumerate(shapes[:MOST_SHAPES]):
+        yield "" if number else "shapes", f"{one['shape']}: {_latency(one)}; {fixed(one['num_calls'], 0)} calls"
+    if others := shapes[MOST_SHAPES:]:
+        yield "", f"{len(others)} more, in row.json"
+    yield "speed", _named({"samples/s": fixed(row.samples_per_s, 0)})
+    yield "accuracy", fixed(row.val_accuracy, 3)
+
+
+def _latency(of: Mapping[str, Any]) -> str:
+    times_ms = {name: of[f"time_ms_{name}"] for name in ("p50", "p90", "p99")}
+    digits = decimals(times_ms.values(), 4)
+    return _named({name: "-" if ms is None else f"{fixed(ms, digits)} ms" for name, ms in times_ms.items()})
 
 
 def _named(words: dict[str, str]) -> str:

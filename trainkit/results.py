@@ -8,9 +8,10 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from trainkit.config import CompileConfig, PartConfig, RunConfig
+from trainkit.config import CompileConfig, Kind, PartConfig, RunConfig
 
 SCHEMA_VERSION = 2
+KINDS = tuple(kind.value for kind in Kind)
 STATUSES = ("ok", "failed", "oom", "compile_error", "nan", "timeout", "interrupted")
 
 
@@ -36,12 +37,22 @@ class Row:
     end) the times are those of the steady ones; `rank_spread_ms` is how much longer the slowest rank takes than the
     fastest, in the middle of the steps. Forward, backward and optimizer are of the profiling epoch. `num_skipped_steps`
     of `num_steps` left the parameters as they were, because fp16's gradients overflowed; None without a GradScaler.
+
+    In a row of the kind `forward` a step is one call of the network with a batch, from the batch being on the device to
+    its result being there, and `samples_per_s` is of the calls alone. `latency_by_shape` has, where the inputs have
+    several shapes, for each of them: shape, num_calls (steady ones), time_ms_p50, time_ms_p90, time_ms_p99.
+    `deadline_miss_frac` is the share of the steady calls that missed `deadline_ms` (deadline.Requests). With a
+    `fallback`, `chain` has for each link, the run's own setting first: settings, model, compile_mode, effective_mode,
+    effective_mode_reason, num_graphs, num_recompiles, num_calls (steady ones) and call_frac, its share of them all,
+    time_ms_p50, time_ms_p99, and expected_ms: for each shape of the inputs what the choice went by in the end. What the
+    compiler did is then that of the first link, and what compiling cost that of all.
     """
 
     # identity
     run_id: str
     status: str
     error: str | None = None
+    kind: str = "train"
     sweep_id: str | None = None
     repeat: int = 0
     schema_version: int = SCHEMA_VERSION
@@ -64,6 +75,8 @@ class Row:
     accelerator: str = ""
     world_size: int = 1
     seed: int = 0
+    deadline_ms: float | None = None
+    fallback: list[str] | None = None
     overrides: list[str] = field(default_factory=list)
     # got
     effective_mode: str | None = None
@@ -102,6 +115,9 @@ class Row:
     step_time_ms_p99: float | None = None
     step_time_ms_iqr: float | None = None
     rank_spread_ms: float | None = None
+    latency_by_shape: list[dict[str, Any]] | None = None
+    deadline_miss_frac: float | None = None
+    chain: list[dict[str, Any]] | None = None
     forward_time_ms_p50: float | None = None
     backward_time_ms_p50: float | None = None
     optimizer_time_ms_p50: float | None = None
@@ -143,8 +159,9 @@ class Row:
     git_dirty: bool | None = None
 
     def __post_init__(self) -> None:
-        if self.status not in STATUSES:
-            raise ValueError(f"status = {self.status}: expected one of {', '.join(STATUSES)}")
+        for name, known in (("status", STATUSES), ("kind", KINDS)):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name} = {getattr(self, name)}: expected one of {', '.join(known)}")
 
 
 @dataclass(frozen=True)
@@ -181,6 +198,7 @@ def asked(config: RunConfig) -> dict[str, Any]:
     """The fields of a Row that say what the config asked for; known before anything runs."""
     return {
         "run_id": f"{Path(config.job.run_dir).parent.name}/{Path(config.job.run_dir).name}",
+        "kind": config.job.kind.value,
         "sweep_id": config.sweep,
         "repeat": config.repeat,
         "model": config.job.model,
@@ -200,6 +218,8 @@ def asked(config: RunConfig) -> dict[str, Any]:
         "strategy": config.ddp.strategy.value,
         "accelerator": config.trainer.accelerator.value,
         "seed": config.seed,
+        "deadline_ms": config.forward.deadline_ms,
+        "fallback": config.forward.fallback or None,
         "overrides": settings_typed(config.job.overrides),
     }
 

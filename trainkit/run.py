@@ -1,10 +1,6 @@
 """One run: a typed config in, a typed row out. The row is there on success and on failure."""
 
 import copy
-import logging
-import os
-import traceback
-import warnings
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from itertools import islice
@@ -15,24 +11,20 @@ import torch
 import torch.distributed as dist
 from lightning import LightningModule, Trainer, seed_everything
 from lightning.pytorch.callbacks import Callback
-from lightning.pytorch.loggers import Logger, WandbLogger
 from lightning.pytorch.strategies import DDPStrategy
-from lightning.pytorch.utilities.exceptions import MisconfigurationException, SIGTERMException
 
 from trainkit import build, compile, facts, numerics
-from trainkit.compile import Compiler, first_line, is_compile_error
-from trainkit.config import ConfigError, RunConfig, check
+from trainkit.compile import Compiler
+from trainkit.config import RunConfig, check
 from trainkit.data.module import DataModule
 from trainkit.facts import CompileFacts, combined
-from trainkit.meters import Breakdown, Meters, gather, machine, percentile, samples_per_s
+from trainkit.machine import machine
+from trainkit.meters import Breakdown, Meters, gather, percentile, samples_per_s
+from trainkit.outcome import NonFiniteLossError, close_logger, correct, outcome, quiet, show
 from trainkit.results import EpochRecord, Row, append_epoch, asked, end_row, fail_row, finite, set_aside, write_row
 from trainkit.task import Objective, Task, transform
 
 GIB = 2**30
-
-
-class NonFiniteLossError(RuntimeError):
-    """The training loss of an epoch is NaN or infinite."""
 
 
 class Recorder(Callback):
@@ -209,58 +201,9 @@ def finish(trainer: Trainer, task: Task, recorder: Recorder, error: BaseExceptio
         first = row.error == reason
     elif reason is not None:
         first = fail_row(recorder.run_dir, status, f"rank {trainer.global_rank}: {reason}")
-    # Of several ranks the one that failed first says where; the others failed for want of it.
-    if (
-        first
-        and status in ("failed", "compile_error")
-        and not isinstance(error, ConfigError | MisconfigurationException)
-    ):
-        traceback.print_exception(error)
-    if isinstance(error, ConfigError):
-        raise error
-    if isinstance(error, MisconfigurationException):
-        raise ConfigError(" ".join(str(error).split())) from error
+    if first:  # of several ranks the one that failed first says where; the others failed for want of it
+        show(error)
+    correct(error)
     if error is None and dist.is_initialized():
         dist.destroy_process_group()
     return row
-
-
-def outcome(error: BaseException | None) -> tuple[str, str | None]:
-    """The status of a run that ended with this exception, and why in one line."""
-    if error is None:
-        return "ok", None
-    text = first_line(error) if not isinstance(error, ConfigError) else str(error)
-    if isinstance(error, KeyboardInterrupt | SystemExit):  # SIGTERMException of Lightning is a SystemExit
-        return "interrupted", "stopped by SIGTERM" if isinstance(error, SIGTERMException) else "stopped by SIGINT"
-    if isinstance(error, NonFiniteLossError):
-        return "nan", text
-    # The CPU allocator raises a plain RuntimeError.
-    if isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator: can't allocate" in text:
-        return "oom", text
-    return ("compile_error" if is_compile_error(error) else "failed"), text
-
-
-def close_logger(logger: Logger | None, row: Row) -> None:
-    """Give W&B the row as the run's summary and end its run: the next run of this process is another one."""
-    if isinstance(logger, WandbLogger) and logger._experiment is not None:
-        logger.experiment.summary.update(asdict(row))
-        logger.experiment.finish(exit_code=0 if row.status == "ok" else 1)
-
-
-def quiet(offline: bool) -> None:
-    """Silence what Lightning and offline W&B say about every run; warnings about the user's own code stay."""
-    if offline:
-        os.environ.setdefault("WANDB_SILENT", "true")
-    for name in ("lightning.pytorch", "lightning.fabric"):
-        logging.getLogger(name).setLevel(logging.WARNING)
-    # A CUDA build of torch warns at the first compile for a CPU that there is no GPU.
-    logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
-    for message in (
-        "does not have many workers",
-        "exists and is not empty",
-        "log_every_n_steps",
-        "LeafSpec",
-        "dirpath has changed",
-        "Detected call of `lr_scheduler.step",  # where the scaler skips the first step, which the row counts
-    ):
-        warnings.filterwarnings("ignore", f".*{message}.*")

@@ -50,6 +50,19 @@ class Objective(nn.Module):
         return loss if self.training else (loss, (logits.argmax(-1) == targets).sum())
 
 
+class Forward(nn.Module):
+    """A network and what prepares its inputs, without a loss: inputs -> logits [..., C]."""
+
+    def __init__(self, net: nn.Module, prepare: nn.Module):
+        super().__init__()
+        self.net: Any = net
+        self.prepare = prepare
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        logits: Tensor = logits_of(self.net(self.prepare(inputs)))
+        return logits
+
+
 def autocast_dtype(tensor: Tensor) -> torch.dtype | None:
     """The type that autocast computes in where this tensor lies; None where it is off."""
     kind = tensor.device.type
@@ -249,7 +262,7 @@ def transform(objective: Objective, trainer: TrainerConfig) -> None:
         checkpoint_blocks(objective.net)
 
 
-def channels_last(objective: Objective) -> None:
+def channels_last(objective: Objective | Forward) -> None:
     """Lay 4-d weights out as torch.channels_last, and images in the graph, after what prepares them. Checkpoint keys,
     shapes and values stay as they are. Raises ConfigError where no weight is 4-d."""
     if not any(parameter.ndim == 4 for parameter in objective.net.parameters()):

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
+from statistics import median
 from typing import Any
 
 from trainkit.compare import BreakEven, Change, Comparison, Contrast, Group, Setting, Spread, is_eager
@@ -25,14 +26,19 @@ COMPILE_PARTS = {
 LONGEST_REASON = 200  # an error of the compiler can be pages; all of it lies in row.json
 
 
+def step_of(of: Row | Group | Change) -> str:
+    """What a step of it is called."""
+    return "call" if of.kind == "forward" else "step"
+
+
 def verdict(setting: Setting, group: Group) -> str:
     """One line: what a setting gains over eager, what compiling costs and when it pays, what speaks against it."""
     words = f"{setting.label}: {_gain(setting)}"
     pays, planned = setting.break_even, group.num_planned_steps
     if pays is not None:
-        words += f", pays after {_when(pays, planned)}"
+        words += f", pays after {_when(pays, step_of(group), planned)}"
         if planned is not None and planned < pays.num_steps:
-            words += f"; for a run of {fixed(planned, 0)} steps stay with eager"
+            words += f"; for a run of {fixed(planned, 0)} {step_of(group)}s stay with eager"
     if setting.num_lost:
         words += f"; {setting.num_lost} of {num_runs(setting.num_lost + setting.num_repeats)} failed"
     return clean(words + _caveat(setting))
@@ -74,17 +80,17 @@ def cache_of(setting: Setting) -> str:
     return "warm" if found == {"warm"} else "partly warm" if "mixed" in found and "cold" not in found else ""
 
 
-def _when(pays: BreakEven, planned: int | None = None) -> str:
+def _when(pays: BreakEven, step: str, planned: int | None = None) -> str:
     epochs = [] if pays.num_epochs is None else [f"{fixed(pays.num_epochs, 0 if pays.num_epochs >= 2 else 1)} epochs"]
     warm = "" if pays.num_warm_steps is None else f"; {_two_digits(pays.num_warm_steps)} with a warm cache"
     # Not rounded beyond the planned steps by which it has paid.
     exact = planned is not None and pays.num_steps <= planned < 1.1 * pays.num_steps
-    num_steps = f"{fixed(pays.num_steps, 0)} steps" if exact else steps_of(pays)
+    num_steps = f"{fixed(pays.num_steps, 0)} {step}s" if exact else steps_of(pays, step)
     return f"{num_steps} ({', '.join([*epochs, duration(60 * pays.minutes)])}{warm})"
 
 
-def steps_of(pays: BreakEven) -> str:
-    return f"{_two_digits(pays.num_steps)} steps"
+def steps_of(pays: BreakEven, step: str) -> str:
+    return f"{_two_digits(pays.num_steps)} {step}s"
 
 
 def _two_digits(num_steps: int) -> str:
@@ -94,9 +100,9 @@ def _two_digits(num_steps: int) -> str:
 
 
 def advice(group: Group) -> str:
-    """One line: which setting to train with, or why that is not known."""
+    """One line: which setting to train with, or to call with, or why that is not known."""
     advised, planned = group.advised, group.num_planned_steps
-    run = "" if planned is None else f" for a run of {fixed(planned, 0)} steps"
+    run = "" if planned is None else f" for a run of {fixed(planned, 0)} {step_of(group)}s"
     if advised is None:
         words = f"No advice: {_unknown(group)}."
     elif is_eager(advised):
@@ -105,7 +111,7 @@ def advice(group: Group) -> str:
         in_all = "" if advised.total_time_s is None else f", {duration(advised.total_time_s)} in all"
         in_all += _cache_words(advised) if advised.total_time_s is not None else ""
         gain = f"{found(advised.speedup)} over {advised.over}{in_all}{_pays(group, advised)}{_caveat(advised)}"
-        words = f"Train with {advised.label}{run}: {gain}."
+        words = f"{'Call' if group.kind == 'forward' else 'Train'} with {advised.label}{run}: {gain}."
         if planned is None and (faster := _faster(group, advised)) is not None:
             words += f" {faster.label} is {percent(_gap(advised, faster))} faster{_dearer(faster, advised)}."
     return clean(words)
@@ -122,7 +128,7 @@ def _why_eager(group: Group, advised: Setting) -> str:
     return (
         "no setting is measurably faster"
         if faster is None
-        else f"{faster.label} has faster steps, but its compiling does not pay by then"
+        else f"{faster.label} has faster {step_of(group)}s, but its compiling does not pay by then"
     )
 
 
@@ -151,11 +157,11 @@ def _pays(group: Group, advised: Setting) -> str:
     pays = {s.label: s.break_even for s in worth if s.break_even is not None}
     if advised.label not in pays:
         return ""
-    words = f"; it pays after {_when(pays[advised.label], group.num_planned_steps)}"
+    words = f"; it pays after {_when(pays[advised.label], step_of(group), group.num_planned_steps)}"
     first = min(pays, key=lambda label: pays[label].num_steps)
     if first == advised.label or group.num_planned_steps is not None:
         return words
-    return f"{words}. For shorter runs: {first} pays first, after {_when(pays[first])}"
+    return f"{words}. For shorter runs: {first} pays first, after {_when(pays[first], step_of(group))}"
 
 
 def _unknown(group: Group) -> str:
@@ -204,7 +210,8 @@ def _from_where(pairs: Sequence[Contrast]) -> str:
 
 def trained_of(of: Row | Group | Change) -> str:
     processes = f", {of.world_size} processes" if of.world_size > 1 else ""
-    return f"{of.model} on {of.data}, batch {fixed(of.batch_size, 0)}{processes}"
+    alone = ", forward only" if of.kind == "forward" else ""
+    return f"{of.model} on {of.data}, batch {fixed(of.batch_size, 0)}{processes}{alone}"
 
 
 def work_of(group: Group) -> str:
@@ -236,9 +243,22 @@ def notes_of(group: Group) -> list[str]:
         if words := skipped(most):
             notes.append(f"{setting.label}: {words}; the learning rate's schedule went on.")
     for setting in group.settings:
+        if words := chain_of(setting.rows):
+            notes.append(f"{setting.label}: {words}.")
+    for setting in group.settings:
         if words := compiled_parts(setting.rows[0]):
             notes.append(f"{setting.label}: compiled {words}.")
     return [clean(note) for note in notes]
+
+
+def chain_of(rows: Sequence[Row]) -> str:
+    """The share of calls of each link, the median over repeats; "" where there is no chain."""
+    if not rows[0].chain:
+        return ""
+    shares = zip(*([link["call_frac"] for link in row.chain or []] for row in rows), strict=True)
+    middles = [median(known) if (known := [s for s in of if s is not None]) else None for of in shares]
+    links = zip(rows[0].chain, middles, strict=True)
+    return "answered by " + ", ".join(f"{link_of(link, rows[0])} {percent(share)}" for link, share in links)
 
 
 def compiled_parts(row: Row) -> str:
@@ -272,7 +292,24 @@ def uncompiled(row: Row) -> str:
     """How many steps ran uncompiled though they should not; "" where none did."""
     if not row.num_eager_steps or row.compile_mode == "eager":
         return ""
-    return f"{fixed(row.num_eager_steps, 0)} of {fixed(row.num_steps, 0)} steps ran uncompiled, as a whole or in part"
+    counted = f"{fixed(row.num_eager_steps, 0)} of {fixed(row.num_steps, 0)} {step_of(row)}s"
+    return f"{counted} ran uncompiled, as a whole or in part"
+
+
+def missed(row: Row) -> str:
+    """How many steady calls missed their deadline; "" where there was none."""
+    if row.deadline_ms is None:
+        return ""
+    return (
+        f"{percent(row.deadline_miss_frac)} of calls missed {fixed(row.deadline_ms, decimals([row.deadline_ms], 2))} ms"
+    )
+
+
+def link_of(link: Mapping[str, Any], row: Row) -> str:
+    """What a link of a chain is: its settings, and what took effect where that is another mode."""
+    words = link["settings"] or f"{row.model} {row.compile_mode}"
+    got = link["effective_mode"]
+    return words if got in (None, link["compile_mode"]) else f"{words} (got {got}: {link['effective_mode_reason']})"
 
 
 def skipped(row: Row) -> str:

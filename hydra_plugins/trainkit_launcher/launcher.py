@@ -214,11 +214,12 @@ def blank_row(config: DictConfig, sweep: str, run_dir: Path, overrides: list[str
     """The row of a job that died before it could write one: what was asked, and no more."""
     try:
         values: dict[str, Any] = {}
-        for group in ("compile", "amp", "ddp", "trainer"):
+        for group in ("compile", "amp", "ddp", "trainer", "forward"):
             values[group] = OmegaConf.to_object(config[group])
         plain = RunConfig(**values, data={"batch_size": config.data.get("batch_size")}, seed=config.seed)
     except OmegaConfBaseException:
         plain = RunConfig()
+    plain.job.kind = config.job.kind
     plain.job.model = config.hydra.runtime.choices.model
     plain.job.data = config.hydra.runtime.choices.data
     plain.job.run_dir, plain.job.overrides = str(run_dir), overrides

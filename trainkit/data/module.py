@@ -68,6 +68,10 @@ class DataModule(lightning.LightningDataModule):
         mine = Subset(self.val_set, range(self.rank, _length(self.val_set), self.world_size))
         return self._loader(mine, batch_size=self.batch_size)
 
+    def forward_dataloader(self) -> Any:
+        """The batches that a network is called with where it is not trained: those of validation."""
+        return self.val_dataloader()
+
     def sample(self) -> Batch:
         """The first two samples of the training set (one, if it has no more), on the CPU and without a trainer."""
         self.prepare_data()

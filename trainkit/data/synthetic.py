@@ -22,7 +22,7 @@ class Synthetic(DataModule):
     With `batch_sizes` or `seq_lens` (up to seq_len) training batches change their size by a Schedule in the given
     `order`, on all ranks alike: the first samples and tokens of the same batches. Lengths are filled up with token 0 as
     `padding` says (schedule.padded); tokens are learnt and predicted there like any other. Validation keeps batch_size
-    and seq_len.
+    and seq_len; forward alone is of training batches.
     """
 
     def __init__(
@@ -74,6 +74,9 @@ class Synthetic(DataModule):
 
     def val_dataloader(self) -> "Cycle":
         return self.val_batches
+
+    def forward_dataloader(self) -> "Cycle | Varying":
+        return self.train_batches
 
     def sample(self) -> Batch:
         """Two fresh samples in the declared shapes, on the CPU and without a trainer."""

@@ -1,0 +1,29 @@
+"""Call one network, forward only, as conf/ and the command line say, measure it, and leave a row: the settings are
+those of train.py. `python scripts/bench.py --help`."""
+
+import sys
+from pathlib import Path
+
+import hydra
+from omegaconf import DictConfig
+
+from trainkit import cli, report
+
+CONF = Path(__file__).parent.parent / "conf"
+
+
+@hydra.main(version_base="1.3", config_path=str(CONF), config_name=cli.FORWARD)
+def main(cfg: DictConfig) -> None:
+    with cli.one_line_errors():
+        config = cli.run_config(cfg)
+        fallback = cli.fallback(config, CONF)
+        from trainkit.forward import forward  # imports torch: what was typed wrongly is said before
+
+        row = forward(config, fallback)
+    report.print_run(row, Path(config.job.run_dir))
+    if row.status != "ok":
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    cli.entry(main, CONF, cli.FORWARD)

@@ -1,0 +1,131 @@
+"""What memory was used, and on which machine. The only file that asks either."""
+
+import functools
+import os
+import platform
+import resource
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import lightning
+import pynvml
+import torch
+
+CLEAR_REFS = Path("/proc/self/clear_refs")
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Peak bytes of live tensors, of the caching allocator, and of the device."""
+
+    allocated: int
+    reserved: int
+    device: int
+
+
+def highest(peaks: Sequence[Memory | None]) -> Memory | None:
+    """The largest of each figure, or None of nothing."""
+    known = [peak for peak in peaks if peak is not None]
+    if not known:
+        return None
+    return Memory(*(max(getattr(peak, f.name) for peak in known) for f in fields(Memory)))
+
+
+def reset_peaks(device: torch.device) -> None:
+    """Begin a new period for `peak_memory`."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    elif os.access(CLEAR_REFS, os.W_OK):
+        CLEAR_REFS.write_text("5")  # Linux: resets VmHWM
+
+
+def peak_memory(device: torch.device, captured: bool) -> Memory:
+    """The peaks since `reset_peaks`; of the device what it says that this process holds now.
+
+    A replayed CUDA graph's tensors live in a private pool that the allocator does not count as allocated, so the idle
+    part of such pools is added: it belongs to the graph and to nobody else. In a period in which a graph was captured
+    its tensors were counted at the capture already. On a CPU there is no allocator to ask: all three are the peak
+    resident memory of the process.
+    """
+    if device.type != "cuda":
+        return Memory(*(peak_resident_bytes(),) * 3)
+    pools = 0 if captured else idle_pool_bytes(device)
+    reserved = torch.cuda.max_memory_reserved(device)
+    return Memory(min(torch.cuda.max_memory_allocated(device) + pools, reserved), reserved, held_bytes(device))
+
+
+def held_bytes(device: torch.device) -> int:
+    """What NVML says that this process holds on the device, its CUDA context included, as nvidia-smi shows it. Where
+    NVML does not know this process by its number (in some containers), what all processes hold."""
+    pynvml.nvmlInit()
+    handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(device).uuid}")
+    for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle):
+        if process.pid == os.getpid() and process.usedGpuMemory is not None:
+            return int(process.usedGpuMemory)
+    free, total = torch.cuda.mem_get_info(device)
+    return total - free
+
+
+def idle_pool_bytes(device: torch.device) -> int:
+    """Bytes that CUDA graphs' private pools hold on the device beyond their live tensors."""
+    return sum(
+        segment["total_size"] - segment["allocated_size"]
+        for segment in torch.cuda.memory_snapshot()
+        if segment["device"] == device.index and tuple(segment["segment_pool_id"]) != (0, 0)
+    )
+
+
+def peak_resident_bytes() -> int:
+    """Peak resident memory of this process, on Linux since `reset_peaks`: its VmHWM."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        return next(int(line.split()[1]) * 1024 for line in status.read_text().splitlines() if "VmHWM" in line)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes on macOS
+
+
+def machine(device: torch.device) -> dict[str, Any]:
+    """The machine fields of results.Row."""
+    cuda = device.type == "cuda"
+    try:
+        import triton
+
+        triton_version = triton.__version__
+    except ImportError:  # triton comes with CUDA builds of torch only
+        triton_version = None
+    commit, dirty = git_state()
+    return {
+        "device_name": torch.cuda.get_device_name(device) if cuda else cpu_name(),
+        "num_devices": torch.cuda.device_count() if cuda else os.cpu_count(),
+        "torch_version": torch.__version__,
+        "triton_version": triton_version,
+        "cuda_version": torch.version.cuda,
+        "python_version": platform.python_version(),
+        "lightning_version": lightning.__version__,
+        "git_commit": commit,
+        "git_dirty": dirty,
+    }
+
+
+def cpu_name() -> str:
+    """The processor's name as the system gives it."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+@functools.cache
+def git_state() -> tuple[str | None, bool | None]:
+    """The commit of this code and whether files differ from it; None outside of git."""
+    try:
+        commit, status = (
+            subprocess.run(
+                ["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True, check=True
+            ).stdout.strip()
+            for words in (["rev-parse", "HEAD"], ["status", "--porcelain"])
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None, None
+    return commit, bool(status)
