@@ -23,7 +23,8 @@ test: setup
 
 studies: setup
 	for study in $(STUDIES); do \
-		$(BIN)/python train.py -m experiment=studies/$(SIZE)$$study hydra.sweep.dir=$(ROWS)/$$study $(ARGS); \
+		script=train.py; [ $$study = deadline ] && script=scripts/bench.py; \
+		$(BIN)/python $$script -m experiment=studies/$(SIZE)$$study hydra.sweep.dir=$(ROWS)/$$study $(ARGS); \
 		[ $$? -le 1 ] || exit; \
 	done
 	$(BIN)/python scripts/studies.py $(ROWS)

@@ -80,8 +80,13 @@ def _answer(study: Study, rows: list[Row]) -> list[str]:
     machines = dict.fromkeys(machine_of(group.machine) for group in compare(rows).groups)
     where = "\n".join(f"- {escape(machine)}" for machine in machines)
     # The size that ran: a study's own, or its small one.
-    ran = dict.fromkeys(word for row in rows for word in row.overrides if word.startswith("experiment="))
-    again = ", ".join(f"`python train.py -m {word}`" for word in ran)
+    ran = dict.fromkeys(
+        f"{'scripts/bench.py' if row.kind == 'forward' else 'train.py'} -m {word}"
+        for row in rows
+        for word in row.overrides
+        if word.startswith("experiment=")
+    )
+    again = ", ".join(f"`python {words}`" for words in ran)
     blocks = [f"Claimed: {escape(study.claimed)}", f"Measured{f' ({again})' if ran else ''}:\n\n{measured}"]
     return [*blocks, f"On:\n\n{where}"] if where else blocks
 
