@@ -5,6 +5,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -18,6 +19,7 @@ from trainkit import cli
 from trainkit.compare import compare, contrasts
 from trainkit.config import RunConfig
 from trainkit.plots import looks_of, series_of, speedups_over
+from trainkit.report import markdown_compiled
 from trainkit.results import Row, write_row
 from trainkit.study import read_study, write_pages
 from trainkit.words import contrasted
@@ -28,7 +30,7 @@ OF_CALLS = {"deadline"}  # run by scripts/bench.py
 OPS = (1, 10, 30)
 
 
-def row(num_ops: int, step_time_ms: float, repeat: int, **changes) -> Row:
+def row(num_ops: int, step_time_ms: float, repeat: int, **changes: Any) -> Row:
     overrides = [f"model.num_ops={num_ops}", "experiment=studies/crossing_point"]
     name = f"{num_ops}-{changes.get('compile_mode')}-{changes.get('compile_dynamic')}-{repeat}"
     step = step_time_ms * (1 + 0.001 * repeat)
@@ -124,6 +126,21 @@ def test_another_field_is_a_ratio_and_dropped_rows_take_no_part():
     assert all(pair.ratio.value == pytest.approx(1.5) for pair in found)
     assert contrasts(rows, "compile.mode=max-autotune", "compile.mode=eager") == []
     assert contrasted([]) == "Not measured."
+
+
+def test_the_only_pair_of_several_works_says_which_it_is():
+    rows = [one for one in crossing() if one.compile_mode == "eager" or "=30" in one.overrides[0]]
+    (pair,) = contrasts(rows, "compile.mode=default compile.dynamic=true", "compile.mode=eager")
+    assert pair.beside == {"model.num_ops": "30"}
+
+
+def test_a_dropped_row_still_says_what_the_compiler_did():
+    counts = {"num_graphs": 8, "num_graph_breaks": 0, "num_recompiles": 7, "num_eager_steps": 52, "num_steps": 60}
+    mixed = {"effective_mode": "mixed", "effective_mode_reason": "recompile limit (8) reached"}
+    one = row(1, 2.0, 0, compile_mode="default", **counts, **mixed)
+    *_, line = markdown_compiled([one, replace(one, repeat=1)]).splitlines()
+    dropped = "asked default, got mixed: recompile limit (8) reached"
+    assert line == f"| model.num\\_ops=1 | 8 | 0 | 7 | 52 | 60 | {dropped} |"
 
 
 def test_groups_over_a_number_are_a_series_and_no_other_groups_are():

@@ -208,7 +208,7 @@ class Contrast:
     """What rows with one choice of settings measured over those with another, all else that was asked being equal.
 
     `ratio` is of the median of a field; of step times (`field` None) how many times as fast. `beside` is what tells
-    this pair from the other pairs, by the names a user overrides: empty where there is one pair.
+    this pair from the other rows with these choices, by the names a user overrides: empty where there are none.
     """
 
     field: str | None
@@ -271,9 +271,9 @@ def contrasts(rows: Iterable[Row], of: str, over: str, field: str | None = None)
         return {name: str(value) for name, value in (rest | _machine(row)).items()}
 
     sides = [_by([row for row in kept if _has(row, words)], lambda row: _hashable(beside(row))) for words in chosen]
+    every = [beside(of[0]) for side in sides for of in side.values()]
+    varying = [name for name in (every[0] if every else ()) if len({rest.get(name) for rest in every}) > 1]
     pairs = [(beside(one[0]), one, sides[1][key]) for key, one in sides[0].items() if key in sides[1]]
-    first = pairs[0][0] if pairs else {}
-    varying = [name for name in first if len({others.get(name) for others, _, _ in pairs}) > 1]
     found = []
     for others, *two in pairs:
         these, those = ([getattr(row, field or "step_time_ms_p50") for row in side] for side in two)

@@ -131,6 +131,20 @@ def markdown_comparison(comparison: Comparison) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
+def markdown_compiled(rows: Iterable[Row]) -> str:
+    """A table of what the compiler did in each run but eager ones and repeats, dropped ones included: by what was typed
+    for it."""
+    fields = ("num_graphs", "num_graph_breaks", "num_recompiles", "num_eager_steps", "num_steps")
+    lines: dict[str, str] = {}
+    for row in rows:
+        words = " ".join(word for word in row.overrides if not word.startswith("experiment="))
+        if row.compile_mode != "eager" and row.num_graphs is not None and words not in lines:
+            counts = [fixed(getattr(row, name), 0) for name in fields]
+            lines[words] = _pipes([escape(words), *counts, escape(short(why_dropped(row) or ""))])
+    heads = ["setting", "graphs", "breaks", "recompiles", "steps uncompiled", "steps", "dropped because"]
+    return "\n".join([_pipes(heads), _pipes([":--", *("--:" for _ in fields), ":--"]), *lines.values()]) + "\n"
+
+
 def print_changes(changes: Changes, console: Console | None = None) -> None:
     """Print how each setting did against its baseline, and then what only one side has."""
     console = console or _terminal()

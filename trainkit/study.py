@@ -11,7 +11,7 @@ from pathlib import Path
 
 from trainkit.compare import Comparison, Contrast, compare, contrasts
 from trainkit.plots import Plot, contrast, looks_of, series_of, speedups, speedups_over
-from trainkit.report import escape, markdown_comparison
+from trainkit.report import escape, markdown_comparison, markdown_compiled
 from trainkit.results import Row, read_rows
 from trainkit.svg import file_of
 from trainkit.words import contrasted, machine_of
@@ -67,7 +67,9 @@ def page_of(study: Study, rows: list[Row], plots: dict[str, Plot]) -> str:
     """The page: question, claim, what was measured, the plots (by the names of their files), all settings as tables."""
     figures = [f"![{escape(plot.title)}]({study.name}/{name})\n\n{escape(plot.note)}" for name, plot in plots.items()]
     blocks = [f"# {escape(study.question)}", *_answer(study, rows), *figures, "## All that was measured"]
-    return "\n\n".join([*blocks, markdown_comparison(compare(rows))])
+    return "\n\n".join(
+        [*blocks, markdown_comparison(compare(rows)), "## What the compiler did", markdown_compiled(rows)]
+    )
 
 
 def _entry(study: Study, rows: list[Row]) -> str:
@@ -104,6 +106,7 @@ def _plots(comparison: Comparison, measured: list[list[Contrast]]) -> dict[str, 
     looks = looks_of(groups)
     drawn = [speedups_over(series, looks, f"series{n}") for n, series in enumerate(series_of(groups))]
     if not drawn:
-        drawn += [speedups(group, looks, f"speedup{n}") for n, group in enumerate(groups[:MOST_GROUPS])]
-        drawn += [contrast(pairs, f"contrast{n}") for n, pairs in enumerate(measured)]
+        few = groups if len(groups) <= MOST_GROUPS else []
+        drawn += [speedups(group, looks, f"speedup{n}") for n, group in enumerate(few)]
+        drawn += [contrast(pairs, f"contrast{n}") for n, pairs in enumerate(measured) if len(pairs) > 1]
     return {f"plot{n}.svg": plot for n, plot in enumerate(plot for plot in drawn if plot is not None)}
