@@ -128,6 +128,15 @@ def test_another_field_is_a_ratio_and_dropped_rows_take_no_part():
     assert contrasted([]) == "Not measured."
 
 
+def test_settings_that_are_no_repeats_of_each_other_are_never_one_side():
+    with pytest.raises(ValueError, match=r"^compile\.mode=default: says several settings"):
+        contrasts(crossing(), "compile.mode=default", "compile.mode=eager")
+    halves = [replace(one, precision="32-true", step_time_ms_p50=9.0) for one in crossing()]
+    found = contrasts([*crossing(), *halves], "amp.precision=bf16-mixed", "amp.precision=32-true")
+    assert len(found) == 3 * len(OPS)
+    assert {pair.beside.get("compile.dynamic") for pair in found} == {None, "false", "true"}
+
+
 def test_the_only_pair_of_several_works_says_which_it_is():
     rows = [one for one in crossing() if one.compile_mode == "eager" or "=30" in one.overrides[0]]
     (pair,) = contrasts(rows, "compile.mode=default compile.dynamic=true", "compile.mode=eager")

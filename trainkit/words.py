@@ -191,7 +191,10 @@ def _chance(pair: Contrast) -> str:
 
 
 def _beside(pair: Contrast) -> str:
-    beside = [value if name in ("model", "amp.precision") else f"{name}={value}" for name, value in pair.beside.items()]
+    beside = [
+        value if name in ("model", "amp.precision", "compile.mode") else f"{name}={value}"
+        for name, value in pair.beside.items()
+    ]
     return f" at {', '.join(beside)}" if beside else ""
 
 
@@ -199,7 +202,7 @@ def _from_where(pairs: Sequence[Contrast]) -> str:
     """From which number on a choice is measurably faster, where one number is all that the pairs differ in."""
     names = {name for pair in pairs for name in pair.beside}
     certain = all(pair.ratio.measurable is not None and pair.field is None for pair in pairs)
-    if len(names) != 1 or not certain or not all(pair.beside[min(names)].isdigit() for pair in pairs):
+    if len(names) != 1 or not certain or not all(pair.beside.get(min(names), "").isdigit() for pair in pairs):
         return ""
     (name,) = names
     ordered = sorted(pairs, key=lambda pair: int(pair.beside[name]))
