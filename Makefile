@@ -8,13 +8,26 @@ NO_COMPILER = $(if $(or $(CXX_FOUND),$(GPU_FOUND)),,compile.mode=eager)
 CXX_FOUND = $(shell command -v g++ || command -v clang++)
 GPU_FOUND = $(shell command -v nvidia-smi)
 
-.PHONY: train test check setup
+# All studies, at full size on a GPU and at a small one on a CPU; what was finished before is not run again.
+STUDIES ?= $(patsubst conf/experiment/studies/%.yaml,%,$(wildcard conf/experiment/studies/*.yaml))
+SIZE = $(if $(GPU_FOUND),,small/)
+ROWS = runs/studies/$(if $(GPU_FOUND),full,small)
+
+.PHONY: train test studies check setup
 
 train: setup
 	$(BIN)/python train.py $(NO_COMPILER) $(ARGS)
 
 test: setup
 	$(BIN)/python -m pytest -n 2 $(ARGS)
+
+studies: setup
+	for study in $(STUDIES); do \
+		script=train.py; [ $$study = deadline ] && script=scripts/bench.py; \
+		$(BIN)/python $$script -m experiment=studies/$(SIZE)$$study hydra.sweep.dir=$(ROWS)/$$study $(ARGS); \
+		[ $$? -le 1 ] || exit; \
+	done
+	$(BIN)/python scripts/studies.py $(ROWS)
 
 check: setup
 	$(BIN)/ruff check .

@@ -13,15 +13,24 @@ class ConvNetMix(nn.Module):
     random_head=False: the mean of the logits of all heads, in one graph. True: on each call the head that
     numpy.random.randint(num_heads) picks, in training and evaluation: torch.compile breaks the graph there and compiles
     what follows anew for each head, up to its recompile limit; with fullgraph=True it fails. The other heads get no
-    gradient from that call.
+    gradient from that call. With rewritten=True torch draws that head, within the one graph, in which all heads are
+    computed and it is taken out of them.
     ValueError if there is no head.
     """
 
-    def __init__(self, channels: int, num_classes: int, width: int = 32, num_heads: int = 5, random_head: bool = False):
+    def __init__(
+        self,
+        channels: int,
+        num_classes: int,
+        width: int = 32,
+        num_heads: int = 5,
+        random_head: bool = False,
+        rewritten: bool = False,
+    ):
         super().__init__()
         if num_heads < 1:
             raise ValueError(f"num_heads={num_heads} leaves nothing that classifies; at least 1")
-        self.random_head = random_head
+        self.random_head, self.rewritten = random_head, rewritten
         self.features = nn.Sequential(
             MultiScale(channels, width),  # [B, 3 width, H, W]
             nn.MaxPool2d(2),  # [B, 3 width, H/2, W/2]
@@ -33,9 +42,12 @@ class ConvNetMix(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         x = self.features(images)  # [B, 6 width]
-        if self.random_head:
+        if self.random_head and not self.rewritten:
             return self.classifier[numpy.random.randint(len(self.classifier))](x)  # [B, num_classes]
-        return torch.stack([head(x) for head in self.classifier]).mean(0)  # [B, num_classes]
+        logits = torch.stack([head(x) for head in self.classifier])  # [num_heads, B, num_classes]
+        if self.random_head:
+            return logits.index_select(0, torch.randint(len(logits), (1,), device=x.device))[0]  # [B, num_classes]
+        return logits.mean(0)  # [B, num_classes]
 
 
 class MultiScale(nn.Module):

@@ -203,6 +203,21 @@ class Changes:
     added: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Contrast:
+    """What rows with one choice of settings measured over those with another, all else that was asked being equal.
+
+    `ratio` is of the median of a field; of step times (`field` None) how many times as fast. `beside` is what tells
+    this pair from the other rows with these choices, by the names a user overrides: empty where there are none.
+    """
+
+    field: str | None
+    of: str
+    over: str
+    beside: dict[str, str]
+    ratio: Ratio
+
+
 def compare(rows: Iterable[Row], num_planned_steps: int | None = None) -> Comparison:
     """Group rows, rank their settings against eager, and drop with its reason each row that would mislead."""
     rows = list(rows)
@@ -239,6 +254,45 @@ def against(rows: Iterable[Row], baseline: Iterable[Row]) -> Changes:
         tuple(label(row) for row in gone if _identity(row) not in why),
         tuple(label(of[0]) for key, of in measured.items() if key not in stored),
     )
+
+
+def contrasts(rows: Iterable[Row], of: str, over: str, field: str | None = None) -> list[Contrast]:
+    """Rows with the overrides `of` ("compile.mode=default model.rewritten=true") over those with `over`, for each work,
+    machine and setting beside them that has both. Where either says anything of compile.*, the rest of it need not be
+    equal: ValueError where that leaves several settings on one side, which are no repeats of each other. Dropped rows
+    take no part."""
+    rows = list(rows)
+    out = {id(row) for drop in _dropped(rows) for row in drop.rows}
+    kept = [row for row in rows if id(row) not in out and getattr(row, field or "step_time_ms_p50") is not None]
+    chosen = [dict(word.split("=", 1) for word in words.split()) for words in (of, over)]
+
+    named = set().union(*chosen)
+    compiled = any(name.startswith("compile.") for name in named)
+
+    def beside(row: Row) -> dict[str, str]:
+        rest = {k: v for k, v in _asked(row).items() if k not in named and not (compiled and k.startswith("compile."))}
+        return {name: _words("", value).removeprefix("=") for name, value in (rest | _machine(row)).items()}
+
+    sides = [_by([row for row in kept if _has(row, words)], lambda row: _hashable(beside(row))) for words in chosen]
+    for words, side in zip((of, over), sides, strict=True):
+        if any(len({_identity(row) for row in alike}) > 1 for alike in side.values()):
+            raise ValueError(f"{words}: says several settings that were measured; add what tells them apart")
+    every = [beside(of[0]) for side in sides for of in side.values()]
+    names = dict.fromkeys(name for rest in every for name in rest)
+    varying = [name for name in names if len({rest[name] for rest in every if name in rest}) > 1]
+    pairs = [(beside(one[0]), one, sides[1][key]) for key, one in sides[0].items() if key in sides[1]]
+    found = []
+    for others, *two in pairs:
+        these, those = ([getattr(row, field or "step_time_ms_p50") for row in side] for side in two)
+        measured = ratio(these, those) if field else ratio(those, these)
+        found.append(Contrast(field, of, over, {name: others[name] for name in varying if name in others}, measured))
+    return found
+
+
+def _has(row: Row, words: Mapping[str, str]) -> bool:
+    asked = _asked(row)
+    said = {name: _words("", asked[name]).removeprefix("=") for name in words if name in asked}
+    return said == words
 
 
 def _identity(row: Row) -> Hashable:

@@ -14,6 +14,7 @@ from trainkit.findings import Diagnosis, Finding
 from trainkit.plots import Epochs, Looks, Plot, costs_of, curves_of, looks_of
 from trainkit.report import columns_of, markdown_comparison
 from trainkit.results import Row
+from trainkit.svg import COLORS
 from trainkit.words import (
     ROUNDS,
     advice,
@@ -44,7 +45,7 @@ from trainkit.words import (
 
 # No network and no script, whatever a label says: only the page's own styles.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
-STYLES = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
+STYLES = COLORS + Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 LONGEST_LINE = 160  # characters of a reason that are shown unfolded
 TIMES = ("calls", "p50 ms", "p90 ms", "p99 ms")
 MANY = 8  # settings that a list shows unfolded

@@ -1,13 +1,16 @@
 """What the plots of a group show. Each is None where no row of the group has figures for it."""
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from matplotlib import rc_context
+from matplotlib.axes import Axes
 
-from trainkit.compare import Group, Setting, is_eager
+from trainkit.compare import Contrast, Group, Setting, is_eager
+from trainkit.intervals import Ratio
 from trainkit.results import EpochRecord
 from trainkit.svg import BAND, BAR, DASHES, HUES, INK, MUTED, SHADES, STYLE, Look, curve_axes, legend, rows, svg_of
 from trainkit.words import (
@@ -22,6 +25,7 @@ from trainkit.words import (
     seconds,
     step_of,
     steps_of,
+    times,
 )
 
 STEP_PARTS = ("forward", "backward", "optimizer")
@@ -82,18 +86,106 @@ def speedups(group: Group, looks: Looks, name: str) -> Plot | None:
         axes.axvspan(1 / (1 + group.noise_floor), 1 + group.noise_floor, color=BAND, linewidth=0)
         note += f" Band: the noise floor of {percent(group.noise_floor)}."
     axes.axvline(1, color=MUTED, linewidth=1)
-    for y, (setting, speedup) in zip(at, known, strict=True):
-        color = looks[setting.label].color
-        if speedup.low is not None and speedup.high is not None:
-            ends = [speedup.low, speedup.high]
+    _intervals(axes, at, [speedup for _, speedup in known], [looks[setting.label].color for setting, _ in known])
+    return Plot(title, svg_of(figure, name, _listed(title, words)), note)
+
+
+@dataclass(frozen=True)
+class Series:
+    """Groups that differ in one number that was asked, `name`, by that number; `beside` tells them from others."""
+
+    name: str
+    beside: str
+    groups: tuple[tuple[float, Group], ...]
+
+
+def series_of(groups: Sequence[Group]) -> list[Series]:
+    """The groups over the number that takes most values among them; empty where none takes three."""
+    works = [_numbers(group) for group in groups]
+    values = {name: {work.get(name) for work in works} for name in dict.fromkeys(n for work in works for n in work)}
+    most = max(values, key=lambda name: len(values[name] - {None}), default=None)
+    if most is None or len(values[most] - {None}) < 3:
+        return []
+    alike: dict[tuple[object, ...], list[tuple[float, Group]]] = {}
+    for group, work in zip(groups, works, strict=True):
+        if (number := work.pop(most, None)) is not None:
+            machine = tuple(group.machine.values())
+            others = tuple(word for word in group.overrides if not word.startswith(f"{most}="))
+            alike.setdefault((group.model, group.data, others, *work.items(), machine), []).append((number, group))
+    named = len({group.model for group in groups}) > 1
+    return [
+        Series(most, of[0][1].model if named else "", tuple(sorted(of, key=lambda one: one[0])))
+        for of in alike.values()
+        if len(of) > 1
+    ]
+
+
+def _numbers(group: Group) -> dict[str, float]:
+    words = dict(override.partition("=")[::2] for override in group.overrides)
+    found = {name: float(value) for name, value in words.items() if re.fullmatch(r"\d+(\.\d+)?", value)}
+    return found if group.batch_size is None else {"data.batch_size": group.batch_size} | found
+
+
+@rc_context(STYLE)
+def speedups_over(series: Series, looks: Looks, name: str) -> Plot | None:
+    """Each setting's speed-up over eager against the number, with its interval; below the line eager is faster."""
+    curves: dict[str, list[tuple[float, Ratio]]] = {}
+    for number, group in series.groups:
+        for setting in group.settings:
+            if setting.speedup is not None and not is_eager(setting):
+                curves.setdefault(setting.label, []).append((number, setting.speedup))
+    if not curves:
+        return None
+    figure, axes = curve_axes(series.name, "", num_ticks=7, head=len(curves))
+    numbers = [number for number, _ in series.groups]
+    if numbers[-1] > 16 * max(numbers[0], 1):
+        axes.set_xscale("log", base=2)
+    axes.axhline(1, color=MUTED, linewidth=1)
+    keys = []
+    for label, known in curves.items():
+        look = looks[label]
+        at, values = [number for number, _ in known], [speedup.value for _, speedup in known]
+        axes.plot(at, values, "o", color=look.color, linestyle=look.line, linewidth=1.8, markersize=4.5)
+        for number, speedup in known:
+            if speedup.low is not None and speedup.high is not None:
+                ends = [speedup.low, speedup.high]
+                axes.plot([number, number], ends, "_-", color=look.color, linewidth=1.2, markersize=6)
+        keys.append((label, f"{times(known[0][1])} to {times(known[-1][1])}"))
+    # Beside a file there is no key.
+    legend(axes, [(looks[label].color, 1.0, clean(label)) for label in curves], in_line=1)
+    every = [speedup.value for known in curves.values() for _, speedup in known]
+    axes.set_ylim(0.7 * min(1, *every), 1.3 * max(1, *every))  # an interval of two repeats may run out of the axes
+    title = f"Speed-up over eager by {series.name}{f', {series.beside}' if series.beside else ''}"
+    note = "Per step; bars are 95 % intervals where there are repeats. Above the line compiled steps are shorter."
+    return Plot(title, svg_of(figure, name, _listed(title, keys)), note, tuple(keys))
+
+
+@rc_context(STYLE)
+def contrast(pairs: Sequence[Contrast], name: str) -> Plot | None:
+    """What one choice measured over another, for each work that has both, with its interval."""
+    if not pairs:
+        return None
+    first = pairs[0]
+    what = "Steps, as fast" if first.field is None else first.field
+    title = f"{what}: {first.of} over {first.over}"
+    words = [(", ".join(pair.beside.values()) or first.of, found(pair.ratio)) for pair in pairs]
+    figure, axes, at = rows(words)
+    axes.axvline(1, color=MUTED, linewidth=1)
+    _intervals(axes, at, [pair.ratio for pair in pairs], [HUES[0]] * len(pairs))
+    return Plot(title, svg_of(figure, name, _listed(title, words)), "With 95 % intervals where there are repeats.")
+
+
+def _intervals(axes: Axes, at: Sequence[float], ratios: Sequence[Ratio], colors: Sequence[str]) -> None:
+    for y, of, color in zip(at, ratios, colors, strict=True):
+        if of.low is not None and of.high is not None:
+            ends = [of.low, of.high]
             axes.plot(ends, [y, y], "|-", color=color, linewidth=2.5, markersize=10, markeredgewidth=1.6)
-        axes.plot([speedup.value], [y], "o", color=color, markersize=6.5)
-    low, high = min(speedup.value for _, speedup in known), max(speedup.value for _, speedup in known)
-    ends = [end for _, speedup in known for end in (speedup.low, speedup.high) if end is not None]
+        axes.plot([of.value], [y], "o", color=color, markersize=6.5)
+    low, high = min(of.value for of in ratios), max(of.value for of in ratios)
+    ends = [end for of in ratios for end in (of.low, of.high) if end is not None]
     # Intervals of two repeats can be so wide that nothing else would be seen: they run out of the axes.
     left, right = max(min([low, *ends]), 0.5 * low), min(max([high, *ends]), 2 * high)
     axes.set_xlim(left - 0.06 * (right - left) - 0.01, right + 0.06 * (right - left) + 0.01)
-    return Plot(title, svg_of(figure, name, _listed(title, words)), note)
 
 
 @rc_context(STYLE)

@@ -126,18 +126,32 @@ def markdown_comparison(comparison: Comparison) -> str:
     for group in comparison.groups:
         columns = columns_of(group.settings)
         heads = ["setting", *(f"{c.name} {c.unit}".strip() for c in columns)]
-        lines = [f"**{_escape(work_of(group))}**<br>{_escape(machine_of(group.machine))}", ""]
+        lines = [f"**{escape(work_of(group))}**<br>{escape(machine_of(group.machine))}", ""]
         lines += [_pipes(heads), _pipes([":--", *("--:" for _ in columns)])]
         for i, setting in enumerate(group.settings):
-            lines.append(_pipes([_escape(setting.label), *(c.inline(i) for c in columns)]))
+            lines.append(_pipes([escape(setting.label), *(c.inline(i) for c in columns)]))
         blocks.append("\n".join(lines))
-        verdicts = [f"- {_escape(verdict(setting, group))}" for setting in group.settings]
-        blocks.append("\n".join([f"**{_escape(advice(group))}**", "", *verdicts]))
-        blocks += [_escape(note) for note in notes_of(group)]
+        verdicts = [f"- {escape(verdict(setting, group))}" for setting in group.settings]
+        blocks.append("\n".join([f"**{escape(advice(group))}**", "", *verdicts]))
+        blocks += [escape(note) for note in notes_of(group)]
     if comparison.dropped:
-        lines = [f"- {_escape(f'{d.label} ({num_runs(len(d.rows))}): {short(d.reason)}')}" for d in comparison.dropped]
+        lines = [f"- {escape(f'{d.label} ({num_runs(len(d.rows))}): {short(d.reason)}')}" for d in comparison.dropped]
         blocks.append("\n".join([dropped_title(comparison), "", *lines]))
     return "\n\n".join(blocks) + "\n"
+
+
+def markdown_compiled(rows: Iterable[Row]) -> str:
+    """A table of what the compiler did in each run but eager ones and repeats, dropped ones included: by what was typed
+    for it."""
+    fields = ("num_graphs", "num_graph_breaks", "num_recompiles", "num_eager_steps", "num_steps")
+    lines: dict[str, str] = {}
+    for row in rows:
+        words = " ".join(word for word in row.overrides if not word.startswith("experiment="))
+        if row.compile_mode != "eager" and row.num_graphs is not None and words not in lines:
+            counts = [fixed(getattr(row, name), 0) for name in fields]
+            lines[words] = _pipes([escape(words), *counts, escape(short(why_dropped(row) or ""))])
+    heads = ["setting", "graphs", "breaks", "recompiles", "steps uncompiled", "steps", "dropped because"]
+    return "\n".join([_pipes(heads), _pipes([":--", *("--:" for _ in fields), ":--"]), *lines.values()]) + "\n"
 
 
 def print_changes(changes: Changes, console: Console | None = None) -> None:
@@ -472,5 +486,5 @@ def _pipes(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _escape(text: str) -> str:
+def escape(text: str) -> str:
     return re.sub(r"([\\`*_<>|\[\]])", r"\\\1", clean(text))

@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -30,6 +31,7 @@ DASHES = ((), (6, 2.5), (1.5, 2))  # the second and the third round through the 
 HUES = [f"#a0000{n}" for n in range(7)]  # of settings
 SHADES = [f"#b0000{n}" for n in range(6)]  # of parts
 INK, MUTED, RULE, BAND, PAPER = "#c00000", "#c00001", "#c00002", "#c00003", "#c00004"
+COLORS = Path(__file__).with_name("colors.css").read_text(encoding="utf-8")  # their values, for light and dark
 VARIABLES = {INK: "ink", MUTED: "muted", RULE: "line", BAND: "band", PAPER: "paper"}
 VARIABLES |= {color: f"{letter}{n}" for letter, of in (("s", HUES), ("p", SHADES)) for n, color in enumerate(of)}
 STYLE: dict[Any, Any] = {
@@ -106,9 +108,9 @@ def _wrapped(label: str, width: int) -> list[str]:
     return textwrap.wrap(clean(label), max(width, 16), max_lines=3, placeholder=" ...") or [""]
 
 
-def curve_axes(across: str, up: str, num_ticks: int) -> tuple[Figure, Axes]:
-    """Axes for curves over a count."""
-    figure, axes = _figure(190, left=46, right=20, top=16)
+def curve_axes(across: str, up: str, num_ticks: int, head: int = 0) -> tuple[Figure, Axes]:
+    """Axes for curves over a count; `head` lines stay free above them."""
+    figure, axes = _figure(190 + head * LINE, left=46, right=20, top=16 + head * LINE)
     axes.xaxis.set_major_locator(MaxNLocator(num_ticks, steps=ROUND, integer=True))
     axes.set_xlabel(across)
     axes.set_title(up, loc="left", x=-0.14, fontsize=FONT - 1, color=MUTED, pad=5)
@@ -129,13 +131,13 @@ def _figure(height: float, left: float, right: float, top: float) -> tuple[Figur
     return figure, axes
 
 
-def legend(axes: Axes, entries: Sequence[tuple[str, float, str]]) -> None:
-    """Squares of a colour and an opacity with their words, three in a line, above the axes."""
+def legend(axes: Axes, entries: Sequence[tuple[str, float, str]], in_line: int = 3) -> None:
+    """Squares of a colour and an opacity with their words, so many in a line, above the axes."""
     if entries:
         squares = [Patch(facecolor=color, alpha=alpha, linewidth=0, label=word) for color, alpha, word in entries]
         axes.legend(
             handles=squares,
-            ncols=3,
+            ncols=in_line,
             loc="lower left",
             bbox_to_anchor=(0, 1),
             borderaxespad=0.2,
@@ -165,6 +167,12 @@ def svg_of(figure: Figure, name: str, finding: str) -> str:
         element.attrib.update({k: _adapted(k, v, name) for k, v in written.items() if k != "id" or v in needed})
     root.attrib = {"viewBox": root.attrib["viewBox"], "role": "img", "aria-label": finding}
     return ElementTree.tostring(root, encoding="unicode")
+
+
+def file_of(svg: str) -> str:
+    """The element as a file of its own, which brings its colours along."""
+    style = f"<style>{COLORS}svg {{ background: var(--paper); font-family: system-ui, sans-serif; }}</style>"
+    return svg.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1).replace(">", f">{style}", 1) + "\n"
 
 
 def _references(element: ElementTree.Element) -> Iterable[str]:

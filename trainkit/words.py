@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from trainkit.advice import Advice, of_break, of_recompile
-from trainkit.compare import BreakEven, Change, Comparison, Group, Setting, Spread, is_eager
+from trainkit.compare import BreakEven, Change, Comparison, Contrast, Group, Setting, Spread, is_eager
 from trainkit.findings import KINDS, Diagnosis, Finding, Phase
 from trainkit.intervals import Estimate, Ratio
 from trainkit.results import Row
@@ -176,6 +176,44 @@ def _unknown(group: Group) -> str:
     if not compiled:
         return "nothing but eager was measured"
     return "too few runs" if any(s.speedup for s in compiled) else "no eager run has the settings of the others"
+
+
+def contrasted(pairs: Sequence[Contrast]) -> str:
+    """One sentence: what a choice measured over another, for each work that has both, with its interval."""
+    if not pairs:
+        return "Not measured."
+    first = pairs[0]
+    measured = [f"{_chance(pair)}{_beside(pair)}" for pair in pairs]
+    if first.field is None:
+        subject = f"Steps with {first.of}, as fast as with {first.over}"
+    else:
+        subject = f"{first.field} with {first.of}, of that with {first.over}"
+    return clean(f"{subject}: {'; '.join(measured)}{_from_where(pairs)}.")
+
+
+def _chance(pair: Contrast) -> str:
+    return f"{found(pair.ratio)}{', no measurable difference,' if pair.ratio.measurable is False else ''}"
+
+
+def _beside(pair: Contrast) -> str:
+    beside = [
+        value if name in ("model", "amp.precision", "compile.mode") else f"{name}={value}"
+        for name, value in pair.beside.items()
+    ]
+    return f" at {', '.join(beside)}" if beside else ""
+
+
+def _from_where(pairs: Sequence[Contrast]) -> str:
+    """From which number on a choice is measurably faster, where one number is all that the pairs differ in."""
+    names = {name for pair in pairs for name in pair.beside}
+    certain = all(pair.ratio.measurable is not None and pair.field is None for pair in pairs)
+    if len(names) != 1 or not certain or not all(pair.beside.get(min(names), "").isdigit() for pair in pairs):
+        return ""
+    (name,) = names
+    ordered = sorted(pairs, key=lambda pair: int(pair.beside[name]))
+    faster = [bool(pair.ratio.measurable) and pair.ratio.value > 1 for pair in ordered]
+    sure = next((pair for n, pair in enumerate(ordered) if all(faster[n:])), None)
+    return "" if sure is None else f"; measurably faster from {sure.beside[name]} on"
 
 
 def trained_of(of: Row | Group | Change) -> str:

@@ -1,0 +1,72 @@
+"""What drives a machine: perception, a memory of past states, a decision by rules, control, and safety limits."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class DecisionPipeline(nn.Module):
+    """Rates num_classes actions, [B, num_classes] in [-limit, limit], for observations [B, channels, T, W], T from 1.
+
+    The T rows of an observation are what a sensor saw so far, newest last: a run's start has few of them. Perception
+    makes a state of each row; the last `window` states, filled up at the start with zeros, go through an LSTM, and the
+    newest looks back at the seen ones by attention. The decision brakes where the urgency is high, anywhere in the
+    batch. rewritten=False: by rules in Python on a number (`.item()`), which break the graph. True: by torch.where;
+    same numbers. The LSTM is a cell called step by step, for Dynamo does not trace nn.LSTM. The shapes behind
+    perception do not depend on T. ValueError for a window below 1.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        num_classes: int,
+        width: int = 128,
+        depth: int = 2,
+        window: int = 16,
+        limit: float = 10.0,
+        rewritten: bool = True,
+    ):
+        super().__init__()
+        if window < 1:
+            raise ValueError(f"window={window} remembers nothing; at least 1")
+        self.window, self.limit, self.rewritten = window, limit, rewritten
+        convs = [nn.Conv2d(channels if n == 0 else width, width, (1, 5), padding=(0, 2)) for n in range(depth)]
+        self.perception = nn.ModuleList(convs)
+        self.lstm = nn.LSTMCell(width, width)
+        self.query, self.key = nn.Linear(width, width), nn.Linear(width, width)
+        self.urgency = nn.Linear(2 * width, 1)
+        self.control = nn.Sequential(
+            nn.LayerNorm(2 * width), nn.Linear(2 * width, width), nn.ReLU(), nn.Linear(width, num_classes)
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = images
+        for conv in self.perception:
+            x = conv(x).relu()  # [B, width, T, W]
+        state = self.remember(x.mean(-1).transpose(1, 2))  # [B, 2 width]
+        actions = self.control(self.decide(state))  # [B, num_classes]
+        return self.limit * torch.tanh(actions / self.limit)  # safety: within the limits, whatever was decided
+
+    def remember(self, states: Tensor) -> Tensor:
+        """The newest state of the LSTM, and what it sees looking back: [B, T, width] -> [B, 2 width]."""
+        states = states[:, -self.window :]
+        missing = self.window - states.shape[1]
+        states = F.pad(states, (0, 0, missing, 0))  # [B, window, width]
+        outputs, memory = [], (torch.zeros_like(states[:, 0]), torch.zeros_like(states[:, 0]))
+        for t in range(self.window):
+            memory = self.lstm(states[:, t], memory)
+            outputs.append(memory[0])
+        states = torch.stack(outputs, 1)  # [B, window, width]
+        newest = states[:, -1:]
+        seen = torch.arange(self.window, device=states.device) >= missing  # [window]
+        past = F.scaled_dot_product_attention(self.query(newest), self.key(states), states, attn_mask=seen[None])
+        return torch.cat([newest, past], -1).squeeze(1)
+
+    def decide(self, state: Tensor) -> Tensor:
+        """Damped where the machine should brake: [B, 2 width] -> same."""
+        urgency = self.urgency(state).sigmoid()  # [B, 1]
+        if self.rewritten:
+            return torch.where(urgency.amax() > 0.5, state * (1 - urgency), state * (1 + urgency))
+        if urgency.amax().item() > 0.5:
+            return state * (1 - urgency)
+        return state * (1 + urgency)

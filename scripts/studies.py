@@ -1,0 +1,31 @@
+"""Make the pages of the studies from the rows in FOLDER/NAME: `python scripts/studies.py docs/studies`.
+
+Writes FOLDER/NAME.md for each study of conf/experiment/studies that has rows there, its plots, and FOLDER/README.md.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from trainkit.study import write_pages
+
+STUDIES = Path(__file__).parents[1] / "conf" / "experiment" / "studies"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", metavar="FOLDER", type=Path, help="one folder of rows for each study")
+    options = parser.parse_args()
+    try:
+        if next(options.folder.rglob("row.json"), None) is None:
+            raise ValueError(f"no row.json in or below {options.folder}")
+        for path in write_pages(options.folder, STUDIES):
+            print(path)
+    except ValueError as complaint:
+        print(f"studies: {complaint}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

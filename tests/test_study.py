@@ -1,0 +1,201 @@
+"""The studies: each composes, and its page is made of its rows."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from tests.conftest import CONF, ROOT
+from tests.sweeps import GPU
+from trainkit import cli
+from trainkit.compare import compare, contrasts
+from trainkit.config import RunConfig
+from trainkit.plots import looks_of, series_of, speedups_over
+from trainkit.report import markdown_compiled
+from trainkit.results import Row, write_row
+from trainkit.study import read_study, write_pages
+from trainkit.words import contrasted
+
+STUDIES = CONF / "experiment" / "studies"
+NAMES = sorted(path.stem for path in STUDIES.glob("*.yaml"))
+OF_CALLS = {"deadline"}  # run by scripts/bench.py
+OPS = (1, 10, 30)
+
+
+def row(num_ops: int, step_time_ms: float, repeat: int, **changes: Any) -> Row:
+    overrides = [f"model.num_ops={num_ops}", "experiment=studies/crossing_point"]
+    name = f"{num_ops}-{changes.get('compile_mode')}-{changes.get('compile_dynamic')}-{repeat}"
+    step = step_time_ms * (1 + 0.001 * repeat)
+    return replace(
+        GPU, run_id=name, repeat=repeat, step_time_ms_p50=step, model="op_chain", overrides=overrides, **changes
+    )
+
+
+def crossing() -> list[Row]:
+    """Static compilation takes 2 ms however many operations there are, eager 1 ms and a bit for each."""
+    rows = []
+    for repeat in range(3):
+        for num_ops in OPS:
+            rows.append(row(num_ops, 1 + 0.2 * num_ops, repeat, compile_mode="eager"))
+            for dynamic, ms in ((False, 2.0), (True, 2.5)):
+                arm = {"compile_mode": "default", "compile_dynamic": dynamic, "compile_time_s": 10.0 + 5 * dynamic}
+                rows.append(row(num_ops, ms, repeat, **arm))
+    return rows
+
+
+def jobs(name: str, every: bool) -> list[list[str]]:
+    """The overrides of a study's sweep: each value of each setting once, beside the first ones of the others."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        params = hydra_compose("config", [f"experiment={name}"], return_hydra_config=True).hydra.sweeper.params
+    parser = OverridesParser.create()
+    values = {}
+    for key, words in params.items():
+        override = parser.parse_override(f"{key}={words}")
+        swept = list(override.sweep_string_iterator()) if override.is_sweep_override() else [words]
+        values[key] = [f"{key}={value}" for value in swept]
+    first = {key: swept[0] for key, swept in values.items()}
+    each = [list((first | {key: value}).values()) for key, swept in values.items() for value in swept[1:]]
+    return [list(first.values()), *(each if every else [])]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_study_composes_with_every_value_that_it_sweeps(name, tmp_path):
+    def composed(experiment: str, every: bool) -> list[RunConfig]:
+        config = cli.FORWARD if name in OF_CALLS else "config"
+        each = jobs(experiment, every)
+        return [cli.composed([f"experiment={experiment}", *of], CONF, str(tmp_path), config) for of in each]
+
+    found, (small,) = composed(f"studies/{name}", every=True), composed(f"studies/small/{name}", every=False)
+    assert len(found) > 1
+    assert small.data["num_batches"] < found[0].data["num_batches"] or name in OF_CALLS
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_study_asks_something_and_compares_settings_that_exist(name):
+    study = read_study(STUDIES / f"{name}.yaml")
+    assert study.question.endswith("?")
+    assert study.claimed.endswith(".")
+    for field, *choices in study.measured:
+        assert field is None or hasattr(GPU, field)
+        assert all("=" in word for words in choices for word in words.split())
+
+
+def test_a_head_without_a_question_names_the_file(tmp_path):
+    path = tmp_path / "what.yaml"
+    path.write_text("# @package _global_\n# Claimed: much.\n")
+    with pytest.raises(ValueError, match=r"what\.yaml: expected # Question"):
+        read_study(path)
+
+
+def test_a_long_line_of_a_head_goes_on(tmp_path):
+    path = tmp_path / "long.yaml"
+    path.write_text(
+        "# @package _global_\n# Question: How\n#     long?\n# Claimed: So.\n# Measured: a=1 over\n#   b=2\n"
+    )
+    study = read_study(path)
+    assert (study.question, study.measured) == ("How long?", ((None, "a=1", "b=2"),))
+
+
+def test_a_choice_is_compared_where_all_else_is_equal():
+    found = contrasts(crossing(), "compile.mode=default compile.dynamic=false", "compile.mode=eager")
+    assert {pair.beside["model.num_ops"]: pytest.approx(pair.ratio.value) for pair in found} == {
+        "1": 0.6,
+        "10": 1.5,
+        "30": 3.5,
+    }
+    assert contrasted(found) == (
+        "Steps with compile.mode=default compile.dynamic=false, as fast as with compile.mode=eager: 0.60x [0.60, 0.60] "
+        "at model.num_ops=1; 1.50x [1.49, 1.51] at model.num_ops=10; 3.50x [3.49, 3.51] at model.num_ops=30; "
+        "measurably faster from 10 on."
+    )
+
+
+def test_another_field_is_a_ratio_and_dropped_rows_take_no_part():
+    rows = [replace(one, status="failed") if "10" in one.overrides[0] else one for one in crossing()]
+    choices = "compile.mode=default compile.dynamic=true", "compile.mode=default compile.dynamic=false"
+    found = contrasts(rows, *choices, field="compile_time_s")
+    assert [pair.beside["model.num_ops"] for pair in found] == ["1", "30"]
+    assert all(pair.ratio.value == pytest.approx(1.5) for pair in found)
+    assert contrasts(rows, "compile.mode=max-autotune", "compile.mode=eager") == []
+    assert contrasted([]) == "Not measured."
+
+
+def test_settings_that_are_no_repeats_of_each_other_are_never_one_side():
+    with pytest.raises(ValueError, match=r"^compile\.mode=default: says several settings"):
+        contrasts(crossing(), "compile.mode=default", "compile.mode=eager")
+    halves = [replace(one, precision="32-true", step_time_ms_p50=9.0) for one in crossing()]
+    found = contrasts([*crossing(), *halves], "amp.precision=bf16-mixed", "amp.precision=32-true")
+    assert len(found) == 3 * len(OPS)
+    assert {pair.beside.get("compile.dynamic") for pair in found} == {None, "false", "true"}
+
+
+def test_the_only_pair_of_several_works_says_which_it_is():
+    rows = [one for one in crossing() if one.compile_mode == "eager" or "=30" in one.overrides[0]]
+    (pair,) = contrasts(rows, "compile.mode=default compile.dynamic=true", "compile.mode=eager")
+    assert pair.beside == {"model.num_ops": "30"}
+
+
+def test_a_dropped_row_still_says_what_the_compiler_did():
+    counts = {"num_graphs": 8, "num_graph_breaks": 0, "num_recompiles": 7, "num_eager_steps": 52, "num_steps": 60}
+    mixed = {"effective_mode": "mixed", "effective_mode_reason": "recompile limit (8) reached"}
+    one = row(1, 2.0, 0, compile_mode="default", **counts, **mixed)
+    *_, line = markdown_compiled([one, replace(one, repeat=1)]).splitlines()
+    dropped = "asked default, got mixed: recompile limit (8) reached"
+    assert line == f"| model.num\\_ops=1 | 8 | 0 | 7 | 52 | 60 | {dropped} |"
+
+
+def test_groups_over_a_number_are_a_series_and_no_other_groups_are():
+    groups = compare(crossing()).groups
+    (series,) = series_of(groups)
+    assert (series.name, [number for number, _ in series.groups]) == ("model.num_ops", [1, 10, 30])
+    assert series_of(groups[:2]) == []
+    other = [replace(one, model="other", run_id=f"other-{one.run_id}") for one in crossing()]
+    assert [of.beside for of in series_of(compare([*crossing(), *other]).groups)] == ["op_chain", "other"]
+    plot = speedups_over(series, looks_of(groups), "p")
+    assert plot is not None
+    assert dict(plot.keys) == {"default, dynamic=false": "0.60x to 3.50x", "default, dynamic=true": "0.48x to 2.80x"}
+
+
+def test_pages_are_made_of_the_rows_alone(tmp_path):
+    for one in crossing():
+        (tmp_path / "crossing_point" / one.run_id).mkdir(parents=True)
+        write_row(tmp_path / "crossing_point" / one.run_id, one)
+    written = write_pages(tmp_path, STUDIES)
+    texts = {path.relative_to(tmp_path).as_posix(): path.read_text() for path in written}
+    assert set(texts) == {"crossing_point.md", "crossing_point/plot0.svg", "README.md"}
+    page, index = texts["crossing_point.md"], texts["README.md"]
+    assert page.startswith("# From how many element-wise operations on")
+    assert "Claimed: Compiled with static shapes, 0.35x at n = 1" in page
+    assert "1.50x \\[1.49, 1.51\\] at model.num\\_ops=10" in page
+    assert "(crossing_point/plot0.svg)" in page
+    assert page.count("| eager | 1.00x |") == len(OPS)
+    assert "(crossing_point.md)" in index
+    assert index.count("\n## ") == len(NAMES)
+    assert {path.relative_to(tmp_path).as_posix(): path.read_text() for path in write_pages(tmp_path, STUDIES)} == texts
+
+
+def test_a_plot_stands_alone_with_its_colours_and_its_key(tmp_path):
+    for one in crossing():
+        (tmp_path / "crossing_point" / one.run_id).mkdir(parents=True)
+        write_row(tmp_path / "crossing_point" / one.run_id, one)
+    write_pages(tmp_path, STUDIES)
+    svg = ElementTree.parse(tmp_path / "crossing_point" / "plot0.svg").getroot()
+    space = "{http://www.w3.org/2000/svg}"
+    assert svg.tag == f"{space}svg"
+    assert "--ink:" in (svg.findtext(f"{space}style") or "")
+    drawn = " ".join("".join(text.itertext()) for text in svg.iter(f"{space}text"))
+    assert "default, dynamic=false" in drawn
+
+
+def test_the_command_names_what_has_no_rows(tmp_path: Path):
+    script, env = ROOT / "scripts" / "studies.py", os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, script, tmp_path], capture_output=True, text=True, env=env)
+    assert (done.returncode, done.stderr) == (2, f"studies: no row.json in or below {tmp_path}\n")

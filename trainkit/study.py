@@ -1,0 +1,112 @@
+"""A study: one question, the sweep that answers it, and the page that its rows make.
+
+The question, what was claimed elsewhere and which settings are compared with which stand in the head of the experiment
+that runs it, `conf/experiment/studies/NAME.yaml`, in lines `# Question: ...`, `# Claimed: ...` and, one or more,
+`# Measured: [field of a row of] SETTINGS over SETTINGS`; a line that starts with `#   ` goes on with the last one.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainkit.compare import Comparison, Contrast, compare, contrasts
+from trainkit.plots import Plot, contrast, looks_of, series_of, speedups, speedups_over
+from trainkit.report import escape, markdown_comparison, markdown_compiled
+from trainkit.results import Row, read_rows
+from trainkit.svg import file_of
+from trainkit.words import contrasted, machine_of
+
+MOST_GROUPS = 3  # with a plot for each
+
+
+@dataclass(frozen=True)
+class Study:
+    """What stands in its experiment's head; of `measured` each has the two choices of settings, and the field of a row
+    (None: how fast the steps are)."""
+
+    name: str
+    question: str
+    claimed: str
+    measured: tuple[tuple[str | None, str, str], ...]
+
+    def contrasts(self, rows: list[Row]) -> list[list[Contrast]]:
+        return [contrasts(rows, of, over, field) for field, of, over in self.measured]
+
+
+def read_study(path: Path) -> Study:
+    """The study of an experiment. ValueError, naming the file, where its head has not all of it."""
+    head = re.match(r"(#.*\n)*", path.read_text(encoding="utf-8"))
+    assert head is not None  # it matches nothing at all too
+    lines = re.sub(r"\n#   +", " ", head[0]).splitlines()
+    said = [(found[1], found[2]) for line in lines if (found := re.fullmatch(r"# (\w+): (.+)", line))]
+    first = dict(reversed(said))
+    asked = [re.fullmatch(r"(?:(\w+) of )?(.+) over (.+)", words) for name, words in said if name == "Measured"]
+    if not asked or None in asked or not {"Question", "Claimed"} <= first.keys():
+        raise ValueError(f"{path}: expected # Question: ..., # Claimed: ... and # Measured: ... over ... in its head")
+    measured = tuple((found[1], found[2], found[3]) for found in asked if found is not None)
+    return Study(path.stem, first["Question"], first["Claimed"], measured)
+
+
+def write_pages(folder: Path, experiments: Path) -> list[Path]:
+    """Write `NAME.md` for each study with rows in or below `folder/NAME`, its plots beside those rows, and an index of
+    all as `README.md`. Returns what was written; the same rows give the same text."""
+    written, entries = [], []
+    for path in sorted(experiments.glob("*.yaml")):
+        study, rows = read_study(path), read_rows(folder / path.stem)
+        if rows:
+            page, plots = folder / f"{study.name}.md", _write_plots(folder / study.name, study, rows)
+            page.write_text(page_of(study, rows, plots), encoding="utf-8")
+            written += [page, *(folder / study.name / name for name in plots)]
+        entries.append(_entry(study, rows))
+    index = folder / "README.md"
+    index.write_text("\n\n".join(["# Studies", *entries]) + "\n", encoding="utf-8")
+    return [*written, index]
+
+
+def page_of(study: Study, rows: list[Row], plots: dict[str, Plot]) -> str:
+    """The page: question, claim, what was measured, the plots (by the names of their files), all settings as tables."""
+    figures = [f"![{escape(plot.title)}]({study.name}/{name})\n\n{escape(plot.note)}" for name, plot in plots.items()]
+    blocks = [f"# {escape(study.question)}", *_answer(study, rows), *figures, "## All that was measured"]
+    return "\n\n".join(
+        [*blocks, markdown_comparison(compare(rows)), "## What the compiler did", markdown_compiled(rows)]
+    )
+
+
+def _entry(study: Study, rows: list[Row]) -> str:
+    title = escape(study.question)
+    return "\n\n".join([f"## {f'[{title}]({study.name}.md)' if rows else title}", *_answer(study, rows)])
+
+
+def _answer(study: Study, rows: list[Row]) -> list[str]:
+    measured = "\n".join(f"- {escape(contrasted(pairs))}" for pairs in study.contrasts(rows))
+    machines = dict.fromkeys(machine_of(group.machine) for group in compare(rows).groups)
+    where = "\n".join(f"- {escape(machine)}" for machine in machines)
+    # The size that ran: a study's own, or its small one.
+    ran = dict.fromkeys(
+        f"{'scripts/bench.py' if row.kind == 'forward' else 'train.py'} -m {word}"
+        for row in rows
+        for word in row.overrides
+        if word.startswith("experiment=")
+    )
+    again = ", ".join(f"`python {words}`" for words in ran)
+    blocks = [f"Claimed: {escape(study.claimed)}", f"Measured{f' ({again})' if ran else ''}:\n\n{measured}"]
+    return [*blocks, f"On:\n\n{where}"] if where else blocks
+
+
+def _write_plots(folder: Path, study: Study, rows: list[Row]) -> dict[str, Plot]:
+    drawn = _plots(compare(rows), study.contrasts(rows))
+    for name, plot in drawn.items():
+        (folder / name).write_text(file_of(plot.svg), encoding="utf-8")
+    return drawn
+
+
+def _plots(comparison: Comparison, measured: list[list[Contrast]]) -> dict[str, Plot]:
+    """Over a number where the study sweeps one; else the settings of a few groups, and what is compared across them."""
+    groups = [group for group in comparison.groups if len(group.settings) > 1]
+    looks = looks_of(groups)
+    drawn = [speedups_over(series, looks, f"series{n}") for n, series in enumerate(series_of(groups))]
+    if not drawn:
+        few = groups if len(groups) <= MOST_GROUPS else []
+        drawn += [speedups(group, looks, f"speedup{n}") for n, group in enumerate(few)]
+        drawn += [contrast(pairs, f"contrast{n}") for n, pairs in enumerate(measured) if len(pairs) > 1]
+    return {f"plot{n}.svg": plot for n, plot in enumerate(plot for plot in drawn if plot is not None)}
