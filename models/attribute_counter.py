@@ -10,7 +10,7 @@ class AttributeCounter(nn.Module):
     Calls are counted, in training and evaluation, and warm the hidden values up: they are scaled by n / (n + 1) at
     call n. rewritten=False: the count is a number in Python, which torch.compile compiles anew for, up to its recompile
     limit. True: it is a buffer, part of the state_dict; one graph, same numbers. The buffer is replaced, not changed in
-    place: backward would compute the scale again from the changed one.
+    place: backward would compute the scale again from the changed one, https://github.com/pytorch/pytorch/pull/197039.
     """
 
     calls: int | Tensor

@@ -71,3 +71,27 @@ def test_torch_compiles_anew_for_tensors_of_inference_mode():
     with torch.inference_mode():
         compiled(compiled(made_outside))
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2
+
+
+def test_backward_reads_a_buffer_that_forward_has_changed_since():
+    """advice.COUNTER, models.attribute_counter; https://github.com/pytorch/pytorch/pull/197039"""
+
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(2))
+            self.register_buffer("n", torch.zeros((), dtype=torch.int64))
+
+        def forward(self, x):
+            self.n += 1
+            return ((self.weight * x).relu() * (self.n / (self.n + 1))).sum()
+
+    gradients = []
+    for backend in (None, "aot_eager"):
+        torch._dynamo.reset()
+        net = Counting()
+        if backend:
+            net.compile(backend=backend)
+        net(torch.ones(2)).backward()
+        gradients.append(net.weight.grad)
+    assert gradients[0].tolist() != gradients[1].tolist()

@@ -139,7 +139,8 @@ AFTER_BREAK = Advice(
 COUNTER = Advice(
     "attribute counter",
     "a number in an attribute of the module is a constant in the graph; each new value is another graph",
-    'self.register_buffer("n", torch.zeros((), dtype=torch.int64)) and self.n += 1; or count outside of forward',
+    'self.register_buffer("n", torch.zeros((), dtype=torch.int64)) and self.n = self.n + 1 (with += gradients may be '
+    "wrong where forward uses n: https://github.com/pytorch/pytorch/pull/197039); or count outside of forward",
 )
 GROWING = Advice(
     "list that grows",
