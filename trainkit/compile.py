@@ -18,7 +18,7 @@ from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
 from torch.fx.experimental.symbolic_shapes import ConstraintViolationError
 
 from trainkit import facts
-from trainkit.config import CompileConfig, ConfigError, DimConfig, PartConfig
+from trainkit.config import CUDAGRAPH_MODES, CompileConfig, ConfigError, DimConfig, PartConfig
 from trainkit.facts import CompileFacts, Seen, Shapes
 from trainkit.scope import Part, parts, unwrapped
 
@@ -70,6 +70,7 @@ class Compiler:
         self._spent = self._over_budget = False
         self._parts: list[CompiledPart] = []
         self._running: list[CompiledPart] = []  # the innermost last
+        self._skips: list[str] = []  # of CUDA graphs, heard while the network runs
         self._undo = ExitStack()
 
     def __enter__(self) -> "Compiler":
@@ -143,6 +144,8 @@ class Compiler:
         if self.config.mode.value == "eager":
             return
         torch._dynamo.config.optimize_ddp = optimize_ddp
+        if not {self.config.mode.value, *(part.mode.value for part in self.config.parts)}.isdisjoint(CUDAGRAPH_MODES):
+            self._skips = self._undo.enter_context(facts.hearing_skips())
         if self.config.max_recompiles is not None:  # torch's own limits must not come before it
             least = self.config.max_recompiles + 2
             limits = {name: getattr(torch._dynamo.config, name) for name in LIMITS}
@@ -253,6 +256,7 @@ class Compiler:
             self._recompiles,
             self._over_budget,
             [_told(part) for part in self._parts] or None,
+            frozenset(self._skips),
         )
         return facts.observe(self.config, seen)
 

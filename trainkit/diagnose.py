@@ -56,7 +56,7 @@ def _found(of: Subject, name: str) -> tuple[Phase, list[Finding]]:
     """The phase's steps over all batches, compiled as asked, and what they showed up to their end or their failure."""
     error = None
     trial = Trial(of, name, of.config.compile)
-    with trial.running(of.config.compile.cache.value), facts.hearing_skips() as heard:
+    with trial.running(of.config.compile.cache.value):
         try:
             for batch in trial.batches:
                 trial.step(batch)
@@ -68,7 +68,7 @@ def _found(of: Subject, name: str) -> tuple[Phase, list[Finding]]:
     costs = zip(seen.recompile_shapes or [], seen.recompile_times_s or [], strict=True)
     for site, (shapes, spent_s) in zip(recompiles, costs, strict=True):
         found.append(_recompile(site, None if alike else shapes, spent_s))
-    found += [_skip(reason) for reason in _skips(of.config.compile, seen, heard)]
+    found += [_skip(reason) for reason in _skips(of.config.compile, seen)]
     phase = Phase(name, num_graphs=seen.num_graphs, recompile_limit_hit=seen.recompile_limit_hit, error=error)
     return phase, [replace(finding, phases=[name]) for finding in found]
 
@@ -96,13 +96,12 @@ def _skip(reason: str) -> Finding:
     return Finding("CUDA graphs skipped", told.cause, told.why, told.remedy, reason, file=file, line=line, code=code)
 
 
-def _skips(config: CompileConfig, seen: facts.CompileFacts, heard: list[str]) -> list[str]:
+def _skips(config: CompileConfig, seen: facts.CompileFacts) -> list[str]:
     """Why CUDA graphs were skipped; where torch names no reason, what facts conclude."""
     if not seen.num_cudagraph_skips and seen.effective_mode == config.mode.value:
         return []
     concluded = [seen.effective_mode_reason] if "CUDA graphs" in (seen.effective_mode_reason or "") else []
-    told = list(dict.fromkeys([*(seen.cudagraph_skips or []), *heard]))
-    return told or [reason for reason in concluded if reason]
+    return seen.cudagraph_skips or [reason for reason in concluded if reason]
 
 
 def write_code(of: Subject, folder: Path) -> list[Path]:

@@ -59,7 +59,7 @@ class CompileFacts:
 class Seen:
     """What a Compiler saw for itself; all else torch counts. The modes of what was compiled; what made the network go
     on uncompiled; of each recompile, by its id, the shapes of the batch that brought it; whether anything ran
-    uncompiled once `max_recompiles` was reached; what each part came to."""
+    uncompiled once `max_recompiles` was reached; what each part came to; the reasons of `hearing_skips`."""
 
     modes: frozenset[str]
     num_cudagraphs: int = 0
@@ -67,6 +67,7 @@ class Seen:
     shapes: dict[str, Shapes] = field(default_factory=dict)
     over_budget: bool = False
     parts: list[dict[str, Any]] | None = None
+    skips: frozenset[str] = frozenset()
 
 
 def begin() -> None:
@@ -181,9 +182,9 @@ def observe(config: CompileConfig, seen: Seen) -> CompileFacts:
     metrics, sites = _metrics(), _break_sites()
     again = None if metrics is None else [m for m in metrics if _has(m, "recompile_reason")]
     limit_hit = None if metrics is None else any("recompile limit" in (_has(m, "fail_reason") or "") for m in metrics)
-    skips = (
-        None if metrics is None else {str(m.cudagraph_skip_reason) for m in metrics if _has(m, "cudagraph_skip_reason")}
-    )
+    skips = None
+    if metrics is not None:
+        skips = seen.skips | {str(m.cudagraph_skip_reason) for m in metrics if _has(m, "cudagraph_skip_reason")}
     hits = _sum(("inductor", "fxgraph_cache_hit"), ("aot_autograd", "autograd_cache_hit"))
     misses = _sum(("inductor", "fxgraph_cache_miss"), ("aot_autograd", "autograd_cache_miss"))
     facts = CompileFacts(
