@@ -18,6 +18,7 @@ from trainkit.findings import Phase, read_diagnosis
 from trainkit.intervals import Estimate
 from trainkit.trial import subject
 
+FILE = "tests/defects.py"
 SOURCE = Path(defects.__file__).read_text().splitlines()
 MENDED = [name for name in vars(defects) if name.endswith("Mended")]
 DEFECTS = [name.removesuffix("Mended") for name in MENDED]
@@ -56,7 +57,7 @@ def test_a_defect_is_named_by_its_line_and_its_remedy(name, compose):
     line, cause = defect(name)
     seen = look(of(compose, name))
     found = [f for f in seen.findings if f.cause != "value that a graph break brought back"]
-    assert {(f.file, f.line, f.cause) for f in found} == {(defects.__file__, line, cause)}, seen.findings
+    assert {(f.file, f.line, f.cause) for f in found} == {(FILE, line, cause)}, seen.findings
     assert all(f.kind == ("recompile" if cause in RECOMPILING else "graph break") for f in found)
     assert all(f.code == SOURCE[line - 1].strip() for f in found)
     assert [phase.error for phase in seen.phases] == [None, None]
@@ -76,9 +77,9 @@ def test_what_keeps_cuda_graphs_away_is_named_by_its_line_and_its_remedy(name, c
     words = ("compile.backend=inductor", "compile.mode=reduce-overhead", "trainer.accelerator=gpu")
     line, cause = defect(name)
     seen = look(of(compose, name, *words))
-    assert {(f.kind, f.file, f.line, f.cause) for f in seen.findings} == {
-        ("CUDA graphs skipped", defects.__file__, line, cause)
-    }, seen.findings
+    assert {(f.kind, f.file, f.line, f.cause) for f in seen.findings} == {("CUDA graphs skipped", FILE, line, cause)}, (
+        seen.findings
+    )
     assert look(of(compose, f"{name}Mended", *words)).findings == []
 
 
@@ -95,7 +96,7 @@ def test_a_reason_that_torch_has_in_no_record_is_heard(compose, monkeypatch, nee
     monkeypatch.setattr(trial.Trial, "step", step)
     (found,) = look(of(compose, "Clean", "compile.backend=inductor", "compile.mode=reduce-overhead")).findings
     assert (found.kind, found.cause) == ("CUDA graphs skipped", "input that is written to")
-    assert (found.file, found.line) == (defects.__file__, 9)
+    assert (found.file, found.line) == (FILE, 9)
 
 
 def test_batches_of_other_sizes_are_recompiles_by_shape(compose):
@@ -126,7 +127,7 @@ def test_a_network_that_cannot_be_trained_keeps_what_was_found(compose):
 )
 def test_what_is_compiled_by_itself_is_diagnosed_by_itself(words, num_graphs, compose):
     seen = look(of(compose, "Blocks", *words))
-    branch = (defects.__file__, SOURCE.index("    if x.sum() > 0:  # in each block") + 1, "tensor branch")
+    branch = (FILE, SOURCE.index("    if x.sum() > 0:  # in each block") + 1, "tensor branch")
     assert [(f.file, f.line, f.cause) for f in seen.findings] == [branch]
     assert [phase.num_graphs for phase in seen.phases] == [num_graphs] * 2  # once for both blocks
 

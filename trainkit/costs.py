@@ -72,7 +72,7 @@ def measured(of: Subject, phase: Phase, breaks: Iterable[Finding]) -> tuple[Phas
     without = [(finding, Variant(asked, (str(finding.file), finding.line or 0))) for finding in breaks]
     variants = [compiled, eager, *(variant for _, variant in without)]
     title, console = f"timing {phase.name}, {len(variants)} variants by turns", Console(stderr=True)
-    for number in track(range(NUM_ROUNDS), title, console=console, transient=True):
+    for number in track(range(NUM_ROUNDS), title, console=console, transient=True, disable=not console.is_terminal):
         for variant in variants if number % 2 == 0 else reversed(variants):
             variant.measure(of, phase.name)
     if failed := compiled.failed or eager.failed:

@@ -6,6 +6,7 @@ in another torch makes its facts None ("unknown"), and the run goes on.
 
 import importlib
 import linecache
+import os
 import re
 import sysconfig
 from collections.abc import Callable, Iterator
@@ -194,7 +195,7 @@ def observe(config: CompileConfig, seen: Seen) -> CompileFacts:
         num_graph_breaks=None if sites is None else len(sites),
         graph_breaks=sites,
         num_recompiles=None if again is None else len(again),
-        recompiles=None if again is None else [str(m.recompile_reason).strip() for m in again],
+        recompiles=None if again is None else [shortened(str(m.recompile_reason).strip()) for m in again],
         recompile_shapes=None if again is None else [seen.shapes.get(_variant(str(m.compile_id))) for m in again],
         recompile_times_s=None if again is None else [_seconds(str(m.compile_id)) for m in again],
         recompile_limit_hit=True if seen.over_budget else limit_hit,
@@ -324,7 +325,7 @@ def _site(reason: str, place: tuple[str | None, int | None], uncompiled: str | N
     number = re.search(r"/gb(\d{4})\.html", reason)
     explanation = next((words for words in lines if words.startswith("Explanation: ")), "")
     return {
-        "file": file,
+        "file": None if file is None else shortened(file),
         "line": line,
         "reason": lines[0],
         "id": f"GB{number[1]}" if number else None,
@@ -332,6 +333,11 @@ def _site(reason: str, place: tuple[str | None, int | None], uncompiled: str | N
         "code": source_line(file, line),
         "uncompiled": uncompiled,
     }
+
+
+def shortened(text: str) -> str:
+    """Paths in the working directory as they are from there: rows are read elsewhere."""
+    return text.replace(f"{Path.cwd()}{os.sep}", "")
 
 
 def source_line(file: str | None, line: int | None) -> str:
@@ -355,9 +361,9 @@ def recompile_sites() -> list[dict[str, Any]]:
             line = int(short[2])
         sites.append(
             {
-                "file": file,
+                "file": shortened(file),
                 "line": line,
-                "reason": " ".join(words.partition("\nUser stack trace:")[0].split()),
+                "reason": shortened(" ".join(words.partition("\nUser stack trace:")[0].split())),
                 "code": source_line(file, line),
             }
         )

@@ -7,6 +7,7 @@ import ast
 import builtins
 import gc
 import linecache
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import CodeType, FunctionType
@@ -31,6 +32,7 @@ def held_still(file: str, line: int, call: Callable[[], object]) -> Iterator[Non
 
     Raises NoOutcomeError where the statement gives tensors only, or another value each time that it runs in one call.
     """
+    file = os.path.abspath(file)  # as code objects have it
     functions = _functions(file, line)
     code = functions[0].__code__
     outcomes: dict[int, list[Any]] = {}
