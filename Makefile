@@ -26,6 +26,8 @@ studies: setup
 		script=train.py; [ $$study = deadline ] && script=scripts/bench.py; \
 		$(BIN)/python $$script -m experiment=studies/$(SIZE)$$study hydra.sweep.dir=$(ROWS)/$$study $(ARGS); \
 		[ $$? -le 1 ] || exit; \
+		[ $$study != compile_cost ] || $(BIN)/python scripts/diagnose.py experiment=studies/$(SIZE)$$study \
+			compile.cache=warm --stages --json $(ROWS)/$$study/diagnosis.json; \
 	done
 	$(BIN)/python scripts/studies.py $(ROWS)
 

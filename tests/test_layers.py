@@ -18,7 +18,7 @@ MAY_IMPORT = {
     "plots": {"compare", "intervals", "results", "svg", "words"},
     "page": {"advice", "compare", "findings", "plots", "report", "results", "svg", "words"},
     "publish": {"compare", "words"},
-    "study": {"compare", "plots", "report", "results", "svg", "words"},
+    "study": {"compare", "findings", "plots", "report", "results", "svg", "words"},
     "cli": {"config"},
     "facts": {"config"},
     "advice": set(),

@@ -18,6 +18,7 @@ from tests.sweeps import GPU
 from trainkit import cli
 from trainkit.compare import compare, contrasts
 from trainkit.config import RunConfig
+from trainkit.findings import Diagnosis, write_diagnosis
 from trainkit.plots import looks_of, series_of, speedups_over
 from trainkit.report import markdown_compiled
 from trainkit.results import Row, write_row
@@ -180,6 +181,22 @@ def test_pages_are_made_of_the_rows_alone(tmp_path):
     assert "(crossing_point.md)" in index
     assert index.count("\n## ") == len(NAMES)
     assert {path.relative_to(tmp_path).as_posix(): path.read_text() for path in write_pages(tmp_path, STUDIES)} == texts
+
+
+def test_the_stages_of_a_diagnosis_beside_the_rows_are_on_the_page(tmp_path):
+    folder = tmp_path / "crossing_point"
+    folder.mkdir()
+    write_row(folder, row(1, 2.0, 0, compile_mode="eager"))
+    stages = {"eager": {"capture": 0.25}, "inductor": {"capture": 0.5, "lowering": 1.5}}
+    diagnosis = Diagnosis("op_chain", "synthetic", 64, "default", "32-true", ["model.num_ops=1"], {}, [], [], stages)
+    write_diagnosis(folder / "diagnosis.json", diagnosis)
+    write_pages(tmp_path, STUDIES)
+    page = (tmp_path / "crossing_point.md").read_text()
+    assert "| compile, s | capture | lowering | total |" in page
+    assert "| inductor | 0.50 | 1.50 | 2.00 |" in page
+    (folder / "diagnosis2.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"diagnosis2\.json is not a diagnosis"):
+        write_pages(tmp_path, STUDIES)
 
 
 def test_a_plot_stands_alone_with_its_colours_and_its_key(tmp_path):

@@ -154,6 +154,15 @@ def markdown_compiled(rows: Iterable[Row]) -> str:
     return "\n".join([_pipes(heads), _pipes([":--", *("--:" for _ in fields), ":--"]), *lines.values()]) + "\n"
 
 
+def markdown_stages(diagnosis: Diagnosis) -> str:
+    """The table of `diagnosis.stages`, under a line that names the network, what was typed for it, and the machine."""
+    names, lines = _stages(diagnosis.stages or {})
+    of = f"{diagnosis.model}, {diagnosis.compile_mode}, {' '.join(diagnosis.overrides)}"
+    heading = f"**{escape(of)}**<br>{escape(machine_of(diagnosis.machine))}"
+    table = [_pipes(names), _pipes([":--", *("--:" for _ in names[1:])]), *(_pipes(line) for line in lines)]
+    return "\n".join([heading, "", *table]) + "\n"
+
+
 def print_changes(changes: Changes, console: Console | None = None) -> None:
     """Print how each setting did against its baseline, and then what only one side has."""
     console = console or _terminal()
@@ -223,11 +232,21 @@ def _phases_table(phases: Sequence[Phase]) -> Table:
 
 
 def _stages_table(stages: Mapping[str, Mapping[str, float]]) -> Table:
-    names = list(dict.fromkeys(name for spent in stages.values() for name in spent))
-    table = _plain_table("compile, s", *names, "total")
-    for backend, spent in stages.items():
-        table.add_row(backend, *(fixed(spent.get(name), 2) for name in names), fixed(sum(spent.values()), 2))
+    names, lines = _stages(stages)
+    table = _plain_table(*names)
+    for line in lines:
+        table.add_row(*line)
     return table
+
+
+def _stages(stages: Mapping[str, Mapping[str, float]]) -> tuple[list[str], list[list[str]]]:
+    """The heads of a table of seconds by backend and stage, and its lines."""
+    names = list(dict.fromkeys(name for spent in stages.values() for name in spent))
+    lines = [
+        [backend, *(fixed(spent.get(name), 2) for name in names), fixed(sum(spent.values()), 2)]
+        for backend, spent in stages.items()
+    ]
+    return ["compile, s", *names, "total"], lines
 
 
 def _changed(change: Change) -> Text:

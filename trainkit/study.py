@@ -6,12 +6,14 @@ that runs it, `conf/experiment/studies/NAME.yaml`, in lines `# Question: ...`, `
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from trainkit.compare import Comparison, Contrast, compare, contrasts
+from trainkit.findings import Diagnosis, read_diagnoses
 from trainkit.plots import Plot, contrast, looks_of, series_of, speedups, speedups_over
-from trainkit.report import escape, markdown_comparison, markdown_compiled
+from trainkit.report import escape, markdown_comparison, markdown_compiled, markdown_stages
 from trainkit.results import Row, read_rows
 from trainkit.svg import file_of
 from trainkit.words import contrasted, machine_of
@@ -49,13 +51,17 @@ def read_study(path: Path) -> Study:
 
 def write_pages(folder: Path, experiments: Path) -> list[Path]:
     """Write `NAME.md` for each study with rows in or below `folder/NAME`, its plots beside those rows, and an index of
-    all as `README.md`. Returns what was written; the same rows give the same text."""
+    all as `README.md`. Returns what was written; the same rows give the same text. ValueError, one line, for a
+    `diagnosis*.json` beside the rows that is none."""
     written, entries = [], []
     for path in sorted(experiments.glob("*.yaml")):
         study, rows = read_study(path), read_rows(folder / path.stem)
         if rows:
             page, plots = folder / f"{study.name}.md", _write_plots(folder / study.name, study, rows)
-            page.write_text(page_of(study, rows, plots), encoding="utf-8")
+            diagnoses, complaints = read_diagnoses(folder / path.stem)
+            if complaints:
+                raise ValueError("; ".join(complaints))
+            page.write_text(page_of(study, rows, plots, diagnoses), encoding="utf-8")
             written += [page, *(folder / study.name / name for name in plots)]
         entries.append(_entry(study, rows))
     index = folder / "README.md"
@@ -63,13 +69,14 @@ def write_pages(folder: Path, experiments: Path) -> list[Path]:
     return [*written, index]
 
 
-def page_of(study: Study, rows: list[Row], plots: dict[str, Plot]) -> str:
-    """The page: question, claim, what was measured, the plots (by the names of their files), all settings as tables."""
+def page_of(study: Study, rows: list[Row], plots: dict[str, Plot], diagnoses: Sequence[Diagnosis] = ()) -> str:
+    """The page: question, claim, what was measured, the plots (by the names of their files), all settings as tables,
+    and the stages of a compile from each diagnosis that has them."""
     figures = [f"![{escape(plot.title)}]({study.name}/{name})\n\n{escape(plot.note)}" for name, plot in plots.items()]
     blocks = [f"# {escape(study.question)}", *_answer(study, rows), *figures, "## All that was measured"]
-    return "\n\n".join(
-        [*blocks, markdown_comparison(compare(rows)), "## What the compiler did", markdown_compiled(rows)]
-    )
+    blocks += [markdown_comparison(compare(rows)), "## What the compiler did", markdown_compiled(rows)]
+    staged = [markdown_stages(diagnosis) for diagnosis in diagnoses if diagnosis.stages]
+    return "\n\n".join(blocks + (["## What a first compile goes through", *staged] if staged else []))
 
 
 def _entry(study: Study, rows: list[Row]) -> str:
