@@ -75,7 +75,7 @@ def ours(config: RunConfig, data: DataModule, batches: list) -> Arm:
     """Our network and loss in one graph, compiled as `compile.*` says."""
     objective = Objective(build.net(config, data), whole_net=config.compile.scope.value == "net")
     transform(objective, config.trainer)
-    compiler = Compiler(config.compile, lambda kind: None, lambda kind: None)
+    compiler = Compiler(config.compile)
     compiler.apply(objective.cuda().train(), config.ddp.optimize_ddp)
     return Arm("ours", objective, compiler, config, batches)
 

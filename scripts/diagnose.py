@@ -32,10 +32,13 @@ def main() -> int:
     given = parser.parse_intermixed_args()
     with cli.one_line_errors():
         config = cli.typed(given.overrides, CONF)
-        if given.json and not given.json.parent.is_dir():
-            raise ConfigError(f"--json = {given.json}: {given.json.parent} is no folder; make it first")
-        if given.code and given.code.exists() and not given.code.is_dir():
-            raise ConfigError(f"--code = {given.code}: is a file; give a folder")
+        if given.json and (given.json.is_dir() or not given.json.parent.is_dir()):
+            raise ConfigError(f"--json = {given.json}: expected a file in a folder that is there")
+        if given.code:
+            try:
+                given.code.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise ConfigError(f"--code = {given.code}: {error.strerror}; give a folder") from error
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler says on stderr that it starts and stops
         from trainkit import diagnose, trial  # import torch: what was typed wrongly is said before
 

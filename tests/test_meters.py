@@ -1,6 +1,7 @@
 """The meters read back what is known: a sleep, an allocation, a wait for data, a compile."""
 
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -115,6 +116,29 @@ def test_epochs_compare_between_modes_without_the_first_and_without_what_broke_o
     assert measured.summary({}, True)["epoch_train_time_s"] == 3.0
     measured.epochs = [first]
     assert measured.summary({}, True)["epoch_train_time_s"] == 9.0
+
+
+def test_the_step_time_of_two_shapes_does_not_turn_on_which_of_them_compiled():
+    def trained(*compiling: int) -> dict:
+        sizes = [32] * 20 + [64] * 20
+        steps = [
+            replace(step(1.0 if size == 32 else 2.0, compiled=n in compiling), alike=size)
+            for n, size in enumerate(sizes)
+        ]
+        measured = Meters()
+        measured.epochs = [cost(*steps), cost(*steps)]
+        return measured.summary({}, True)
+
+    once, twice = trained(0), trained(0, 20)
+    assert once["step_time_ms_p50"] != twice["step_time_ms_p50"]  # the median jumps
+    assert once["step_time_ms"] == twice["step_time_ms"] == 1.5
+
+
+def test_a_function_left_to_python_runs_uncompiled_in_every_step():
+    measured = Meters()
+    measured.epochs = [cost(*[step(1.0)] * 5)]
+    assert measured.summary({}, True, skips_function=True)["num_eager_steps"] == 5
+    assert measured.summary({}, False, skips_function=True)["num_eager_steps"] is None
 
 
 def test_a_shorter_last_step_of_an_accumulation_is_not_steady():

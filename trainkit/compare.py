@@ -24,6 +24,7 @@ FIELDS = {
     "model": "model",
     "data": "data",
     "data.batch_size": "batch_size",
+    "data.batch_sizes": "batch_sizes",
     "world_size": "world_size",
     "compile.mode": "compile_mode",
     "compile.dynamic": "compile_dynamic",
@@ -263,7 +264,7 @@ def contrasts(rows: Iterable[Row], of: str, over: str, field: str | None = None)
     take no part."""
     rows = list(rows)
     out = {id(row) for drop in _dropped(rows) for row in drop.rows}
-    kept = [row for row in rows if id(row) not in out and getattr(row, field or "step_time_ms_p50") is not None]
+    kept = [row for row in rows if id(row) not in out and _figure(row, field) is not None]
     chosen = [dict(word.split("=", 1) for word in words.split()) for words in (of, over)]
 
     named = set().union(*chosen)
@@ -283,10 +284,14 @@ def contrasts(rows: Iterable[Row], of: str, over: str, field: str | None = None)
     pairs = [(beside(one[0]), one, sides[1][key]) for key, one in sides[0].items() if key in sides[1]]
     found = []
     for others, *two in pairs:
-        these, those = ([getattr(row, field or "step_time_ms_p50") for row in side] for side in two)
+        these, those = ([_figure(row, field) for row in side] for side in two)
         measured = ratio(these, those) if field else ratio(those, these)
         found.append(Contrast(field, of, over, {name: others[name] for name in varying if name in others}, measured))
     return found
+
+
+def _figure(row: Row, field: str | None) -> Any:
+    return getattr(row, field) if field else step_time_ms(row)
 
 
 def _has(row: Row, words: Mapping[str, str]) -> bool:
@@ -339,9 +344,10 @@ def why_dropped(row: Row) -> str | None:
             return f"{link['settings']}: asked {link['compile_mode']}, got {link['effective_mode']}{because}"
     if row.check_passed is False:
         return f"numbers differ from eager: {row.check_reason or 'check=true found so'}"
-    if row.step_time_ms_p50 is not None and row.step_time_ms_p50 <= 0:
-        return f"a step time of {row.step_time_ms_p50} ms cannot be"
-    if row.step_time_ms_p50 is None:
+    step_time = step_time_ms(row)
+    if step_time is not None and step_time <= 0:
+        return f"a step time of {step_time} ms cannot be"
+    if step_time is None:
         if row.kind == "forward":
             return f"no steady call among its {row.num_steps}: use more, forward.num_calls"
         return f"no steady step among its {row.num_steps}: train for more steps"
@@ -351,7 +357,7 @@ def why_dropped(row: Row) -> str | None:
 def _group(rows: list[Row], num_planned_steps: int | None, lost: Mapping[Hashable, int]) -> Group:
     varying = _varying(rows)
     repeats = _by(rows, lambda row: _hashable(_setting(row)))
-    eager = {_beside_compile(of[0]): of for of in repeats.values() if of[0].compile_mode == "eager"}
+    eager = {_beside_compile(of[0]): of for of in repeats.values() if _runs_eager(of[0])}
     settings = [
         _measured(_label(of[0], varying), of, eager.get(_beside_compile(of[0])), num_planned_steps, varying, lost)
         for of in repeats.values()
@@ -417,7 +423,12 @@ def _compile_time_s(setting: Setting, among: list[Setting]) -> float:
 
 
 def is_eager(setting: Setting) -> bool:
-    return setting.rows[0].compile_mode == "eager"
+    return _runs_eager(setting.rows[0])
+
+
+def _runs_eager(row: Row) -> bool:
+    """Whether nothing is to be compiled, in all links of a chain."""
+    return row.compile_mode == "eager" and all(link["compile_mode"] == "eager" for link in row.chain or ())
 
 
 def _measured(
@@ -433,7 +444,7 @@ def _measured(
     speedup = None if eager is None else Ratio(1.0, 1.0, 1.0) if eager is rows else _speedup(rows, eager)
     total = None
     if num_planned_steps is not None:
-        cost = 0.0 if rows[0].compile_mode == "eager" else compiling.median if compiling else None
+        cost = 0.0 if _runs_eager(rows[0]) else compiling.median if compiling else None
         total = None if cost is None else cost + num_planned_steps * step.median / 1e3
     return Setting(
         label=label,
@@ -608,13 +619,18 @@ def _hashable(values: dict[str, Any]) -> Hashable:
 
 
 def _step_time(rows: list[Row]) -> Spread:
-    step = _spread(row.step_time_ms_p50 for row in rows)
+    step = _spread(map(step_time_ms, rows))
     assert step is not None  # why_dropped
     return step
 
 
 def _step_times(rows: Iterable[Row]) -> list[float]:
-    return [row.step_time_ms_p50 for row in rows if row.step_time_ms_p50 is not None]
+    return [step_time for row in rows if (step_time := step_time_ms(row)) is not None]
+
+
+def step_time_ms(row: Row) -> float | None:
+    """What compares between rows; those of an older schema have steps of one shape, so their median."""
+    return row.step_time_ms_p50 if row.step_time_ms is None else row.step_time_ms
 
 
 def _spread(values: Iterable[float | None]) -> Spread | None:

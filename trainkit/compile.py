@@ -55,8 +55,8 @@ class Compiler:
     def __init__(
         self,
         config: CompileConfig,
-        on_start: Callable[[str], None],
-        on_end: Callable[[str], None],
+        on_start: Callable[[str], None] = lambda kind: None,
+        on_end: Callable[[str], None] = lambda kind: None,
         on_eager: Callable[[], None] = lambda: None,
     ):
         self.config = config

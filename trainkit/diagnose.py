@@ -128,8 +128,13 @@ def stages(config: RunConfig) -> dict[str, dict[str, float]]:
 
 def stages_of(config: RunConfig, backend: str) -> dict[str, float]:
     """One backend's stages, in this process."""
-    mode = config.compile.mode if backend == "inductor" else Mode["default"]
-    config = replace(config, compile=replace(config.compile, backend=backend, mode=mode))
+    inductor = backend == "inductor"
+    parts = [
+        replace(part, backend=backend, mode=part.mode if inductor or part.mode.value == "eager" else Mode["default"])
+        for part in config.compile.parts
+    ]
+    mode = config.compile.mode if inductor else Mode["default"]
+    config = replace(config, compile=replace(config.compile, backend=backend, mode=mode, parts=parts))
     of = subject(config)
     with Trial(of, "training", of.config.compile).running("cold") as trial:
         trial.compiler.start_up(of.device)

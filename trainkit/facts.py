@@ -55,6 +55,11 @@ class CompileFacts:
     cache_found: str | None
     compiled_parts: list[dict[str, Any]] | None = None  # of the scopes parts and blocks
 
+    @property
+    def skips_function(self) -> bool:
+        """Whether a function that was to be compiled is left to Python for good, because of a break in it."""
+        return any(site["uncompiled"] for site in self.graph_breaks or [])
+
 
 @dataclass(frozen=True)
 class Seen:

@@ -23,11 +23,10 @@ from trainkit.machine import machine
 from trainkit.meters import Step, num_warmup, percentile
 from trainkit.results import Row, asked, end_row, finite, set_aside, write_row
 from trainkit.scope import parts
-from trainkit.task import Forward, channels_last
+from trainkit.task import AUTOCAST, Forward, channels_last
 
 NUM_MEASURING = 32  # calls of each link with each shape before the first request
 QUANTILE = 95  # of a link's times: what a call is expected to take
-AUTOCAST = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
 
 @dataclass
@@ -152,11 +151,12 @@ class Bench:
         steady = self.meters.steady_calls()
         deadline_ms = self.config.forward.deadline_ms
         misses = None if deadline_ms is None else miss_frac([step.time_ms for step in steady], deadline_ms)
+        compiled = first.facts or first.compiler.facts()
+        tells_eager = facts.tells_lookups() and not several  # of several networks it does not tell which one it was
         return replace(
             self.row,
-            **asdict(first.facts or first.compiler.facts()),
-            # Of several networks torch does not tell which one ran uncompiled.
-            **self.meters.summary(autotune_s, tells_eager=facts.tells_lookups() and not several),
+            **asdict(compiled),
+            **self.meters.summary(autotune_s, tells_eager, compiled.skips_function),
             val_accuracy=self.num_right / self.num_targets if self.num_targets else None,
             num_val_targets=self.num_targets_once or None,
             deadline_miss_frac=misses,
@@ -204,6 +204,8 @@ def forward(config: RunConfig, fallback: Sequence[RunConfig] = ()) -> Row:
         raise ConfigError(
             f"trainer.devices = {devices.world_size}: a call is of one process; use trainer.devices=1 without torchrun"
         )
+    for one in fallback:
+        build.devices(one)  # refuses what the device cannot do
     data = build.data(config)
     if config.compile.mark_dynamic:
         compile.check_dims(config.compile.mark_dynamic, data.sample())

@@ -62,12 +62,16 @@ class CallMeters(Costs):
     def steady_calls(self) -> list[Step]:
         return [step for epoch in self.steady_steps() for step in epoch]
 
-    def summary(self, autotune_s: dict[str, float], tells_eager: bool) -> dict[str, Any]:
+    def summary(self, autotune_s: dict[str, float], tells_eager: bool, skips_function: bool = False) -> dict[str, Any]:
         # Nothing was trained, and what is between two calls belongs to none of them.
         of_training = dict.fromkeys(("epoch_train_time_s", "epoch_val_time_s", "data_wait_frac"))
         shapes = sorted({step.alike[1] for epoch in self.epochs for step in epoch.steps})  # type: ignore[index]
         by_shape = [{"shape": list(shape)} | self.of(shape=shape) for shape in shapes]
-        return super().summary(autotune_s, tells_eager) | of_training | {"latency_by_shape": by_shape[1:] and by_shape}
+        return (
+            super().summary(autotune_s, tells_eager, skips_function)
+            | of_training
+            | {"latency_by_shape": by_shape[1:] and by_shape}
+        )
 
     def of(self, network: int | None = None, shape: Shape | None = None) -> dict[str, Any]:
         """num_calls and percentiles of the steady calls of one network, or of one shape; None is any."""

@@ -5,6 +5,7 @@ CPU by the monotonic clock. The device is synchronised at the borders of an epoc
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -269,10 +270,13 @@ class Costs:
         """Of these epochs those that compare between modes: without the run's first one where there are others."""
         return [epoch for epoch in epochs if epoch is not self.epochs[0]] or epochs
 
-    def summary(self, autotune_s: dict[str, float], tells_eager: bool) -> dict[str, Any]:
+    def summary(self, autotune_s: dict[str, float], tells_eager: bool, skips_function: bool = False) -> dict[str, Any]:
         """The cost fields of results.Row. `autotune_s` is the share of trying out kernels in each kind of compile;
-        `tells_eager`: what ran uncompiled was told. None where nothing steady was seen."""
-        num_eager = sum(step.eager for epoch in self.epochs for step in epoch.steps) if tells_eager else None
+        `tells_eager`: what ran uncompiled was told, but for functions that torch.compile leaves to Python for good
+        (`skips_function`), of which it tells once. None where nothing steady was seen."""
+        num_eager = None
+        if tells_eager:
+            num_eager = sum(step.eager or skips_function for epoch in self.epochs for step in epoch.steps)
         steady = [step for epoch in self.steady_steps() for step in epoch]
         kinds = [kind for epoch in self.classified() for kind in epoch]
         times = [step.time_ms for step in steady]
@@ -291,6 +295,7 @@ class Costs:
             "num_steady_steps": len(steady),
             "num_compiled_steps": None if num_eager is None else len(kinds) - num_eager,
             "num_eager_steps": num_eager,
+            "step_time_ms": self._typical_ms(steady),
             "step_time_ms_p50": percentile(times, 50),
             "step_time_ms_p90": percentile(times, 90),
             "step_time_ms_p99": percentile(times, 99),
@@ -307,6 +312,18 @@ class Costs:
             "compile_peak_reserved_bytes": compiling and compiling.reserved,
             "compile_peak_device_bytes": compiling and compiling.device,
         }
+
+    def _typical_ms(self, steady: Sequence[Step]) -> float | None:
+        """The median of the steady steps that are alike, averaged over all steps of the epochs in which there are
+        steady ones. Over steps of two shapes a plain median would jump from one to the other by the few that are left
+        out because they compiled. A shape without a steady step does not count."""
+        times_ms: dict[Hashable, list[float]] = {}
+        for step in steady:
+            times_ms.setdefault(step.alike, []).append(step.time_ms)
+        counted = [epoch for epoch, kinds in zip(self.epochs, self.classified(), strict=True) if "steady" in kinds]
+        numbers = Counter(step.alike for epoch in counted for step in epoch.steps)
+        total = sum(numbers[alike] for alike in times_ms)
+        return sum(numbers[alike] * median(times) for alike, times in times_ms.items()) / total if total else None
 
     def _compile_summary(self, autotune_s: dict[str, float]) -> dict[str, float]:
         """Start-up, the total, and the parts that add up to it: the slowest rank's, and trying out kernels apart."""
@@ -338,11 +355,13 @@ class Meters(Costs, Callback):
         self._compiled: list[bool] = []  # in each batch
         self._eager: list[bool] = []
         self._num_samples: list[int] = []
+        self._shapes: list[tuple[int, ...]] = []  # of the inputs
         self._marks = [self._mark()]  # the epoch's start, then start, end, start, end, ... of the batches
 
     def on_train_batch_start(self, trainer: Trainer, task: LightningModule, batch: Any, batch_idx: int) -> None:
         self._compiles_before, self._ran_eager = self.num_compiles, False
         self._num_samples.append(len(batch[0]))
+        self._shapes.append(tuple(batch[0].shape))
         self._waits_ms.append(self.batch_clock.lap_ms())
         self._marks.append(self._mark())
 
@@ -405,6 +424,7 @@ class Meters(Costs, Callback):
                     any(self._compiled[first : last + 1]),
                     eager=any(self._eager[first : last + 1]),
                     num_samples=sum(self._num_samples[first : last + 1]),
+                    alike=tuple(self._shapes[first : last + 1]),
                 )
             )
         return steps
@@ -500,6 +520,7 @@ def slowest(ranks: list[EpochCost]) -> EpochCost:
                 max(rank.time_ms for rank in step) - min(rank.time_ms for rank in step),
                 any(rank.eager for rank in step),
                 sum(rank.num_samples for rank in step),
+                step[0].alike,  # ranks have batches of one shape, but for lengths that their own texts give them
             )
             for step in zip(*(rank.steps for rank in ranks), strict=True)
         ],

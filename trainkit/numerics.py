@@ -21,7 +21,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from trainkit.compile import Compiler, first_line
 from trainkit.config import AmpConfig, RunConfig
-from trainkit.task import Objective, schedule, transform
+from trainkit.task import AUTOCAST, Objective, schedule, transform
 
 STEPS = 5
 # What passes however near eager is, by the coarsest arithmetic allowed; TF32 has as many bits as float16. Losses and
@@ -37,7 +37,6 @@ FACTOR = 4  # where right code is beyond a tolerance it is within twice of eager
 SHARE = 0.1
 JITTER = 1e-5  # a hundred roundings of float32: such convolutions do not jump more often
 LOSS_SCALE = 1024.0  # a power of two: scaling rounds nothing, and no gradient below 64 overflows
-AUTOCAST = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 
 Place = tuple[str, int, str]  # a kind of TOLERANCES, the step from 0, the tensor's name in the network
@@ -131,7 +130,7 @@ class _Training:
     ):
         self.net, self.batches, self.config, self.optimizer, self.device = net, batches, config, optimizer, device
         self.reference: dict[Place, Tensor] = {}
-        self.compiler = Compiler(config.compile, _unheard, _unheard)
+        self.compiler = Compiler(config.compile)
 
     def refer(self) -> None:
         """Train in float64, and keep the reference on the CPU in float32: 6e-8 off; scalars, so losses, are exact."""
@@ -320,7 +319,3 @@ def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
         yield
     finally:
         torch.set_default_dtype(before)
-
-
-def _unheard(kind: str) -> None:
-    """Compiles of the check are nobody's."""

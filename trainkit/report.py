@@ -17,7 +17,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from trainkit.compare import Change, Changes, Comparison, Dropped, Group, Setting, why_dropped
+from trainkit.compare import Change, Changes, Comparison, Dropped, Group, Setting, step_time_ms, why_dropped
 from trainkit.findings import Diagnosis, Phase
 from trainkit.results import EpochRecord, Row
 from trainkit.words import (
@@ -82,8 +82,8 @@ def print_epoch(record: EpochRecord, max_epochs: int | None, console: Console | 
 
 def job_outcome(row: Row) -> str:
     """One line on how a job of a sweep ended: what a step takes, or why a comparison will drop the row."""
-    digits = decimals([row.step_time_ms_p50], 4)
-    measured = f"{step_of(row)} {fixed(row.step_time_ms_p50, digits)} ms, compile {seconds(row.compile_time_s)}"
+    digits = decimals([step_time_ms(row)], 4)
+    measured = f"{step_of(row)} {fixed(step_time_ms(row), digits)} ms, compile {seconds(row.compile_time_s)}"
     return short(why_dropped(row) or f"{row.status}: {measured}")
 
 
@@ -349,7 +349,7 @@ def _dropped_table(dropped: Iterable[Dropped]) -> Table:
     """What dropped rows measured all the same stays in sight; where they lie says the line under the reason."""
     table = _plain_table("setting", "runs", "step ms", "reason")
     for drop in dropped:
-        steps = [row.step_time_ms_p50 for row in drop.rows if row.step_time_ms_p50 is not None]
+        steps = [step_time for row in drop.rows if (step_time := step_time_ms(row)) is not None]
         step = median(steps) if steps else None
         where = ", ".join(row.run_id for row in drop.rows)
         reason = Text.assemble(short(drop.reason), "\n", (clean(where), "dim"))

@@ -19,9 +19,10 @@ STATUSES = ("ok", "failed", "oom", "compile_error", "nan", "timeout", "interrupt
 class Row:
     """One run: what was asked, what was got, what it cost, what it was worth, on which machine.
 
-    A field that could not be measured is None, never a guess. `batch_size` is per process; samples are counted over
-    all processes. `peak_allocated_bytes` counts CUDA-graph pools, so that it compares between modes; the three peaks
-    are of the steps in which nothing compiled, their `compile_` counterparts of those in which something did.
+    A field that could not be measured is None, never a guess. `batch_size` is per process, None where it varies
+    (`batch_sizes`); samples are counted over all processes. `peak_allocated_bytes` counts CUDA-graph pools, so that it
+    compares between modes; the three peaks are of the steps in which nothing compiled, their `compile_` counterparts
+    of those in which something did.
 
     `compile_parts` has each pattern of the scope parts, with what it asks for otherwise than `compile.*`;
     `compiled_parts`, of the scopes parts and blocks, each module and function that was compiled: its name, how, the
@@ -29,14 +30,17 @@ class Row:
 
     `recompiles` are their reasons, and in the same order `recompile_shapes` those of the inputs and the targets of the
     batch that brought each, and `recompile_times_s` its seconds, forward and backward. In `num_eager_steps` anything
-    that should be compiled ran uncompiled; `num_compiled_steps` are the others.
+    ran uncompiled that mode default would compile, but for what lies between graph breaks; `num_compiled_steps` are the
+    others.
 
     `compile_time_s` is the sum of the five parts after it. `compile_startup_s` is not in it: a throw-away compile
     before the first real one, which pays once a process for imports and tools. `cache_found` is `cold` (no hit),
     `warm` (no miss) or `mixed`. Of the steps (compiling, warm-up, steady, or shorter than the others at an epoch's
-    end) the times are those of the steady ones; `rank_spread_ms` is how much longer the slowest rank takes than the
-    fastest, in the middle of the steps. Forward, backward and optimizer are of the profiling epoch. `num_skipped_steps`
-    of `num_steps` left the parameters as they were, because fp16's gradients overflowed; None without a GradScaler.
+    end) the times are those of the steady ones. `step_time_ms` is their median, and where shapes vary the mean of each
+    shape's median over all steps of it: what compares between rows. `rank_spread_ms` is how much longer the slowest
+    rank takes than the fastest, in the middle of the steps. Forward, backward and optimizer are of the profiling
+    epoch. `num_skipped_steps` of `num_steps` left the parameters as they were, because fp16's gradients overflowed;
+    None without a GradScaler.
 
     In a row of the kind `forward` a step is one call of the network with a batch, from the batch being on the device to
     its result being there, and `samples_per_s` is of the calls alone. `latency_by_shape` has, where the inputs have
@@ -60,6 +64,7 @@ class Row:
     model: str = ""
     data: str = ""
     batch_size: int | None = None
+    batch_sizes: list[int] | None = None
     compile_mode: str = ""
     compile_dynamic: bool | None = None
     compile_fullgraph: bool = False
@@ -110,6 +115,7 @@ class Row:
     num_steady_steps: int = 0
     num_compiled_steps: int | None = None
     num_eager_steps: int | None = None
+    step_time_ms: float | None = None
     step_time_ms_p50: float | None = None
     step_time_ms_p90: float | None = None
     step_time_ms_p99: float | None = None
@@ -196,6 +202,7 @@ def settings_typed(overrides: list[str]) -> list[str]:
 
 def asked(config: RunConfig) -> dict[str, Any]:
     """The fields of a Row that say what the config asked for; known before anything runs."""
+    sizes = config.data.get("batch_sizes") or None
     return {
         "run_id": f"{Path(config.job.run_dir).parent.name}/{Path(config.job.run_dir).name}",
         "kind": config.job.kind.value,
@@ -203,7 +210,8 @@ def asked(config: RunConfig) -> dict[str, Any]:
         "repeat": config.repeat,
         "model": config.job.model,
         "data": config.job.data,
-        "batch_size": config.data.get("batch_size"),
+        "batch_size": None if sizes else config.data.get("batch_size"),
+        "batch_sizes": sizes,
         "compile_mode": config.compile.mode.value,
         "compile_dynamic": config.compile.dynamic,
         "compile_fullgraph": config.compile.fullgraph,

@@ -99,10 +99,11 @@ class Recorder(Callback):
         """The row with everything that is known now."""
         if self.trained is not None:
             return replace(self.trained, **self.further)
+        compiled = self.facts or self.compiler.facts()
         return replace(
             self.row,
-            **asdict(self.facts or self.compiler.facts()),
-            **self.meters.summary(facts.autotune_s(), facts.tells_lookups()),
+            **asdict(compiled),
+            **self.meters.summary(facts.autotune_s(), facts.tells_lookups(), compiled.skips_function),
             num_epochs=sum(epoch.complete for epoch in self.meters.epochs),
             train_loss=finite(task.train_loss),
             val_loss=finite(task.val_loss),

@@ -114,7 +114,7 @@ def _function(asked: PartConfig) -> Part | None:
     place, _, attribute = asked.match.rpartition(".")
     try:
         owner = importlib.import_module(place)
-    except (ImportError, ValueError):
+    except (ImportError, TypeError, ValueError):  # the second for a name that starts with dots
         return None
     if not isinstance(getattr(owner, attribute, None), FunctionType):
         return None

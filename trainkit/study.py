@@ -51,22 +51,31 @@ def read_study(path: Path) -> Study:
 
 def write_pages(folder: Path, experiments: Path) -> list[Path]:
     """Write `NAME.md` for each study with rows in or below `folder/NAME`, its plots beside those rows, and an index of
-    all as `README.md`. Returns what was written; the same rows give the same text. ValueError, one line, for a
-    `diagnosis*.json` beside the rows that is none."""
-    written, entries = [], []
+    all as `README.md`. Returns what was written; the same rows give the same text. ValueError, once the
+    others are written, names each study whose comparison fits several settings, and each `diagnosis*.json` that is
+    none."""
+    written, entries, complaints = [], [], []
     for path in sorted(experiments.glob("*.yaml")):
         study, rows = read_study(path), read_rows(folder / path.stem)
-        if rows:
-            page, plots = folder / f"{study.name}.md", _write_plots(folder / study.name, study, rows)
-            diagnoses, complaints = read_diagnoses(folder / path.stem)
-            if complaints:
-                raise ValueError("; ".join(complaints))
-            page.write_text(page_of(study, rows, plots, diagnoses), encoding="utf-8")
-            written += [page, *(folder / study.name / name for name in plots)]
-        entries.append(_entry(study, rows))
+        try:
+            written += _write_page(folder, study, rows) if rows else []
+            entries.append(_entry(study, rows))
+        except ValueError as error:  # of one study; the others get their pages
+            complaints.append(f"{study.name}: {error}")
     index = folder / "README.md"
     index.write_text("\n\n".join(["# Studies", *entries]) + "\n", encoding="utf-8")
+    if complaints:
+        raise ValueError("; ".join(complaints))
     return [*written, index]
+
+
+def _write_page(folder: Path, study: Study, rows: list[Row]) -> list[Path]:
+    diagnoses, complaints = read_diagnoses(folder / study.name)
+    if complaints:
+        raise ValueError("; ".join(complaints))
+    page, plots = folder / f"{study.name}.md", _write_plots(folder / study.name, study, rows)
+    page.write_text(page_of(study, rows, plots, diagnoses), encoding="utf-8")
+    return [page, *(folder / study.name / name for name in plots)]
 
 
 def page_of(study: Study, rows: list[Row], plots: dict[str, Plot], diagnoses: Sequence[Diagnosis] = ()) -> str:

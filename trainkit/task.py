@@ -63,6 +63,9 @@ class Forward(nn.Module):
         return logits
 
 
+AUTOCAST = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}  # by amp.precision
+
+
 def autocast_dtype(tensor: Tensor) -> torch.dtype | None:
     """The type that autocast computes in where this tensor lies; None where it is off."""
     kind = tensor.device.type

@@ -18,15 +18,14 @@ from torch.profiler import record_function
 
 from trainkit import build, compile, facts
 from trainkit.compile import Compiler
-from trainkit.config import CompileConfig, Mode, RunConfig, check
+from trainkit.config import CompileConfig, Mode, OnError, RunConfig, check
 from trainkit.data.module import Batch
 from trainkit.meters import timed_ms
-from trainkit.task import Objective, transform
+from trainkit.task import AUTOCAST, Objective, transform
 
 NUM_BATCHES = 8
 NUM_WARMUP = 10  # steps: beyond torch's recompile limit of 8
 PHASES = ("forward", "training")
-AUTOCAST = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 OPTIMIZER = "trainkit: optimizer"
 STEP = "trainkit: step"
 
@@ -50,7 +49,9 @@ class Subject:
 def subject(config: RunConfig) -> Subject:
     """The network and the first batches that the config asks for. Raises ConfigError for what cannot be run as asked.
 
-    Of compile.* the mode eager becomes default, and fullgraph false: what breaks is what is looked for.
+    Of compile.* the mode eager becomes default, fullgraph false, on_error raise and max_recompiles null: what breaks
+    is what is looked for. Parameters are those of `ckpt_path`, where one is given: what a network does may depend on
+    them.
     """
     check(config)
     config = replace(config, compile=_breakable(config.compile))
@@ -58,6 +59,7 @@ def subject(config: RunConfig) -> Subject:
     devices = build.devices(config)
     data = build.data(config)
     net = build.net(config, data)
+    build.load_parameters(config, net)
     optimizer = build.optimizer(config)
     if config.compile.mark_dynamic:
         compile.check_dims(config.compile.mark_dynamic, data.sample())
@@ -75,7 +77,8 @@ def _breakable(asked: CompileConfig) -> CompileConfig:
     if asked.mode.value == "eager":  # which parts that name no mode have too
         parts = [replace(part, mode=Mode["default"]) for part in parts]
         asked = replace(asked, mode=Mode["default"])
-    return replace(asked, fullgraph=False, parts=parts)
+    # What cannot be compiled, or is compiled again and again, is to be seen.
+    return replace(asked, fullgraph=False, parts=parts, on_error=OnError["raise"], max_recompiles=None)
 
 
 class Trial:
@@ -84,7 +87,7 @@ class Trial:
 
     def __init__(self, of: Subject, phase: str, compiled: CompileConfig):
         seed_everything(of.config.seed, verbose=False)
-        self.compiler = Compiler(compiled, _unheard, _unheard)
+        self.compiler = Compiler(compiled)
         self._of, self._training, self._device = of, phase == "training", of.device
         net, prepare = copy.deepcopy(of.net), copy.deepcopy(of.prepare)
         self._objective = Objective(net, prepare, whole_net=compiled.scope.value == "net")
@@ -134,7 +137,3 @@ class Trial:
     def step_ms(self, num_steps: int) -> list[float]:
         """Milliseconds of each of so many steps on the first batch."""
         return timed_ms(self.first_step, num_steps, self._device.type == "cuda")
-
-
-def _unheard(kind: str) -> None:
-    """Compiles of a diagnosis are in no run's record."""

@@ -219,7 +219,8 @@ def _from_where(pairs: Sequence[Contrast]) -> str:
 def trained_of(of: Row | Group | Change) -> str:
     processes = f", {of.world_size} processes" if of.world_size > 1 else ""
     alone = ", forward only" if of.kind == "forward" else ""
-    return f"{of.model} on {of.data}, batch {fixed(of.batch_size, 0)}{processes}{alone}"
+    batch = "" if of.batch_size is None else f", batch {fixed(of.batch_size, 0)}"
+    return f"{of.model} on {of.data}{batch}{processes}{alone}"
 
 
 def work_of(group: Group) -> str:

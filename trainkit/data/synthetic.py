@@ -59,7 +59,7 @@ class Synthetic(DataModule):
         )
         self.num_batches, self.num_val_batches, self.num_distinct = num_batches, num_val_batches, num_distinct
         self.batch_sizes, self.seq_lens, self.order = batch_sizes, seq_lens, order
-        self.padding, self.buckets = padding, list(buckets)
+        self.padding, self.buckets = padding, buckets
         if complaints := [*self._complaints(), *self._schedule_complaints()]:
             raise ConfigError(*complaints)
 
