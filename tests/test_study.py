@@ -19,7 +19,7 @@ from trainkit import cli
 from trainkit.compare import compare, contrasts
 from trainkit.config import RunConfig
 from trainkit.findings import Diagnosis, write_diagnosis
-from trainkit.plots import looks_of, series_of, speedups_over
+from trainkit.plots import contrast, looks_of, series_of, speedups_over
 from trainkit.report import markdown_compiled
 from trainkit.results import Row, write_row
 from trainkit.study import read_study, write_pages
@@ -87,6 +87,20 @@ def test_a_study_asks_something_and_compares_settings_that_exist(name):
     for field, *choices in study.measured:
         assert field is None or hasattr(GPU, field)
         assert all("=" in word for words in choices for word in words.split())
+
+
+def test_shares_stand_beside_each_other_with_and_without():
+    rows = [
+        row(1, 2.0, n, compile_mode="eager", kind="forward", fallback=fallback, deadline_miss_frac=frac)
+        for fallback, frac in ((None, 0.5), (["model=simple_net"], 0.0))
+        for n in range(2)
+    ]
+    found = contrasts(rows, "forward.fallback!=null", "forward.fallback=null", "deadline_miss_frac")
+    assert contrasted(found) == (
+        "deadline_miss_frac with forward.fallback!=null, and with forward.fallback=null: "
+        "0.0 % (0.0 % to 0.0 %) and 50.0 % (50.0 % to 50.0 %)."
+    )
+    assert contrast(found, "shares") is None
 
 
 def test_a_head_without_a_question_names_the_file(tmp_path):

@@ -208,15 +208,17 @@ class Changes:
 class Contrast:
     """What rows with one choice of settings measured over those with another, all else that was asked being equal.
 
-    `ratio` is of the median of a field; of step times (`field` None) how many times as fast. `beside` is what tells
-    this pair from the other rows with these choices, by the names a user overrides: empty where there are none.
+    `ratio` is of the median of a field; of step times (`field` None) how many times as fast. Of a share (a field
+    `_frac`, which may be 0) there is none, but `shares`, the values of both. `beside` is what tells this pair from
+    the other rows with these choices, by the names a user overrides: empty where there are none.
     """
 
     field: str | None
     of: str
     over: str
     beside: dict[str, str]
-    ratio: Ratio
+    ratio: Ratio | None
+    shares: tuple[list[float], list[float]] | None = None
 
 
 def compare(rows: Iterable[Row], num_planned_steps: int | None = None) -> Comparison:
@@ -258,16 +260,16 @@ def against(rows: Iterable[Row], baseline: Iterable[Row]) -> Changes:
 
 
 def contrasts(rows: Iterable[Row], of: str, over: str, field: str | None = None) -> list[Contrast]:
-    """Rows with the overrides `of` ("compile.mode=default model.rewritten=true") over those with `over`, for each work,
-    machine and setting beside them that has both. Where either says anything of compile.*, the rest of it need not be
-    equal: ValueError where that leaves several settings on one side, which are no repeats of each other. Dropped rows
-    take no part."""
+    """Rows with the overrides `of` ("compile.mode=default model.rewritten!=true") over those with `over`, for each
+    work, machine and setting beside them that has both. Where either says anything of compile.*, the rest of it
+    need not be equal: ValueError where that leaves several settings on one side, which are no repeats of each
+    other. Dropped rows take no part."""
     rows = list(rows)
     out = {id(row) for drop in _dropped(rows) for row in drop.rows}
     kept = [row for row in rows if id(row) not in out and _figure(row, field) is not None]
     chosen = [dict(word.split("=", 1) for word in words.split()) for words in (of, over)]
 
-    named = set().union(*chosen)
+    named = {name.removesuffix("!") for words in chosen for name in words}
     compiled = any(name.startswith("compile.") for name in named)
 
     def beside(row: Row) -> dict[str, str]:
@@ -285,8 +287,11 @@ def contrasts(rows: Iterable[Row], of: str, over: str, field: str | None = None)
     found = []
     for others, *two in pairs:
         these, those = ([_figure(row, field) for row in side] for side in two)
-        measured = ratio(these, those) if field else ratio(those, these)
-        found.append(Contrast(field, of, over, {name: others[name] for name in varying if name in others}, measured))
+        apart = {name: others[name] for name in varying if name in others}
+        if field and field.endswith("_frac"):
+            found.append(Contrast(field, of, over, apart, None, (these, those)))
+        else:
+            found.append(Contrast(field, of, over, apart, ratio(these, those) if field else ratio(those, these)))
     return found
 
 
@@ -296,8 +301,12 @@ def _figure(row: Row, field: str | None) -> Any:
 
 def _has(row: Row, words: Mapping[str, str]) -> bool:
     asked = _asked(row)
-    said = {name: _words("", asked[name]).removeprefix("=") for name in words if name in asked}
-    return said == words
+
+    def holds(name: str, value: str) -> bool:
+        plain = name.removesuffix("!")
+        return plain in asked and (_words("", asked[plain]).removeprefix("=") == value) == (plain == name)
+
+    return all(holds(name, value) for name, value in words.items())
 
 
 def _identity(row: Row) -> Hashable:

@@ -163,15 +163,16 @@ def speedups_over(series: Series, looks: Looks, name: str) -> Plot | None:
 @rc_context(STYLE)
 def contrast(pairs: Sequence[Contrast], name: str) -> Plot | None:
     """What one choice measured over another, for each work that has both, with its interval."""
-    if not pairs:
+    ratios = [pair.ratio for pair in pairs if pair.ratio is not None]
+    if not ratios:  # none, or shares
         return None
     first = pairs[0]
     what = "Steps, as fast" if first.field is None else first.field
     title = f"{what}: {first.of} over {first.over}"
-    words = [(", ".join(pair.beside.values()) or first.of, found(pair.ratio)) for pair in pairs]
+    words = [(", ".join(p.beside.values()) or first.of, found(of)) for p, of in zip(pairs, ratios, strict=True)]
     figure, axes, at = rows(words)
     axes.axvline(1, color=MUTED, linewidth=1)
-    _intervals(axes, at, [pair.ratio for pair in pairs], [HUES[0]] * len(pairs))
+    _intervals(axes, at, ratios, [HUES[0]] * len(ratios))
     return Plot(title, svg_of(figure, name, _listed(title, words)), "With 95 % intervals where there are repeats.")
 
 

@@ -184,7 +184,9 @@ def contrasted(pairs: Sequence[Contrast]) -> str:
         return "Not measured."
     first = pairs[0]
     measured = [f"{_chance(pair)}{_beside(pair)}" for pair in pairs]
-    if first.field is None:
+    if first.shares is not None:
+        subject = f"{first.field} with {first.of}, and with {first.over}"
+    elif first.field is None:
         subject = f"Steps with {first.of}, as fast as with {first.over}"
     else:
         subject = f"{first.field} with {first.of}, of that with {first.over}"
@@ -192,7 +194,14 @@ def contrasted(pairs: Sequence[Contrast]) -> str:
 
 
 def _chance(pair: Contrast) -> str:
+    if pair.ratio is None:
+        return " and ".join(_shares(values) for values in pair.shares or ())
     return f"{found(pair.ratio)}{', no measurable difference,' if pair.ratio.measurable is False else ''}"
+
+
+def _shares(values: Sequence[float]) -> str:
+    between = f" ({percent(min(values))} to {percent(max(values))})" if len(values) > 1 else ""
+    return f"{percent(median(values))}{between}"
 
 
 def _beside(pair: Contrast) -> str:
@@ -206,14 +215,17 @@ def _beside(pair: Contrast) -> str:
 def _from_where(pairs: Sequence[Contrast]) -> str:
     """From which number on a choice is measurably faster, where one number is all that the pairs differ in."""
     names = {name for pair in pairs for name in pair.beside}
-    certain = all(pair.ratio.measurable is not None and pair.field is None for pair in pairs)
+    known = [pair.ratio for pair in pairs if pair.ratio is not None and pair.field is None]
+    certain = len(known) == len(pairs) and all(of.measurable is not None for of in known)
     if len(names) != 1 or not certain or not all(pair.beside.get(min(names), "").isdigit() for pair in pairs):
         return ""
     (name,) = names
-    ordered = sorted(pairs, key=lambda pair: int(pair.beside[name]))
-    faster = [bool(pair.ratio.measurable) and pair.ratio.value > 1 for pair in ordered]
-    sure = next((pair for n, pair in enumerate(ordered) if all(faster[n:])), None)
-    return "" if sure is None else f"; measurably faster from {sure.beside[name]} on"
+    ordered = sorted(
+        ((int(pair.beside[name]), of) for pair, of in zip(pairs, known, strict=True)), key=lambda found: found[0]
+    )
+    faster = [bool(of.measurable) and of.value > 1 for _, of in ordered]
+    sure = next((number for n, (number, _) in enumerate(ordered) if all(faster[n:])), None)
+    return "" if sure is None else f"; measurably faster from {sure} on"
 
 
 def trained_of(of: Row | Group | Change) -> str:
