@@ -1,5 +1,6 @@
 """The studies: each composes, and its page is made of its rows."""
 
+import itertools
 import os
 import subprocess
 import sys
@@ -21,13 +22,12 @@ from trainkit.config import RunConfig
 from trainkit.findings import Diagnosis, write_diagnosis
 from trainkit.plots import contrast, looks_of, series_of, speedups_over
 from trainkit.report import markdown_compiled
-from trainkit.results import Row, write_row
+from trainkit.results import Row, asked, write_row
 from trainkit.study import read_study, write_pages
 from trainkit.words import contrasted
 
 STUDIES = CONF / "experiment" / "studies"
 NAMES = sorted(path.stem for path in STUDIES.glob("*.yaml"))
-OF_CALLS = {"deadline"}  # run by scripts/bench.py
 OPS = (1, 10, 30)
 
 
@@ -52,41 +52,55 @@ def crossing() -> list[Row]:
     return rows
 
 
-def jobs(name: str, every: bool) -> list[list[str]]:
-    """The overrides of a study's sweep: each value of each setting once, beside the first ones of the others."""
+def sweep(name: str) -> dict[str, list[str]]:
+    """The overrides of each setting that a study sweeps."""
     with initialize_config_dir(str(CONF), version_base="1.3"):
         params = hydra_compose("config", [f"experiment={name}"], return_hydra_config=True).hydra.sweeper.params
-    parser = OverridesParser.create()
-    values = {}
+    parser, values = OverridesParser.create(), {}
     for key, words in params.items():
         override = parser.parse_override(f"{key}={words}")
         swept = list(override.sweep_string_iterator()) if override.is_sweep_override() else [words]
         values[key] = [f"{key}={value}" for value in swept]
+    return values
+
+
+def jobs(name: str, every: bool) -> list[list[str]]:
+    """The overrides of a study's sweep: each value of each setting once, beside the first ones of the others."""
+    values = sweep(name)
     first = {key: swept[0] for key, swept in values.items()}
     each = [list((first | {key: value}).values()) for key, swept in values.items() for value in swept[1:]]
     return [list(first.values()), *(each if every else [])]
 
 
+def composed(name: str, each: list[list[str]], run_dir: Path) -> list[RunConfig]:
+    config = cli.FORWARD if name.endswith("deadline") else "config"  # run by scripts/bench.py
+    return [cli.composed([f"experiment={name}", *of], CONF, str(run_dir / str(n)), config) for n, of in enumerate(each)]
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_study_composes_with_every_value_that_it_sweeps(name, tmp_path):
-    def composed(experiment: str, every: bool) -> list[RunConfig]:
-        config = cli.FORWARD if name in OF_CALLS else "config"
-        each = jobs(experiment, every)
-        return [cli.composed([f"experiment={experiment}", *of], CONF, str(tmp_path), config) for of in each]
-
-    found, (small,) = composed(f"studies/{name}", every=True), composed(f"studies/small/{name}", every=False)
+    found = composed(f"studies/{name}", jobs(f"studies/{name}", every=True), tmp_path)
+    (small,) = composed(f"studies/small/{name}", jobs(f"studies/small/{name}", every=False), tmp_path)
     assert len(found) > 1
-    assert small.data["num_batches"] < found[0].data["num_batches"] or name in OF_CALLS
+    assert small.data["num_batches"] < found[0].data["num_batches"] or name == "deadline"
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_study_asks_something_and_compares_settings_that_exist(name):
+def test_a_study_asks_something_and_each_comparison_has_both_sides(name, tmp_path):
     study = read_study(STUDIES / f"{name}.yaml")
     assert study.question.endswith("?")
     assert study.claimed.endswith(".")
-    for field, *choices in study.measured:
-        assert field is None or hasattr(GPU, field)
-        assert all("=" in word for words in choices for word in words.split())
+    # Of a swept number one value is enough here, unless the comparison is of two.
+    values = {
+        key: swept if any(key in words for _, *choices in study.measured for words in choices) or "{" in swept[0]
+        else swept[: 1 if swept[0].partition("=")[2].isdigit() else None]
+        for key, swept in sweep(f"studies/{name}").items()
+    }  # fmt: skip
+    asked_for = composed(f"studies/{name}", [list(of) for of in itertools.product(*values.values())], tmp_path)
+    figures = dict.fromkeys([field for field, *_ in study.measured if field], 1.0) | {"step_time_ms": 1.0}
+    rows = [replace(GPU, **asked(config), **figures, effective_mode=config.compile.mode.value) for config in asked_for]
+    for (field, *choices), pairs in zip(study.measured, study.contrasts(rows), strict=True):
+        assert pairs, (field, choices)
 
 
 def test_shares_stand_beside_each_other_with_and_without():
