@@ -239,8 +239,8 @@ def test_the_stages_of_a_compile(compose, monkeypatch, needs_compiler):
     [
         (["compile.mode=foo"], r"compile\.mode = foo: expected one of eager, .*"),
         (["model.widht=3"], r"model\.widht = 3: no such setting; did you mean model\.width\?"),
-        (["--json", "nowhere/found.json"], r"--json = nowhere/found\.json: nowhere is no folder; make it first"),
-        (["--code", str(ROOT / "README.md")], r"--code = .*README\.md: is a file; give a folder"),
+        (["--json", "nowhere/found.json"], r"--json = nowhere/found\.json: expected a file in a folder that is there"),
+        (["--code", str(ROOT / "README.md")], r"--code = .*README\.md: File exists; give a folder"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_status_2(words, line, script):
