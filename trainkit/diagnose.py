@@ -90,7 +90,6 @@ def _recompile(site: dict[str, Any], shapes: facts.Shapes | None, spent_s: float
 
 def _skip(reason: str) -> Finding:
     told = advice.of_skip(reason)
-    reason = facts.shortened(reason)
     named = re.findall(r'File "([^"]+)", line (\d+)', reason)
     file, line = (named[-1][0], int(named[-1][1])) if named else (None, None)
     code = facts.source_line(file, line)

@@ -205,7 +205,7 @@ def observe(config: CompileConfig, seen: Seen) -> CompileFacts:
         recompile_times_s=None if again is None else [_seconds(str(m.compile_id)) for m in again],
         recompile_limit_hit=True if seen.over_budget else limit_hit,
         num_cudagraph_skips=_sum(("inductor", "cudagraph_skips")),
-        cudagraph_skips=None if skips is None else sorted(skips),
+        cudagraph_skips=None if skips is None else sorted(map(shortened, skips)),
         num_cudagraphs=seen.num_cudagraphs,
         cache_hits=hits,
         cache_misses=misses,

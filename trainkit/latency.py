@@ -66,18 +66,20 @@ class CallMeters(Costs):
         # Nothing was trained, and what is between two calls belongs to none of them.
         of_training = dict.fromkeys(("epoch_train_time_s", "epoch_val_time_s", "data_wait_frac"))
         shapes = sorted({step.alike[1] for epoch in self.epochs for step in epoch.steps})  # type: ignore[index]
-        by_shape = [{"shape": list(shape)} | self.of(shape=shape) for shape in shapes]
+        times_ms: dict[Shape, list[float]] = {shape: [] for shape in shapes}
+        for step in self.steady_calls():
+            times_ms[step.alike[1]].append(step.time_ms)  # type: ignore[index]
+        by_shape = [{"shape": list(shape)} | _told(times) for shape, times in times_ms.items()]
         return (
             super().summary(autotune_s, tells_eager, skips_function)
             | of_training
             | {"latency_by_shape": by_shape[1:] and by_shape}
         )
 
-    def of(self, network: int | None = None, shape: Shape | None = None) -> dict[str, Any]:
-        """num_calls and percentiles of the steady calls of one network, or of one shape; None is any."""
-        times_ms = [
-            step.time_ms
-            for step in self.steady_calls()
-            if network in (None, step.alike[0]) and shape in (None, step.alike[1])  # type: ignore[index]
-        ]
-        return {"num_calls": len(times_ms)} | {f"time_ms_p{q}": percentile(times_ms, q) for q in (50, 90, 99)}
+    def of(self, network: int) -> dict[str, Any]:
+        """num_calls and percentiles of the steady calls of one network."""
+        return _told([step.time_ms for step in self.steady_calls() if step.alike[0] == network])  # type: ignore[index]
+
+
+def _told(times_ms: list[float]) -> dict[str, Any]:
+    return {"num_calls": len(times_ms)} | {f"time_ms_p{q}": percentile(times_ms, q) for q in (50, 90, 99)}

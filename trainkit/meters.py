@@ -4,6 +4,7 @@ On a GPU a step is timed by a pair of CUDA events that are read after the epoch,
 CPU by the monotonic clock. The device is synchronised at the borders of an epoch and of its validation only.
 """
 
+import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
@@ -261,9 +262,12 @@ class Costs:
 
     def steady_steps(self) -> list[list[Step]]:
         """The steady steps of each epoch so far."""
+        return self._steady(self.classified())
+
+    def _steady(self, classified: list[list[str]]) -> list[list[Step]]:
         return [
             [step for step, kind in zip(epoch.steps, kinds, strict=True) if kind == "steady"]
-            for epoch, kinds in zip(self.epochs, self.classified(), strict=True)
+            for epoch, kinds in zip(self.epochs, classified, strict=True)
         ]
 
     def settled(self, epochs: list[EpochCost]) -> list[EpochCost]:
@@ -277,8 +281,10 @@ class Costs:
         num_eager = None
         if tells_eager:
             num_eager = sum(step.eager or skips_function for epoch in self.epochs for step in epoch.steps)
-        steady = [step for epoch in self.steady_steps() for step in epoch]
-        kinds = [kind for epoch in self.classified() for kind in epoch]
+        classified = self.classified()
+        by_epoch = self._steady(classified)
+        steady = [step for epoch in by_epoch for step in epoch]
+        kinds = [kind for epoch in classified for kind in epoch]
         times = [step.time_ms for step in steady]
         complete = [epoch for epoch in self.epochs if epoch.complete]
         trained = self.settled([epoch for epoch in complete if not epoch.compiled_in_training])
@@ -295,7 +301,7 @@ class Costs:
             "num_steady_steps": len(steady),
             "num_compiled_steps": None if num_eager is None else len(kinds) - num_eager,
             "num_eager_steps": num_eager,
-            "step_time_ms": self._typical_ms(steady),
+            "step_time_ms": self._typical_ms(by_epoch),
             "step_time_ms_p50": percentile(times, 50),
             "step_time_ms_p90": percentile(times, 90),
             "step_time_ms_p99": percentile(times, 99),
@@ -313,15 +319,15 @@ class Costs:
             "compile_peak_device_bytes": compiling and compiling.device,
         }
 
-    def _typical_ms(self, steady: Sequence[Step]) -> float | None:
+    def _typical_ms(self, steady: list[list[Step]]) -> float | None:
         """The median of the steady steps that are alike, averaged over all steps of the epochs in which there are
         steady ones. Over steps of two shapes a plain median would jump from one to the other by the few that are left
         out because they compiled. A shape without a steady step does not count."""
         times_ms: dict[Hashable, list[float]] = {}
-        for step in steady:
+        for step in itertools.chain(*steady):
             times_ms.setdefault(step.alike, []).append(step.time_ms)
-        counted = [epoch for epoch, kinds in zip(self.epochs, self.classified(), strict=True) if "steady" in kinds]
-        numbers = Counter(step.alike for epoch in counted for step in epoch.steps)
+        counted = [epoch.steps for epoch, found in zip(self.epochs, steady, strict=True) if found]
+        numbers = Counter(step.alike for step in itertools.chain(*counted))
         total = sum(numbers[alike] for alike in times_ms)
         return sum(numbers[alike] * median(times) for alike, times in times_ms.items()) / total if total else None
 

@@ -39,6 +39,7 @@ from trainkit.words import (
     seconds,
     short,
     size,
+    stage_words,
     verdict,
     work_of,
 )
@@ -316,9 +317,8 @@ def _diagnosis(diagnosis: Diagnosis) -> str:
     errors = "".join(f"<p class=note>{_text(f'{p.name}: {p.error}')}</p>" for p in diagnosis.phases if p.error)
     findings = "".join(_finding(finding, diagnosis) for finding in diagnosis.findings)
     measured = f"<p class=muted>{ROUNDS}</p>\n" if any(phase.step_time_ms for phase in diagnosis.phases) else ""
-    stages = diagnosis.stages or {}
-    names = list(dict.fromkeys(name for spent in stages.values() for name in spent))
-    spent = [[_text(backend), *(fixed(by.get(name), 2) for name in names)] for backend, by in stages.items()]
+    names, by_backend = stage_words(diagnosis.stages or {})
+    spent = [[_text(backend), *cells] for backend, cells in by_backend.items()]
     return f"""<section>
 <h2>Diagnosis: {_text(diagnosed(diagnosis))}</h2>
 <p class=muted>{_text(machine_of(diagnosis.machine))}</p>

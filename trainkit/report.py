@@ -54,6 +54,7 @@ from trainkit.words import (
     short,
     size,
     skipped,
+    stage_words,
     step_of,
     times,
     trained_of,
@@ -241,11 +242,8 @@ def _stages_table(stages: Mapping[str, Mapping[str, float]]) -> Table:
 
 def _stages(stages: Mapping[str, Mapping[str, float]]) -> tuple[list[str], list[list[str]]]:
     """The heads of a table of seconds by backend and stage, and its lines."""
-    names = list(dict.fromkeys(name for spent in stages.values() for name in spent))
-    lines = [
-        [backend, *(fixed(spent.get(name), 2) for name in names), fixed(sum(spent.values()), 2)]
-        for backend, spent in stages.items()
-    ]
+    names, spent = stage_words(stages)
+    lines = [[backend, *cells, fixed(sum(stages[backend].values()), 2)] for backend, cells in spent.items()]
     return ["compile, s", *names, "total"], lines
 
 

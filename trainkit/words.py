@@ -421,6 +421,12 @@ def finding_title(finding: Finding) -> str:
     return clean(f"{finding.kind}: {finding.cause}, in {' and '.join(finding.phases)}")
 
 
+def stage_words(stages: Mapping[str, Mapping[str, float]]) -> tuple[list[str], dict[str, list[str]]]:
+    """The names of the stages of a compile, and by backend the seconds of each."""
+    names = list(dict.fromkeys(name for spent in stages.values() for name in spent))
+    return names, {backend: [fixed(spent.get(name), 2) for name in names] for backend, spent in stages.items()}
+
+
 def finding_lines(finding: Finding, phases: Iterable[Phase]) -> dict[str, str]:
     """Name and words of what is known of a finding, the remedy second."""
     lines = {"why": finding.why, "do": finding.remedy}
