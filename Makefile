@@ -11,6 +11,7 @@ GPU_FOUND = $(shell command -v nvidia-smi)
 # All studies, at full size on a GPU and at a small one on a CPU; what was finished before is not run again.
 STUDIES ?= $(patsubst conf/experiment/studies/%.yaml,%,$(wildcard conf/experiment/studies/*.yaml))
 SIZE = $(if $(GPU_FOUND),,small/)
+DEPTHS = $(if $(GPU_FOUND),12 48,6)
 ROWS = runs/studies/$(if $(GPU_FOUND),full,small)
 
 .PHONY: train test studies check setup
@@ -23,11 +24,14 @@ test: setup
 
 studies: setup
 	for study in $(STUDIES); do \
-		script=train.py; [ $$study = deadline ] && script=scripts/bench.py; \
-		$(BIN)/python $$script -m experiment=studies/$(SIZE)$$study hydra.sweep.dir=$(ROWS)/$$study $(ARGS); \
-		[ $$? -le 1 ] || exit; \
-		[ $$study != compile_cost ] || $(BIN)/python scripts/diagnose.py experiment=studies/$(SIZE)$$study \
-			compile.cache=warm --stages --json $(ROWS)/$$study/diagnosis.json; \
+		[ $$study = deadline ] || $(BIN)/python train.py -m experiment=studies/$(SIZE)$$study \
+			hydra.sweep.dir=$(ROWS)/$$study $(ARGS) || [ $$? = 1 ] || exit; \
+		case $$study in deadline|modes) $(BIN)/python scripts/bench.py -m experiment=studies/$(SIZE)$$study \
+			hydra.sweep.dir=$(ROWS)/$$study/forward $(ARGS) || [ $$? = 1 ] || exit;; esac; \
+		[ $$study != compile_cost ] || for depth in $(DEPTHS); do \
+			$(BIN)/python scripts/diagnose.py experiment=studies/$(SIZE)$$study model.depth=$$depth compile.cache=warm \
+				--stages --json $(ROWS)/$$study/diagnosis-$$depth.json || exit; \
+		done; \
 	done
 	$(BIN)/python scripts/studies.py $(ROWS)
 

@@ -14,7 +14,7 @@ from tests import defects
 from tests.conftest import ROOT
 from trainkit import costs, facts, trial
 from trainkit.diagnose import diagnose, look, stages, stages_of, write_code
-from trainkit.findings import Phase, read_diagnosis
+from trainkit.findings import Finding, Phase, merged, read_diagnosis
 from trainkit.intervals import Estimate
 from trainkit.trial import subject
 
@@ -97,6 +97,14 @@ def test_a_reason_that_torch_has_in_no_record_is_heard(compose, monkeypatch, nee
     (found,) = look(of(compose, "Clean", "compile.backend=inductor", "compile.mode=reduce-overhead")).findings
     assert (found.kind, found.cause) == ("CUDA graphs skipped", "input that is written to")
     assert (found.file, found.line) == (FILE, 9)
+
+
+def test_a_skip_without_a_line_is_the_one_of_its_cause_that_has_one():
+    skip = Finding("CUDA graphs skipped", "input that is written to", "why", "remedy", "reason")
+    placed = replace(skip, file=FILE, line=9, code="x += 1", phases=["forward"])
+    other = replace(skip, cause="tensor on the CPU", phases=["training"])
+    found = merged([placed, replace(skip, phases=["training"]), other])
+    assert found == [replace(placed, phases=["forward", "training"]), other]
 
 
 def test_batches_of_other_sizes_are_recompiles_by_shape(compose):

@@ -98,7 +98,13 @@ def test_a_study_asks_something_and_each_comparison_has_both_sides(name, tmp_pat
     }  # fmt: skip
     asked_for = composed(f"studies/{name}", [list(of) for of in itertools.product(*values.values())], tmp_path)
     figures = dict.fromkeys([field for field, *_ in study.measured if field], 1.0) | {"step_time_ms": 1.0}
-    rows = [replace(GPU, **asked(config), **figures, effective_mode=config.compile.mode.value) for config in asked_for]
+    rows = [
+        replace(
+            GPU, **asked(config), **figures, effective_mode=config.compile.mode.value,
+            cache_found=config.compile.cache.value,
+        )
+        for config in asked_for
+    ]  # fmt: skip
     for (field, *choices), pairs in zip(study.measured, study.contrasts(rows), strict=True):
         assert pairs, (field, choices)
 
@@ -154,7 +160,14 @@ def test_another_field_is_a_ratio_and_dropped_rows_take_no_part():
     assert [pair.beside["model.num_ops"] for pair in found] == ["1", "30"]
     assert all(pair.ratio.value == pytest.approx(1.5) for pair in found)
     assert contrasts(rows, "compile.mode=max-autotune", "compile.mode=eager") == []
-    assert contrasted([]) == "Not measured."
+
+
+def test_runs_that_found_the_cache_warm_are_asked_for_by_name():
+    cold = [row(1, 2.0, n, compile_mode="default", compile_time_s=10.0, compile_cache="cold") for n in range(2)]
+    warm = [replace(one, run_id=f"warm-{one.run_id}", compile_cache="warm", compile_time_s=1.0) for one in cold]
+    warm = [replace(one, cache_found=found) for one, found in zip(warm, ("cold", "warm"), strict=True)]
+    (pair,) = contrasts([*cold, *warm], "cache_found=warm", "compile.cache=cold", "compile_time_s")
+    assert pair.ratio.value == pytest.approx(0.1)
 
 
 def test_settings_that_are_no_repeats_of_each_other_are_never_one_side():
@@ -208,6 +221,7 @@ def test_pages_are_made_of_the_rows_alone(tmp_path):
     assert page.count("| eager | 1.00x |") == len(OPS)
     assert "(crossing_point.md)" in index
     assert index.count("\n## ") == len(NAMES)
+    assert "- Not measured: compile.mode=max-autotune over compile.mode=default." in index
     assert {path.relative_to(tmp_path).as_posix(): path.read_text() for path in write_pages(tmp_path, STUDIES)} == texts
 
 

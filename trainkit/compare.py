@@ -261,9 +261,9 @@ def against(rows: Iterable[Row], baseline: Iterable[Row]) -> Changes:
 
 def contrasts(rows: Iterable[Row], of: str, over: str, field: str | None = None) -> list[Contrast]:
     """Rows with the overrides `of` ("compile.mode=default model.rewritten!=true") over those with `over`, for each
-    work, machine and setting beside them that has both. Where either says anything of compile.*, the rest of it
-    need not be equal: ValueError where that leaves several settings on one side, which are no repeats of each
-    other. Dropped rows take no part."""
+    work, machine and setting beside them that has both; `cache_found=warm` asks how the run found the compile cache.
+    Where either says anything of compile.*, the rest of it need not be equal: ValueError where that leaves several
+    settings on one side, which are no repeats of each other. Dropped rows take no part."""
     rows = list(rows)
     out = {id(row) for drop in _dropped(rows) for row in drop.rows}
     kept = [row for row in rows if id(row) not in out and _figure(row, field) is not None]
@@ -300,7 +300,7 @@ def _figure(row: Row, field: str | None) -> Any:
 
 
 def _has(row: Row, words: Mapping[str, str]) -> bool:
-    asked = _asked(row)
+    asked = _asked(row) | {"cache_found": row.cache_found}
 
     def holds(name: str, value: str) -> bool:
         plain = name.removesuffix("!")

@@ -81,7 +81,7 @@ class Diagnosis:
 def merged(found: Iterable[Finding]) -> list[Finding]:
     """Each place and cause once, with all phases in which it was found, sorted by kind and in the order of finding."""
     distinct: dict[tuple[Any, ...], Finding] = {}
-    for finding in found:
+    for finding in _placed(list(found)):
         place = (finding.kind, finding.file, finding.line, finding.cause)
         first = distinct.setdefault(place, finding)
         if first is finding:
@@ -99,6 +99,15 @@ def merged(found: Iterable[Finding]) -> list[Finding]:
             ],
         )
     return sorted(distinct.values(), key=lambda finding: KINDS.index(finding.kind))
+
+
+def _placed(found: list[Finding]) -> list[Finding]:
+    """A skip of CUDA graphs that torch gives no line of (in training) is the first of its cause that has one."""
+    known = {f.cause: f for f in reversed(found) if f.kind == "CUDA graphs skipped" and f.file}
+    unplaced = [f.kind == "CUDA graphs skipped" and f.file is None and f.cause in known for f in found]
+    return [
+        replace(known[f.cause], phases=f.phases) if without else f for f, without in zip(found, unplaced, strict=True)
+    ]
 
 
 def write_diagnosis(path: Path | str, diagnosis: Diagnosis) -> None:

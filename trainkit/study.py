@@ -94,7 +94,10 @@ def _entry(study: Study, rows: list[Row]) -> str:
 
 
 def _answer(study: Study, rows: list[Row]) -> list[str]:
-    measured = "\n".join(f"- {escape(contrasted(pairs))}" for pairs in study.contrasts(rows))
+    measured = "\n".join(
+        f"- {escape(contrasted(pairs) if pairs else f'Not measured: {of} over {over}.')}"
+        for (_, of, over), pairs in zip(study.measured, study.contrasts(rows), strict=True)
+    )
     machines = dict.fromkeys(machine_of(group.machine) for group in compare(rows).groups)
     where = "\n".join(f"- {escape(machine)}" for machine in machines)
     # The size that ran: a study's own, or its small one.

@@ -179,9 +179,8 @@ def _unknown(group: Group) -> str:
 
 
 def contrasted(pairs: Sequence[Contrast]) -> str:
-    """One sentence: what a choice measured over another, for each work that has both, with its interval."""
-    if not pairs:
-        return "Not measured."
+    """One sentence: what a choice measured over another, for each work (at least one) that has both, with its
+    interval."""
     first = pairs[0]
     measured = [f"{_chance(pair)}{_beside(pair)}" for pair in pairs]
     if first.shares is not None:
