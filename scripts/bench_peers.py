@@ -73,7 +73,7 @@ class Arm:
 
 def ours(config: RunConfig, data: DataModule, batches: list) -> Arm:
     """Our network and loss in one graph, compiled as `compile.*` says."""
-    objective = objective_of(config, build.net(config, data))
+    objective = objective_of(config, build.net(config, data, build.devices(config)))
     compiler = Compiler(config.compile)
     compiler.apply(objective.cuda().train(), config.ddp.optimize_ddp)
     return Arm("ours", objective, compiler, config, batches)

@@ -270,7 +270,7 @@ def mark_dynamic(asked: list[DimConfig], inputs: tuple[torch.Tensor, ...]) -> No
             torch._dynamo.mark_dynamic(tensor, one.dim, **bounds)
 
 
-def check_dims(asked: list[DimConfig], batch: tuple[torch.Tensor, ...]) -> None:
+def _check_dims(asked: list[DimConfig], batch: tuple[torch.Tensor, ...]) -> None:
     """Raise ConfigError for each dimension to mark that the batch has not."""
     complaints = [
         f"compile.mark_dynamic, {one.input.value} {one.dim}: they are of shape {list(shape)}, with dimensions 0 to "
@@ -333,9 +333,10 @@ def is_compile_error(error: BaseException) -> bool:
     return isinstance(error, COMPILE_ERRORS)
 
 
-def check(config: CompileConfig, net: nn.Module, device_type: str) -> None:
+def check(config: CompileConfig, net: nn.Module, batch: tuple[torch.Tensor, ...], device_type: str) -> None:
     """Raise ConfigError where a backend cannot work on this machine (unknown, or inductor without a C++ compiler), and
-    where the scope does not fit the network."""
+    where the scope does not fit the network, or a dimension to mark the batch."""
+    _check_dims(config.mark_dynamic, batch)
     asked: list[CompileConfig | PartConfig] = [config]
     if config.scope.value in ("parts", "blocks"):
         asked += [part.asked for part in parts(config, net)]

@@ -208,10 +208,8 @@ def forward(config: RunConfig, fallback: Sequence[RunConfig] = ()) -> Row:
     for one in fallback:
         build.devices(one)  # refuses what the device cannot do
     data = build.data(config)
-    if config.compile.mark_dynamic:
-        compile.check_dims(config.compile.mark_dynamic, data.sample())
     meters = CallMeters(measured_first=bool(fallback))
-    links = [_link(one, data, meters, devices.type) for one in (config, *fallback)]
+    links = [_link(one, data, devices, meters) for one in (config, *fallback)]
     if fallback:
         _check_apart(links)
     logger = build.logger(config)
@@ -245,12 +243,11 @@ def forward(config: RunConfig, fallback: Sequence[RunConfig] = ()) -> Row:
         return row
 
 
-def _link(config: RunConfig, data: DataModule, meters: CallMeters, device_type: str) -> Link:
-    """A network with parameters from the run's seed, shown to fit the data and what is asked of it."""
+def _link(config: RunConfig, data: DataModule, devices: build.Devices, meters: CallMeters) -> Link:
+    """A network with parameters from the run's seed, or those of its checkpoint."""
     seed_everything(config.seed, verbose=False)
-    net = build.net(config, data)
+    net = build.net(config, data, devices)
     build.load_parameters(config, net)
-    compile.check(config.compile, net, device_type)
     compiler = Compiler(config.compile, meters.on_compile_start, meters.on_compile_end, meters.on_eager)
     return Link(config, Forward(net, data.prepare), compiler)
 

@@ -144,13 +144,10 @@ def run(config: RunConfig, on_epoch: Callable[[EpochRecord], None] = lambda reco
     seed_everything(config.seed, verbose=False)
     devices = build.devices(config)
     data = build.data(config)
-    net = build.net(config, data)
+    net = build.net(config, data, devices)
     untrained = copy.deepcopy(net) if config.check else None
     optimizer = build.optimizer(config)
     ckpt_path = build.resume_path(config, net, optimizer)
-    if config.compile.mark_dynamic:
-        compile.check_dims(config.compile.mark_dynamic, data.sample())
-    compile.check(config.compile, net, devices.type)
     attention = build.attention(config, devices)
     meters = Meters()
     with (

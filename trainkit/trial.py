@@ -58,12 +58,9 @@ def subject(config: RunConfig) -> Subject:
     seed_everything(config.seed, verbose=False)
     devices = build.devices(config)
     data = build.data(config)
-    net = build.net(config, data)
+    net = build.net(config, data, devices)
     build.load_parameters(config, net)
     optimizer = build.optimizer(config)
-    if config.compile.mark_dynamic:
-        compile.check_dims(config.compile.mark_dynamic, data.sample())
-    compile.check(config.compile, net, devices.type)
     build.attention(config, devices)  # refuses what the device has not
     torch.set_float32_matmul_precision(config.amp.matmul_precision.value)
     data.prepare_data()
