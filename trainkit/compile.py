@@ -260,6 +260,11 @@ class Compiler:
         )
         return facts.observe(self.config, seen)
 
+    def skips_function(self) -> bool:
+        """Whether a function is left to Python for good while the rest is compiled. Not where all went on uncompiled:
+        then `on_eager` tells from which call on."""
+        return self.error is None and facts.skips_function()
+
 
 def mark_dynamic(asked: list[DimConfig], inputs: tuple[torch.Tensor, ...]) -> None:
     """Make dimensions of a batch dynamic. One whose size is out of its bounds gets variants of its own as ever."""

@@ -151,13 +151,11 @@ class Bench:
         steady = self.meters.steady_calls()
         deadline_ms = self.config.forward.deadline_ms
         misses = None if deadline_ms is None else miss_frac([step.time_ms for step in steady], deadline_ms)
-        compiled = first.facts or first.compiler.facts()
         tells_eager = facts.tells_lookups() and not several  # of several networks it does not tell which one it was
-        skips = compiled.skips_function and first.compiler.error is None  # else it is known from which call on
         return replace(
             self.row,
-            **asdict(compiled),
-            **self.meters.summary(autotune_s, tells_eager, skips),
+            **asdict(first.facts or first.compiler.facts()),
+            **self.meters.summary(autotune_s, tells_eager, first.compiler.skips_function()),
             val_accuracy=self.num_right / self.num_targets if self.num_targets else None,
             num_val_targets=self.num_targets_once or None,
             deadline_miss_frac=misses,

@@ -99,12 +99,10 @@ class Recorder(Callback):
         """The row with everything that is known now."""
         if self.trained is not None:
             return replace(self.trained, **self.further)
-        compiled = self.facts or self.compiler.facts()
-        skips = compiled.skips_function and self.compiler.error is None  # else it is known from which step on
         return replace(
             self.row,
-            **asdict(compiled),
-            **self.meters.summary(facts.autotune_s(), facts.tells_lookups(), skips),
+            **asdict(self.facts or self.compiler.facts()),
+            **self.meters.summary(facts.autotune_s(), facts.tells_lookups(), self.compiler.skips_function()),
             num_epochs=sum(epoch.complete for epoch in self.meters.epochs),
             train_loss=finite(task.train_loss),
             val_loss=finite(task.val_loss),
