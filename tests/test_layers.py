@@ -28,24 +28,27 @@ MAY_IMPORT = {
     "scope": {"config"},
     "compile": {"config", "facts", "scope"},
     "machine": set(),
-    "meters": {"facts", "machine"},
-    "latency": {"meters"},
+    "steps": {"machine"},
+    "clock": {"steps"},
+    "meters": {"clock", "facts", "machine", "steps"},
+    "latency": {"clock", "meters", "steps"},
     "deadline": set(),
     "data": {"data", "config", "results"},
     "loss": set(),
     "task": {"compile", "config", "loss", "results", "scope"},
     "build": {"compile", "config", "data", "loss", "results"},
     "numerics": {"compile", "config", "task"},
-    "trial": {"build", "compile", "config", "data", "facts", "meters", "task"},
+    "trial": {"build", "clock", "compile", "config", "data", "facts", "task"},
     "costs": {"compile", "config", "findings", "graphs", "intervals", "outcomes", "trial"},
     "diagnose": {"advice", "compile", "config", "costs", "facts", "findings", "graphs", "machine", "trial"},
     "ending": {"compile", "config", "results"},
     "run": {
-        *("build", "compile", "config", "data", "facts", "machine", "meters", "numerics", "ending", "results", "task"),
+        *("build", "clock", "compile", "config", "data", "facts", "machine", "meters", "numerics", "ending"),
+        *("results", "steps", "task"),
     },
     "forward": {
-        *("build", "compile", "config", "data", "deadline", "facts", "latency", "machine", "meters", "ending"),
-        *("results", "scope", "task"),
+        *("build", "compile", "config", "data", "deadline", "facts", "latency", "machine", "ending", "results"),
+        *("scope", "steps", "task"),
     },
 }
 WITHOUT_TORCH = (
@@ -119,7 +122,7 @@ def test_secrets_stay_in_their_room(path):
     if room(path) not in ("compile", "facts", "graphs"):
         assert not {n for n in imports(path) if "torch._dynamo" in n or "torch._inductor" in n}
         assert not {n for n in names if n == "torch.compile" or n.startswith(("torch._dynamo", "torch._inductor"))}
-    if room(path) != "meters":
+    if room(path) != "clock":
         assert not {n for n in names if n.startswith(("time.perf_counter", "time.monotonic", "time.time"))}
     if room(path) != "machine":
         assert "max_memory" not in text

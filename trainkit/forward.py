@@ -20,9 +20,9 @@ from trainkit.ending import close_logger, correct, outcome, quiet, show, sigterm
 from trainkit.facts import CompileFacts
 from trainkit.latency import CallMeters, Shape
 from trainkit.machine import machine
-from trainkit.meters import Step, num_warmup, percentile
 from trainkit.results import Row, asked, end_row, finite, set_aside, write_row
 from trainkit.scope import parts
+from trainkit.steps import Step, num_warmup, percentile
 from trainkit.task import AUTOCAST, Forward, channels_last
 
 NUM_MEASURING = 32  # calls of each link with each shape before the first request

@@ -14,14 +14,16 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.strategies import DDPStrategy
 
 from trainkit import build, compile, facts, numerics
+from trainkit.clock import Breakdown
 from trainkit.compile import Compiler
 from trainkit.config import RunConfig, check
 from trainkit.data.module import DataModule
 from trainkit.ending import NonFiniteLossError, close_logger, correct, outcome, quiet, show
 from trainkit.facts import CompileFacts, combined
 from trainkit.machine import machine
-from trainkit.meters import Breakdown, Meters, gather, percentile, samples_per_s
+from trainkit.meters import Meters, gather
 from trainkit.results import EpochRecord, Row, append_epoch, asked, end_row, fail_row, finite, set_aside, write_row
+from trainkit.steps import percentile, samples_per_s
 from trainkit.task import Task
 
 GIB = 2**30

@@ -17,10 +17,10 @@ from torch.optim import Optimizer
 from torch.profiler import record_function
 
 from trainkit import build, compile, facts
+from trainkit.clock import timed_ms
 from trainkit.compile import Compiler
 from trainkit.config import CompileConfig, Mode, OnError, RunConfig, check
 from trainkit.data.module import Batch
-from trainkit.meters import timed_ms
 from trainkit.task import mixed, objective_of
 
 NUM_BATCHES = 8
