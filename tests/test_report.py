@@ -13,7 +13,8 @@ from rich.console import Console
 
 from tests.sweeps import BREAKS, gpu_sweep
 from trainkit.advice import BATCH_SHAPE, ITEM, PRINT
-from trainkit.compare import BreakEven, Comparison, Group, Setting, Spread, against, compare
+from trainkit.baseline import against
+from trainkit.compare import BreakEven, Comparison, Group, Setting, Spread, compare
 from trainkit.intervals import Ratio
 from trainkit.report import job_outcome, markdown_comparison, print_changes, print_comparison, print_epoch, print_run
 from trainkit.results import EpochRecord, Row, append_epoch, read_epochs, write_row

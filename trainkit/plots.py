@@ -9,7 +9,8 @@ from statistics import median
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 
-from trainkit.compare import Contrast, Group, Setting, is_eager
+from trainkit.compare import Group, Setting, is_eager
+from trainkit.contrasts import Contrast
 from trainkit.intervals import Ratio
 from trainkit.results import EpochRecord
 from trainkit.svg import BAND, BAR, DASHES, HUES, INK, MUTED, SHADES, STYLE, Look, curve_axes, legend, rows, svg_of

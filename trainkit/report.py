@@ -17,7 +17,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from trainkit.compare import Change, Changes, Comparison, Dropped, Group, Setting, step_time_ms, why_dropped
+from trainkit.baseline import Change, Changes
+from trainkit.compare import Comparison, Dropped, Group, Setting, step_time_ms, why_dropped
 from trainkit.findings import Diagnosis, Phase
 from trainkit.results import EpochRecord, Row
 from trainkit.words import (

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainkit.compare import Comparison, Contrast, compare, contrasts
+from trainkit.compare import Comparison, compare
+from trainkit.contrasts import Contrast, contrasts
 from trainkit.findings import Diagnosis, read_diagnoses
 from trainkit.plots import Plot, contrast, looks_of, series_of, speedups, speedups_over
 from trainkit.report import escape, markdown_comparison, markdown_compiled, markdown_stages

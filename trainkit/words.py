@@ -12,7 +12,9 @@ from statistics import median
 from typing import Any
 
 from trainkit.advice import Advice, of_break, of_recompile
-from trainkit.compare import BreakEven, Change, Comparison, Contrast, Group, Setting, Spread, is_eager
+from trainkit.baseline import Change
+from trainkit.compare import BreakEven, Comparison, Group, Setting, Spread, is_eager
+from trainkit.contrasts import Contrast
 from trainkit.findings import KINDS, Diagnosis, Finding, Phase
 from trainkit.intervals import Estimate, Ratio
 from trainkit.results import Row
