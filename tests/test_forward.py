@@ -18,9 +18,10 @@ from trainkit.config import ConfigError, RunConfig
 from trainkit.deadline import Requests, choose, miss_frac
 from trainkit.forward import NUM_MEASURING, forward
 from trainkit.page import html_comparison
-from trainkit.report import markdown_comparison, print_run
+from trainkit.report import markdown_comparison
 from trainkit.results import Row, read_row, read_rows
 from trainkit.run import run
+from trainkit.summary import print_run
 
 ROOT = Path(__file__).parent.parent
 CONF = ROOT / "conf"

@@ -25,7 +25,7 @@ from trainkit.plots import contrast, looks_of, series_of, speedups_over
 from trainkit.report import markdown_compiled
 from trainkit.results import Row, asked, write_row
 from trainkit.study import read_study, write_pages
-from trainkit.words import contrasted
+from trainkit.verdicts import contrasted
 
 STUDIES = CONF / "experiment" / "studies"
 NAMES = sorted(path.stem for path in STUDIES.glob("*.yaml"))

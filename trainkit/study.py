@@ -17,7 +17,8 @@ from trainkit.plots import Plot, contrast, looks_of, series_of, speedups, speedu
 from trainkit.report import escape, markdown_comparison, markdown_compiled, markdown_stages
 from trainkit.results import Row, read_rows
 from trainkit.svg import file_of
-from trainkit.words import contrasted, machine_of
+from trainkit.verdicts import contrasted
+from trainkit.words import machine_of
 
 MOST_GROUPS = 3  # with a plot for each
 
