@@ -243,6 +243,10 @@ def test_links_are_compiled_each_as_asked_and_told_apart(bench):
         (["optimizer=sgd"], "optimizer = sgd: belongs to training"),
         (["compile.mark_dynamic=[{input: targets}]"], "compile.mark_dynamic, targets 0: forward alone is called"),
         (["trainer.devices=2", "trainer.accelerator=cpu"], "trainer.devices = 2: a call is of one process"),
+        (
+            ["forward.deadline_ms=5", "forward.fallback=['compile.mark_dynamic=[{dim:9}]']"],
+            "compile.mark_dynamic, inputs 9: they are of shape [2, 1, 8, 8]",
+        ),
     ],
 )
 def test_a_setting_without_use_or_sense_is_one_line(words, complaint, bench):
