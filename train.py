@@ -6,7 +6,7 @@ from pathlib import Path
 import hydra
 from omegaconf import DictConfig
 
-from trainkit import cli, report
+from trainkit import cli, summary
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="config")
@@ -15,9 +15,9 @@ def main(cfg: DictConfig) -> None:
         config = cli.run_config(cfg)
         from trainkit.run import run  # imports torch: what was typed wrongly is said before
 
-        row = run(config, on_epoch=lambda record: report.print_epoch(record, config.trainer.max_epochs))
+        row = run(config, on_epoch=lambda record: summary.print_epoch(record, config.trainer.max_epochs))
     if cli.rank() == 0:
-        report.print_run(row, Path(config.job.run_dir))
+        summary.print_run(row, Path(config.job.run_dir))
     if row.status != "ok":
         sys.exit(1)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import hydra
 from omegaconf import DictConfig
 
-from trainkit import cli, report
+from trainkit import cli, summary
 
 CONF = Path(__file__).parent.parent / "conf"
 
@@ -20,7 +20,7 @@ def main(cfg: DictConfig) -> None:
         from trainkit.forward import forward  # imports torch: what was typed wrongly is said before
 
         row = forward(config, fallback)
-    report.print_run(row, Path(config.job.run_dir))
+    summary.print_run(row, Path(config.job.run_dir))
     if row.status != "ok":
         sys.exit(1)
 

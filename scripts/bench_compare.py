@@ -9,7 +9,7 @@ import argparse
 import random
 from collections.abc import Sequence
 
-from trainkit.compare import Ratio, ratio
+from trainkit.intervals import Ratio, ratio
 from trainkit.results import read_rows
 
 NUM_SIMULATED = 200

@@ -14,7 +14,8 @@ from statistics import median
 from typing import Any
 
 from trainkit import cli, run
-from trainkit.meters import BatchClock, Meters
+from trainkit.clock import BatchClock
+from trainkit.meters import Meters
 from trainkit.results import EpochRecord
 
 on = True

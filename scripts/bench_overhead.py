@@ -28,9 +28,10 @@ class BareLoop:
     """The training loop anyone would write: autocast, compiled objective, backward, optimizer."""
 
     def __init__(self, config: RunConfig):
-        self.device = torch.device(build.devices(config).type)
-        data = build.data(config)
-        objective = Objective(build.net(config, data), data.prepare, whole_net=config.compile.scope.value == "net")
+        devices, data = build.devices(config), build.data(config)
+        self.device = torch.device(devices.type)
+        net = build.net(config, data, devices)
+        objective = Objective(net, data.prepare, whole_net=config.compile.scope.value == "net")
         self.objective = objective.to(self.device).train()
         self.optimizer = build.optimizer(config)(self.objective.parameters())
         data.setup("fit")

@@ -32,7 +32,7 @@ from trainkit.compile import Compiler
 from trainkit.config import ConfigError, Mode, RunConfig
 from trainkit.data.module import DataModule
 from trainkit.loss import logits_of
-from trainkit.task import Objective, transform
+from trainkit.task import objective_of
 
 STEPS, WARM_UP = 20, 15
 NETWORKS = ("gpt2", "vit_b16", "resnet50", "bert")  # of conf/experiment/full_size
@@ -73,8 +73,7 @@ class Arm:
 
 def ours(config: RunConfig, data: DataModule, batches: list) -> Arm:
     """Our network and loss in one graph, compiled as `compile.*` says."""
-    objective = Objective(build.net(config, data), whole_net=config.compile.scope.value == "net")
-    transform(objective, config.trainer)
+    objective = objective_of(config, build.net(config, data, build.devices(config)))
     compiler = Compiler(config.compile)
     compiler.apply(objective.cuda().train(), config.ddp.optimize_ddp)
     return Arm("ours", objective, compiler, config, batches)

@@ -8,7 +8,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from trainkit.compare import against, compare
+from trainkit.baseline import against
+from trainkit.compare import compare
 from trainkit.findings import read_diagnoses
 from trainkit.page import write_report
 from trainkit.report import markdown_comparison, print_changes, print_comparison

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from trainkit.compare import Comparison, Setting, Spread, against, compare, why_dropped
+from trainkit.baseline import against
+from trainkit.compare import Comparison, Setting, Spread, compare, why_dropped
 from trainkit.results import Row
-from trainkit.words import advice, verdict
+from trainkit.verdicts import advice, verdict
 
 ROW = Row(
     run_id="sweep/0",

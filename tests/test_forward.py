@@ -18,9 +18,10 @@ from trainkit.config import ConfigError, RunConfig
 from trainkit.deadline import Requests, choose, miss_frac
 from trainkit.forward import NUM_MEASURING, forward
 from trainkit.page import html_comparison
-from trainkit.report import markdown_comparison, print_run
+from trainkit.report import markdown_comparison
 from trainkit.results import Row, read_row, read_rows
 from trainkit.run import run
+from trainkit.summary import print_run
 
 ROOT = Path(__file__).parent.parent
 CONF = ROOT / "conf"
@@ -242,6 +243,10 @@ def test_links_are_compiled_each_as_asked_and_told_apart(bench):
         (["optimizer=sgd"], "optimizer = sgd: belongs to training"),
         (["compile.mark_dynamic=[{input: targets}]"], "compile.mark_dynamic, targets 0: forward alone is called"),
         (["trainer.devices=2", "trainer.accelerator=cpu"], "trainer.devices = 2: a call is of one process"),
+        (
+            ["forward.deadline_ms=5", "forward.fallback=['compile.mark_dynamic=[{dim:9}]']"],
+            "compile.mark_dynamic, inputs 9: they are of shape [2, 1, 8, 8]",
+        ),
     ],
 )
 def test_a_setting_without_use_or_sense_is_one_line(words, complaint, bench):

@@ -7,11 +7,13 @@ import pytest
 import torch
 from torch._dynamo import register_backend
 
-from trainkit import machine, meters
+from trainkit import clock, machine, steps
+from trainkit.clock import Stopwatch
 from trainkit.facts import KINDS
 from trainkit.machine import Memory
-from trainkit.meters import EpochCost, Meters, Step, Stopwatch, num_warmup, percentile, slowest
+from trainkit.meters import Meters
 from trainkit.run import run
+from trainkit.steps import EpochCost, Step, num_warmup, percentile, slowest
 
 QUICK = ("compile.mode=eager", "trainer.max_epochs=2", "trainer.limit_train_batches=8")
 
@@ -171,7 +173,7 @@ def test_warm_up_lasts_until_times_settle():
 
 def test_warm_up_is_bounded_where_times_never_settle():
     falling = [1000.0 - i for i in range(400)]
-    assert num_warmup(falling) == meters.MAX_WARMUP_STEPS
+    assert num_warmup(falling) == steps.MAX_WARMUP_STEPS
     assert num_warmup(falling[:40]) == 20
     assert num_warmup(falling[:2]) == 2
     assert num_warmup([]) == 0
@@ -243,7 +245,7 @@ def test_a_profiling_epoch_splits_the_step_and_changes_nothing_else(compose, tmp
 
 def test_a_stopwatch_adds_up_and_forgives_a_second_stop(monkeypatch):
     now = iter([1.0, 3.0, 10.0, 11.0])
-    monkeypatch.setattr(meters.time, "perf_counter", lambda: next(now))
+    monkeypatch.setattr(clock.time, "perf_counter", lambda: next(now))
     watch = Stopwatch()
     watch.start()
     watch.stop()

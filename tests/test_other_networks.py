@@ -24,7 +24,7 @@ def test_it_is_of_the_type_and_sizes_asked_for(compose):
     words = (*DISTILBERT, *QUICK, "model.config.model_type=bert", "~model.config.dim", "+model.config.hidden_size=16")
     words = (*words, "+model.config.num_attention_heads=2", "+model.config.num_hidden_layers=1")
     config = compose(*words)
-    net = build.net(config, build.data(config))
+    net = build.net(config, build.data(config), build.devices(config))
     assert type(net).__name__ == "BertForSequenceClassification"
     assert (net.config.hidden_size, net.config.vocab_size, net.config.num_labels) == (16, 50, 3)
 
@@ -50,6 +50,6 @@ def test_a_library_that_is_not_there_is_named(compose):
 
 def test_without_padding_it_computes_what_transformers_does(compose):
     config = compose(*DISTILBERT, *QUICK)
-    net = build.net(config, build.data(config)).eval()
+    net = build.net(config, build.data(config), build.devices(config)).eval()
     tokens = torch.randint(50, (2, 8))
     torch.testing.assert_close(net(tokens).logits, net(input_ids=tokens, return_dict=False)[0])

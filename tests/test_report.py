@@ -13,11 +13,14 @@ from rich.console import Console
 
 from tests.sweeps import BREAKS, gpu_sweep
 from trainkit.advice import BATCH_SHAPE, ITEM, PRINT
-from trainkit.compare import BreakEven, Comparison, Group, Setting, Spread, against, compare
+from trainkit.baseline import against
+from trainkit.compare import BreakEven, Comparison, Group, Setting, Spread, compare
+from trainkit.formatting import duration, found, percent
 from trainkit.intervals import Ratio
-from trainkit.report import job_outcome, markdown_comparison, print_changes, print_comparison, print_epoch, print_run
+from trainkit.report import markdown_comparison, print_changes, print_comparison
 from trainkit.results import EpochRecord, Row, append_epoch, read_epochs, write_row
-from trainkit.words import advice, duration, found, percent, verdict
+from trainkit.summary import job_outcome, print_epoch, print_run
+from trainkit.verdicts import advice, verdict
 
 ROOT = Path(__file__).parents[1]
 GIB, MIB = 2**30, 2**20

@@ -10,7 +10,7 @@ import models.local_optimized
 from models.convnet_mix import ConvNetMix
 from tests.test_launch import TORCHRUN
 from tests.test_run import network, parameters, same
-from trainkit import report, scope, words
+from trainkit import report, scope, summary, words
 from trainkit.config import CompileConfig, ConfigError, Mode, PartConfig, Scope
 from trainkit.results import read_row
 from trainkit.run import run
@@ -266,7 +266,7 @@ def test_the_summary_and_the_report_name_the_parts(compose, tmp_path, capsys):
     from trainkit.compare import compare
 
     row = run(compose(*MIX, "compile.parts=[{match: features}]", *EXACT[:2], "trainer.limit_val_batches=0"))
-    report.print_run(row, tmp_path / "run")
+    summary.print_run(row, tmp_path / "run")
     assert "features (1 graph)" in capsys.readouterr().out
     eager = dataclasses.replace(row, compile_mode="eager", effective_mode="eager", compiled_parts=None, run_id="e")
     whole = dataclasses.replace(row, compile_scope="step", compile_parts=None, compiled_parts=None, run_id="w")

@@ -8,7 +8,7 @@ import torch
 
 from tests.test_launch import TORCHRUN
 from tests.test_run import network, parameters, same
-from trainkit import report
+from trainkit import summary
 from trainkit.config import ConfigError
 from trainkit.data.schedule import Schedule, padded
 from trainkit.data.synthetic import Synthetic
@@ -105,7 +105,7 @@ def test_each_recompile_has_its_shape_and_its_seconds(compose, tmp_path, capsys)
     assert len(row.recompile_times_s) == 2
     assert 0 < sum(row.recompile_times_s) == pytest.approx(row.compile_recompile_s, rel=0.2)
     assert read_row(tmp_path / "run") == row
-    report.print_run(row, tmp_path / "run")
+    summary.print_run(row, tmp_path / "run")
     assert "(by a batch of [4, 14] and [4])" in " ".join(capsys.readouterr().out.split())
 
 
@@ -267,5 +267,5 @@ def test_two_ranks_get_batches_of_one_size_and_count_the_samples_of_both(train, 
 
 def test_old_rows_without_shapes_are_read_and_said(compose, tmp_path, capsys):
     row = run(compose(*IMAGES, "data.batch_sizes=[2,3]", "data.num_batches=4", *STATIC))
-    report.print_run(dataclasses.replace(row, recompile_shapes=None, recompile_times_s=None), tmp_path)
+    summary.print_run(dataclasses.replace(row, recompile_shapes=None, recompile_times_s=None), tmp_path)
     assert "size mismatch" in capsys.readouterr().out

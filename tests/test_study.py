@@ -17,14 +17,15 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from tests.conftest import CONF, ROOT
 from tests.sweeps import GPU
 from trainkit import cli
-from trainkit.compare import compare, contrasts
+from trainkit.compare import compare
 from trainkit.config import RunConfig
+from trainkit.contrasts import contrasts
 from trainkit.findings import Diagnosis, write_diagnosis
 from trainkit.plots import contrast, looks_of, series_of, speedups_over
 from trainkit.report import markdown_compiled
 from trainkit.results import Row, asked, write_row
 from trainkit.study import read_study, write_pages
-from trainkit.words import contrasted
+from trainkit.verdicts import contrasted
 
 STUDIES = CONF / "experiment" / "studies"
 NAMES = sorted(path.stem for path in STUDIES.glob("*.yaml"))

@@ -476,7 +476,7 @@ def test_bert_sees_the_same_text_in_any_padding(compose, table, tmp_path):
         config = compose("model=bert", "data=sst2", *where, *sizes)
         torch.manual_seed(0)
         data = on(build.data(config))
-        logits.append(build.net(config, data).eval()(data.val_set.__getitems__(range(4))[0]))
+        logits.append(build.net(config, data, build.devices(config)).eval()(data.val_set.__getitems__(range(4))[0]))
     torch.testing.assert_close(logits[0], logits[1])
     torch.testing.assert_close(logits[0], logits[2])
 

@@ -141,10 +141,10 @@ SHORT = ("compile.mode=eager", "trainer.limit_train_batches=8", "model.width=8",
 
 
 def test_channels_last_reaches_the_convolutions_and_the_graph(compose, tmp_path):
-    from trainkit.task import Objective, transform
+    from trainkit.task import objective_of
 
-    objective = Objective(nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(8 * 4 * 4, 5)))
-    transform(objective, compose("trainer.channels_last=true").trainer)
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(8 * 4 * 4, 5))
+    objective = objective_of(compose("trainer.channels_last=true"), net)
     seen = []
     objective.net[0].register_forward_hook(lambda module, inputs, output: seen.extend([*inputs, output]))
     objective(torch.randn(2, 3, 6, 6), torch.tensor([0, 1]))

@@ -23,6 +23,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
+from trainkit import compile
 from trainkit.compile import first_line
 from trainkit.config import NOT_ARGUMENTS, ConfigError, RunConfig, TrainerConfig
 from trainkit.data.module import DataModule
@@ -87,11 +88,12 @@ def data(config: RunConfig) -> DataModule:
     return instance("data", config.job.data, config.data)
 
 
-def net(config: RunConfig, data: DataModule) -> nn.Module:
-    """The network of `model._target_`, shown to fit the data by one forward pass of a copy, in eval mode on the CPU."""
+def net(config: RunConfig, data: DataModule, devices: Devices) -> nn.Module:
+    """The network of `model._target_`, shown to fit the data by one forward pass of a copy, in eval mode on the CPU,
+    and what `compile.*` asks for."""
     name, taken = config.job.model, {key: value for key, value in config.model.items() if key not in NOT_ARGUMENTS}
     network: nn.Module = instance("model", name, taken)
-    inputs, targets = data.sample()
+    inputs, targets = sample = data.sample()
     subject = f"model = {name}: does not fit data = {config.job.data}"
     if not isinstance(network, nn.Module):
         raise ConfigError(f"model._target_ = {taken['_target_']}: gives a {type(network).__name__}; give an nn.Module")
@@ -113,6 +115,7 @@ def net(config: RunConfig, data: DataModule) -> nn.Module:
         )
     if (classes := data.sizes.get("num_classes")) is not None and logits.shape[-1] < classes:
         raise ConfigError(f"{subject}: gives {logits.shape[-1]} logits for {classes} classes; give it as many")
+    compile.check(config.compile, network, sample, devices.type)
     return network
 
 

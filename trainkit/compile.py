@@ -260,6 +260,11 @@ class Compiler:
         )
         return facts.observe(self.config, seen)
 
+    def skips_function(self) -> bool:
+        """Whether a function is left to Python for good while the rest is compiled. Not where all went on uncompiled:
+        then `on_eager` tells from which call on."""
+        return self.error is None and facts.skips_function()
+
 
 def mark_dynamic(asked: list[DimConfig], inputs: tuple[torch.Tensor, ...]) -> None:
     """Make dimensions of a batch dynamic. One whose size is out of its bounds gets variants of its own as ever."""
@@ -270,7 +275,7 @@ def mark_dynamic(asked: list[DimConfig], inputs: tuple[torch.Tensor, ...]) -> No
             torch._dynamo.mark_dynamic(tensor, one.dim, **bounds)
 
 
-def check_dims(asked: list[DimConfig], batch: tuple[torch.Tensor, ...]) -> None:
+def _check_dims(asked: list[DimConfig], batch: tuple[torch.Tensor, ...]) -> None:
     """Raise ConfigError for each dimension to mark that the batch has not."""
     complaints = [
         f"compile.mark_dynamic, {one.input.value} {one.dim}: they are of shape {list(shape)}, with dimensions 0 to "
@@ -333,9 +338,10 @@ def is_compile_error(error: BaseException) -> bool:
     return isinstance(error, COMPILE_ERRORS)
 
 
-def check(config: CompileConfig, net: nn.Module, device_type: str) -> None:
+def check(config: CompileConfig, net: nn.Module, batch: tuple[torch.Tensor, ...], device_type: str) -> None:
     """Raise ConfigError where a backend cannot work on this machine (unknown, or inductor without a C++ compiler), and
-    where the scope does not fit the network."""
+    where the scope does not fit the network, or a dimension to mark the batch."""
+    _check_dims(config.mark_dynamic, batch)
     asked: list[CompileConfig | PartConfig] = [config]
     if config.scope.value in ("parts", "blocks"):
         asked += [part.asked for part in parts(config, net)]

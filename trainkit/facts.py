@@ -55,11 +55,6 @@ class CompileFacts:
     cache_found: str | None
     compiled_parts: list[dict[str, Any]] | None = None  # of the scopes parts and blocks
 
-    @property
-    def skips_function(self) -> bool:
-        """Whether a function that was to be compiled is left to Python for good, because of a break in it."""
-        return any(site["uncompiled"] for site in self.graph_breaks or [])
-
 
 @dataclass(frozen=True)
 class Seen:
@@ -313,6 +308,11 @@ def _break_sites() -> list[dict[str, Any]] | None:
     # Of a break inside of a try or a with torch tells twice: of itself, and of the block that it has to leave.
     said = [site for site in found.values() if site["reason"] != "step_unsupported"]
     return said or list(found.values())
+
+
+def skips_function() -> bool:
+    """Whether a function that was to be compiled is left to Python for good, because of a break in it."""
+    return any(site["uncompiled"] for site in _break_sites() or [])
 
 
 def _users(stack: Any) -> tuple[str | None, int | None]:

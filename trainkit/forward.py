@@ -20,9 +20,9 @@ from trainkit.ending import close_logger, correct, outcome, quiet, show, sigterm
 from trainkit.facts import CompileFacts
 from trainkit.latency import CallMeters, Shape
 from trainkit.machine import machine
-from trainkit.meters import Step, num_warmup, percentile
 from trainkit.results import Row, asked, end_row, finite, set_aside, write_row
 from trainkit.scope import parts
+from trainkit.steps import Step, num_warmup, percentile
 from trainkit.task import AUTOCAST, Forward, channels_last
 
 NUM_MEASURING = 32  # calls of each link with each shape before the first request
@@ -151,13 +151,11 @@ class Bench:
         steady = self.meters.steady_calls()
         deadline_ms = self.config.forward.deadline_ms
         misses = None if deadline_ms is None else miss_frac([step.time_ms for step in steady], deadline_ms)
-        compiled = first.facts or first.compiler.facts()
         tells_eager = facts.tells_lookups() and not several  # of several networks it does not tell which one it was
-        skips = compiled.skips_function and first.compiler.error is None  # else it is known from which call on
         return replace(
             self.row,
-            **asdict(compiled),
-            **self.meters.summary(autotune_s, tells_eager, skips),
+            **asdict(first.facts or first.compiler.facts()),
+            **self.meters.summary(autotune_s, tells_eager, first.compiler.skips_function()),
             val_accuracy=self.num_right / self.num_targets if self.num_targets else None,
             num_val_targets=self.num_targets_once or None,
             deadline_miss_frac=misses,
@@ -208,10 +206,8 @@ def forward(config: RunConfig, fallback: Sequence[RunConfig] = ()) -> Row:
     for one in fallback:
         build.devices(one)  # refuses what the device cannot do
     data = build.data(config)
-    if config.compile.mark_dynamic:
-        compile.check_dims(config.compile.mark_dynamic, data.sample())
     meters = CallMeters(measured_first=bool(fallback))
-    links = [_link(one, data, meters, devices.type) for one in (config, *fallback)]
+    links = [_link(one, data, devices, meters) for one in (config, *fallback)]
     if fallback:
         _check_apart(links)
     logger = build.logger(config)
@@ -245,12 +241,11 @@ def forward(config: RunConfig, fallback: Sequence[RunConfig] = ()) -> Row:
         return row
 
 
-def _link(config: RunConfig, data: DataModule, meters: CallMeters, device_type: str) -> Link:
-    """A network with parameters from the run's seed, shown to fit the data and what is asked of it."""
+def _link(config: RunConfig, data: DataModule, devices: build.Devices, meters: CallMeters) -> Link:
+    """A network with parameters from the run's seed, or those of its checkpoint."""
     seed_everything(config.seed, verbose=False)
-    net = build.net(config, data)
+    net = build.net(config, data, devices)
     build.load_parameters(config, net)
-    compile.check(config.compile, net, device_type)
     compiler = Compiler(config.compile, meters.on_compile_start, meters.on_compile_end, meters.on_eager)
     return Link(config, Forward(net, data.prepare), compiler)
 

@@ -9,7 +9,9 @@ from typing import Any, TypeVar
 
 import torch
 
-from trainkit.meters import Costs, Step, mark, milliseconds, percentile
+from trainkit.clock import mark, milliseconds
+from trainkit.meters import Costs
+from trainkit.steps import Step, percentile
 
 T = TypeVar("T")
 Shape = tuple[int, ...]

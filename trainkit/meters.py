@@ -1,156 +1,22 @@
-"""What a run cost. With latency.py, which takes the time of calls by what is here, the only file that reads a clock.
+"""What a run cost: its epochs, each with its steps, compiles and peaks of memory, and the row's figures of them.
 
-On a GPU a step is timed by a pair of CUDA events that are read after the epoch, so that nothing waits inside it; on a
-CPU by the monotonic clock. The device is synchronised at the borders of an epoch and of its validation only.
+The device is synchronised at the borders of an epoch and of its validation only.
 """
 
 import itertools
-import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable
 from statistics import median
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.profilers import Profiler
 
+from trainkit.clock import BatchClock, Stopwatch, mark, milliseconds
 from trainkit.facts import KINDS
 from trainkit.machine import Memory, highest, peak_memory, reset_peaks
-
-# After a start or a compile allocator, autotuned libraries and CUDA graphs settle: between so many steps and so many.
-MIN_WARMUP_STEPS, MAX_WARMUP_STEPS = 3, 50
-WINDOW = 5  # steps whose median must have settled
-
-
-@dataclass
-class Step:
-    """One optimizer step: its own milliseconds, those from the end of the step before it to its own end (its period),
-    how much of that was a wait for batches, its number of batches, whether anything compiled, how much longer the
-    slowest rank took for it than the fastest, whether anything that should be compiled ran uncompiled, and its number
-    of samples, over all ranks. Steps that are `alike` do the same work: their times can be compared."""
-
-    time_ms: float
-    period_ms: float
-    wait_ms: float
-    num_batches: int
-    compiled: bool
-    rank_spread_ms: float = 0.0
-    eager: bool = False
-    num_samples: int = 0
-    alike: Hashable = None
-
-
-@dataclass
-class EpochCost:
-    """What one epoch cost, over all ranks: the slowest rank's time, the hungriest rank's memory."""
-
-    complete: bool  # it was trained to its end, not broken off
-    train_time_s: float
-    val_time_s: float | None
-    compile_s: dict[str, float]  # by what was compiled: facts.KINDS
-    compiled_in_validation: bool
-    steps: list[Step]
-    compile_peak: Memory | None  # of the steps and validations in which something compiled; None where nothing did
-    steady_peak: Memory | None  # of the others
-
-    @property
-    def compile_time_s(self) -> float:
-        return sum(self.compile_s.values())
-
-    @property
-    def peak(self) -> Memory:
-        peak = highest([self.compile_peak, self.steady_peak])
-        assert peak is not None  # an epoch has a step
-        return peak
-
-    @property
-    def compiled_in_training(self) -> bool:
-        return any(step.compiled for step in self.steps)
-
-
-@dataclass
-class Stopwatch:
-    """Adds up the seconds between start() and stop(); either may be called twice."""
-
-    total_s: float = 0.0
-    _since: float | None = field(default=None, repr=False)
-
-    def start(self) -> None:
-        self._since = time.perf_counter() if self._since is None else self._since
-
-    def stop(self) -> None:
-        if self._since is not None:
-            self.total_s += time.perf_counter() - self._since
-        self._since = None
-
-
-class BatchClock(Profiler):
-    """Takes the time that the training loop waits for its batches; Lightning tells its profiler around each fetch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._fetching = Stopwatch()
-
-    def start(self, action_name: str) -> None:
-        if action_name.endswith("train_dataloader_next"):
-            self._fetching.start()
-
-    def stop(self, action_name: str) -> None:
-        if action_name.endswith("train_dataloader_next"):
-            self._fetching.stop()
-
-    def lap_ms(self) -> float:
-        """Milliseconds since the last lap."""
-        lap_s, self._fetching = self._fetching.total_s, Stopwatch()
-        return lap_s * 1e3
-
-
-class Breakdown(Profiler):
-    """Splits the steps of a profiling epoch: Lightning tells its profiler around forward, backward and optimizer.
-
-    `num_batches` are accumulated to a step; the step at the epoch's end that has fewer does not count."""
-
-    ACTIONS = (".training_step", ".backward", ".optimizer_step")
-
-    def __init__(self, num_batches: int) -> None:
-        super().__init__()
-        self.num_batches = num_batches
-        self._marks: dict[str, list[tuple[Any, Any]]] = {action: [] for action in self.ACTIONS}
-        self._started: dict[str, Any] = {}
-
-    def start(self, action_name: str) -> None:
-        if action_name.endswith(self.ACTIONS) and not action_name.startswith("[Callback]"):
-            self._started[action_name] = mark(torch.cuda.is_initialized())
-
-    def stop(self, action_name: str) -> None:
-        if (started := self._started.pop(action_name, None)) is not None:
-            name = next(action for action in self.ACTIONS if action_name.endswith(action))
-            self._marks[name].append((started, mark(torch.cuda.is_initialized())))
-
-    def summary_ms(self) -> dict[str, float | None]:
-        """The breakdown fields of results.Row: medians over the epoch's steady steps, accumulated batches summed up.
-        The optimizer's is from the end of the last backward to the end of its step, clipping and unscaling in it."""
-        if torch.cuda.is_initialized():
-            torch.cuda.synchronize()
-        forward, backward, step = self._marks.values()
-        per_step = self.num_batches
-        num_steps = len(forward) // per_step  # the rest of an epoch is a step of fewer batches
-        forward_ms, backward_ms = (
-            [sum(milliseconds(*pair) for pair in pairs[i * per_step : (i + 1) * per_step]) for i in range(num_steps)]
-            for pairs in (forward, backward)
-        )
-        last = backward[per_step - 1 :: per_step]
-        optimizer_ms = [milliseconds(before[1], whole[1]) for before, whole in zip(last, step, strict=False)]
-        whole_ms = [sum(parts) for parts in zip(forward_ms, backward_ms, optimizer_ms, strict=False)]
-        first = num_warmup(whole_ms)
-        return {
-            "forward_time_ms_p50": percentile(forward_ms[first:], 50),
-            "backward_time_ms_p50": percentile(backward_ms[first:], 50),
-            "optimizer_time_ms_p50": percentile(optimizer_ms[first:], 50),
-        }
+from trainkit.steps import EpochCost, Step, num_warmup, percentile, periods_ms, relative, samples_per_s, slowest
 
 
 class Costs:
@@ -436,68 +302,6 @@ class Meters(Costs, Callback):
         return steps
 
 
-def relative(steps: Sequence[Step]) -> list[float]:
-    """The time of each step over the median of those that are alike."""
-    times_ms: dict[Hashable, list[float]] = {}
-    for step in steps:
-        times_ms.setdefault(step.alike, []).append(step.time_ms)
-    middle_ms = {alike: median(times) for alike, times in times_ms.items()}
-    return [step.time_ms / middle_ms[step.alike] for step in steps]
-
-
-def num_warmup(times_ms: Sequence[float]) -> int:
-    """How many steps after a start or a compile are warm-up: until the median of WINDOW steps in a row lies within the
-    middle 80 % of the later half of them all, and the first of them is not above it. At least MIN_WARMUP_STEPS, at most
-    MAX_WARMUP_STEPS or half of them."""
-    most = max(MIN_WARMUP_STEPS, min(MAX_WARMUP_STEPS, len(times_ms) // 2))
-    later = times_ms[len(times_ms) // 2 :]
-    low, high = percentile(later, 10), percentile(later, 90)
-    for first in range(MIN_WARMUP_STEPS, most):
-        window = percentile(times_ms[first : first + WINDOW], 50)
-        if low <= window <= high and times_ms[first] <= high:  # type: ignore[operator]  # there are steps
-            return first
-    return min(most, len(times_ms))
-
-
-def periods_ms(steps: Sequence[Step]) -> float:
-    """Milliseconds of the steps with all that was between them."""
-    return sum(step.period_ms for step in steps)
-
-
-def samples_per_s(steps: Sequence[Step]) -> float | None:
-    """Samples a second while the steps ran, all that was between them included, or None of no steps."""
-    if not steps:
-        return None
-    return sum(step.num_samples for step in steps) / periods_ms(steps) * 1e3
-
-
-def mark(on_gpu: bool) -> Any:
-    """A point in time for `milliseconds`: on a GPU when the device gets there, which nobody waits for."""
-    if not on_gpu:
-        return time.perf_counter()
-    event = torch.cuda.Event(enable_timing=True)
-    event.record()
-    return event
-
-
-def timed_ms(step: Callable[[], object], num_steps: int, on_gpu: bool) -> list[float]:
-    """Milliseconds of each of so many calls, one after another; on a GPU between events that are read at the end."""
-    marks = [(mark(on_gpu), step(), mark(on_gpu)) for _ in range(num_steps)]
-    if on_gpu:
-        torch.cuda.synchronize()
-    return [milliseconds(start, end) for start, _, end in marks]
-
-
-def milliseconds(start: Any, end: Any) -> float:
-    """From one mark to another."""
-    return (end - start) * 1e3 if isinstance(start, float) else start.elapsed_time(end)
-
-
-def percentile(values: Sequence[float], q: float) -> float | None:
-    """The q-th percentile by linear interpolation, or None of nothing."""
-    return float(torch.quantile(torch.tensor(values, dtype=torch.float64), q / 100)) if values else None
-
-
 def gather(local: Any) -> list[Any]:
     """One object of every rank, in the order of ranks."""
     if not (dist.is_available() and dist.is_initialized()):
@@ -505,31 +309,3 @@ def gather(local: Any) -> list[Any]:
     everyone: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, local)
     return everyone
-
-
-def slowest(ranks: list[EpochCost]) -> EpochCost:
-    """The epoch as a user of all ranks sees it: in each figure the rank with the most."""
-    val_times = [rank.val_time_s for rank in ranks if rank.val_time_s is not None]
-    return EpochCost(
-        all(rank.complete for rank in ranks),
-        max(rank.train_time_s for rank in ranks),
-        max(val_times, default=None),
-        max((rank.compile_s for rank in ranks), key=lambda parts: sum(parts.values())),
-        any(rank.compiled_in_validation for rank in ranks),
-        [
-            Step(
-                max(rank.time_ms for rank in step),
-                max(rank.period_ms for rank in step),
-                max(rank.wait_ms for rank in step),
-                step[0].num_batches,
-                any(rank.compiled for rank in step),
-                max(rank.time_ms for rank in step) - min(rank.time_ms for rank in step),
-                any(rank.eager for rank in step),
-                sum(rank.num_samples for rank in step),
-                step[0].alike,  # ranks have batches of one shape, but for lengths that their own texts give them
-            )
-            for step in zip(*(rank.steps for rank in ranks), strict=True)
-        ],
-        highest([rank.compile_peak for rank in ranks]),
-        highest([rank.steady_peak for rank in ranks]),
-    )

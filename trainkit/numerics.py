@@ -8,7 +8,7 @@ import statistics
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +21,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from trainkit.compile import Compiler, first_line
 from trainkit.config import AmpConfig, RunConfig
-from trainkit.task import AUTOCAST, Objective, schedule, transform
+from trainkit.task import Objective, mixed, objective_of, schedule
 
 STEPS = 5
 # What passes however near eager is, by the coarsest arithmetic allowed; TF32 has as many bits as float16. Losses and
@@ -160,25 +160,23 @@ class _Training:
         self, *, double: bool = False, jitter: float = 0.0, compiled: bool = False
     ) -> Iterator[tuple[Place, Tensor]]:
         """Train a copy. Every tensor is to be read before the next is asked for: CUDA graphs write over it."""
-        trainer, precision = self.config.trainer, self.config.amp.precision.value
-        net, whole_net = _without_dropout(copy.deepcopy(self.net)), self.config.compile.scope.value == "net"
-        objective = Objective(net, whole_net=whole_net).to(self.device).train()
+        trainer, precision = self.config.trainer, "32-true" if double else self.config.amp.precision.value
+        objective = objective_of(self.config, _without_dropout(copy.deepcopy(self.net))).to(self.device).train()
+        call: Callable[..., Tensor] = objective
         if double:
             objective.double()
-        call = self._prepared(objective, compiled)
+        if compiled:
+            self.compiler.apply(objective, self.config.ddp.optimize_ddp)
+            call = self.compiler
         parameters = list(objective.parameters())
         optimizer = self.optimizer(objective.parameters())
         warm_up = LambdaLR(optimizer, schedule("constant", trainer.warmup_steps, 0))
-        mixed = None if double else AUTOCAST.get(precision)
-        scale = LOSS_SCALE if mixed is torch.float16 else 1.0
+        scale = LOSS_SCALE if precision == "16-mixed" else 1.0
         for step, (inputs, targets) in enumerate(self.batches):
             self._start(objective, step, jitter)
             inputs, targets = inputs.to(self.device), targets.to(self.device)
             inputs = inputs.double() if double and inputs.is_floating_point() else inputs
-            torch.compiler.cudagraph_mark_step_begin()
-            # As Lightning's MixedPrecision does: forward alone, without the cache of casted weights.
-            with torch.autocast(self.device.type, mixed, cache_enabled=False) if mixed else nullcontext():
-                loss = call(inputs, targets)
+            loss = mixed(call, (inputs, targets), precision)
             (loss * scale).backward()
             yield ("losses", step, ""), loss
             for name, buffer in zip(dict(self.net.named_buffers()), objective.buffers(), strict=True):
@@ -195,14 +193,6 @@ class _Training:
             warm_up.step()
             # Not nn.utils.parameters_to_vector, which takes no channels_last.
             yield ("parameters", step, ""), torch.cat([parameter.flatten() for parameter in parameters])
-
-    def _prepared(self, objective: Objective, compiled: bool) -> Callable[..., Tensor]:
-        """What to call for the loss, transformed in the order that Task.configure_model states."""
-        transform(objective, self.config.trainer)
-        if not compiled:
-            return objective
-        self.compiler.apply(objective, self.config.ddp.optimize_ddp)
-        return self.compiler
 
     @torch.no_grad()
     def _start(self, objective: Objective, step: int, jitter: float) -> None:

@@ -11,36 +11,28 @@ from typing import Any
 from trainkit.advice import Advice, of_skip
 from trainkit.compare import Comparison, Group, Setting, is_eager
 from trainkit.findings import Diagnosis, Finding
+from trainkit.formatting import clean, decimals, fixed, percent, scientific, seconds, short, size
 from trainkit.plots import Epochs, Looks, Plot, costs_of, curves_of, looks_of
 from trainkit.report import columns_of, markdown_comparison
 from trainkit.results import Row
 from trainkit.svg import COLORS
+from trainkit.verdicts import advice, verdict
 from trainkit.words import (
     ROUNDS,
-    advice,
-    clean,
     count_of_findings,
-    decimals,
     diagnosed,
     dropped_title,
     finding_lines,
     finding_title,
-    fixed,
     graph_breaks,
     link_of,
     machine_of,
     notes_of,
     num_runs,
-    percent,
     phase_words,
     place_of,
     recompiles,
-    scientific,
-    seconds,
-    short,
-    size,
     stage_words,
-    verdict,
     work_of,
 )
 

@@ -9,24 +9,14 @@ from statistics import median
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 
-from trainkit.compare import Contrast, Group, Setting, is_eager
+from trainkit.compare import Group, Setting, is_eager
+from trainkit.contrasts import Contrast
+from trainkit.formatting import clean, decimals, fixed, found, in_one_unit, middle, percent, seconds, times
 from trainkit.intervals import Ratio
 from trainkit.results import EpochRecord
 from trainkit.svg import BAND, BAR, DASHES, HUES, INK, MUTED, SHADES, STYLE, Look, curve_axes, legend, rows, svg_of
-from trainkit.words import (
-    COMPILE_PARTS,
-    clean,
-    decimals,
-    fixed,
-    found,
-    in_one_unit,
-    middle,
-    percent,
-    seconds,
-    step_of,
-    steps_of,
-    times,
-)
+from trainkit.verdicts import steps_of
+from trainkit.words import COMPILE_PARTS, step_of
 
 STEP_PARTS = ("forward", "backward", "optimizer")
 CURVES = {"train_loss": "Training loss", "val_loss": "Validation loss", "val_accuracy": "Validation accuracy"}

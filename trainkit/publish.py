@@ -7,7 +7,8 @@ from typing import Any
 import wandb
 
 from trainkit.compare import Comparison, Group, Setting
-from trainkit.words import verdict, work_of
+from trainkit.verdicts import verdict
+from trainkit.words import work_of
 
 COLUMNS = (
     "work",

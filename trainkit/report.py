@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -17,93 +16,48 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from trainkit.compare import Change, Changes, Comparison, Dropped, Group, Setting, step_time_ms, why_dropped
+from trainkit.baseline import Change, Changes
+from trainkit.compare import Comparison, Dropped, Group, Setting, step_time_ms, why_dropped
 from trainkit.findings import Diagnosis, Phase
-from trainkit.results import EpochRecord, Row
-from trainkit.words import (
-    COMPILE_PARTS,
-    ROUNDS,
-    advice,
-    cache_of,
+from trainkit.formatting import (
     clean,
-    compiled_parts,
-    count_of_findings,
     decimals,
+    fixed,
+    found,
+    in_one_unit,
+    interval,
+    middle,
+    percent,
+    range_of,
+    short,
+    size,
+    times,
+)
+from trainkit.results import Row
+from trainkit.verdicts import advice, cache_of, verdict
+from trainkit.words import (
+    ROUNDS,
+    count_of_findings,
     diagnosed,
     dropped_title,
     finding_lines,
     finding_title,
-    fixed,
-    found,
-    graph_breaks,
-    in_one_unit,
-    interval,
-    link_of,
     machine_of,
-    middle,
-    missed,
     notes_of,
     num_runs,
-    percent,
     phase_words,
     place_of,
-    range_of,
-    recompiles,
-    scientific,
-    seconds,
-    short,
-    size,
-    skipped,
     stage_words,
-    step_of,
-    times,
     trained_of,
-    uncompiled,
-    verdict,
     work_of,
 )
 
-FILES = ("row.json", "epochs.jsonl", "checkpoints", "wandb", "csv")
-MOST_CAUSES = 8
-MOST_SHAPES = 12
 MIN_LABEL_WIDTH, LABEL_WIDTH = len("max-autotune-no-"), len("max-autotune-no-cudagraphs")
-
-
-def print_epoch(record: EpochRecord, max_epochs: int | None, console: Console | None = None) -> None:
-    """Print one line: training seconds + validation seconds, and how many of both went into compiling."""
-    number = f"{record.epoch + 1}"
-    if max_epochs is not None and max_epochs > 0:
-        number = f"{number:>{len(str(max_epochs))}}/{max_epochs}"
-    validating = f" + {seconds(record.val_time_s)}" if record.val_time_s else ""
-    compiling = f" ({seconds(record.compile_time_s)} compile)" if record.compile_time_s else ""
-    worth = f"loss {fixed(record.train_loss, 4)}  val {fixed(record.val_loss, 4)}"
-    line = f"epoch {number}  {worth}  accuracy {fixed(record.val_accuracy, 3)}  {seconds(record.train_time_s)}"
-    (console or _terminal()).print(Text(line + validating + compiling), soft_wrap=True)
-
-
-def job_outcome(row: Row) -> str:
-    """One line on how a job of a sweep ended: what a step takes, or why a comparison will drop the row."""
-    digits = decimals([step_time_ms(row)], 4)
-    measured = f"{step_of(row)} {fixed(step_time_ms(row), digits)} ms, compile {seconds(row.compile_time_s)}"
-    return short(why_dropped(row) or f"{row.status}: {measured}")
-
-
-def print_run(row: Row, run_dir: Path | str, console: Console | None = None) -> None:
-    """Print what was asked and got, what it cost and was worth, where its files lie, and what went wrong."""
-    console = console or _terminal()
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
-    for name, words in _run_lines(row, Path(run_dir)):
-        table.add_row(name, Text(clean(words)))
-    console.print(table)
-    if reason := why_dropped(row):
-        console.print(Text(short(reason), style="yellow" if row.status == "ok" else "red"))
 
 
 def print_comparison(comparison: Comparison, console: Console | None = None) -> None:
     """Print for each group a table, fastest setting first, and what it means; then what was dropped and why."""
-    console = console or _terminal()
+    console = console or terminal()
     if not comparison.groups:
         console.print(Text("Nothing to compare: no run was measured."))
     for group in comparison.groups:
@@ -166,7 +120,7 @@ def markdown_stages(diagnosis: Diagnosis) -> str:
 
 def print_changes(changes: Changes, console: Console | None = None) -> None:
     """Print how each setting did against its baseline, and then what only one side has."""
-    console = console or _terminal()
+    console = console or terminal()
     table = _plain_table("setting", "step", "memory", "verdict")
     for change in changes.changes:
         digits = decimals(change.step_time_ms, 4)
@@ -191,7 +145,7 @@ def print_changes(changes: Changes, console: Console | None = None) -> None:
 
 def print_diagnosis(diagnosis: Diagnosis, console: Console | None = None) -> None:
     """Print what each phase gains from being compiled, then each finding with its line, why, and what to do."""
-    console = console or _terminal()
+    console = console or terminal()
     console.print(Text(diagnosed(diagnosis), style="bold"))
     console.print(Text(machine_of(diagnosis.machine), style="dim"))
     console.print()
@@ -366,134 +320,7 @@ def _plain_table(first: str, *numbers: str) -> Table:
     return table
 
 
-def _run_lines(row: Row, run_dir: Path) -> Iterable[tuple[str, str]]:
-    """Name and words of each line of a run's summary. What was not measured is "-"."""
-    yield "run", f"{row.run_id}: {row.status}"
-    yield "asked", ", ".join([trained_of(row), row.compile_mode, row.precision, f"seed {row.seed}"])
-    yield "overrides", " ".join(row.overrides) or "-"
-    yield "got", row.effective_mode or "-"
-    yield "compile", _named({"time": seconds(row.compile_time_s), **_compiled(row)})
-    if row.compile_time_s:
-        yield "", ", ".join([f"start-up {seconds(row.compile_startup_s)} apart", *_shares(row)])
-    if row.compiled_parts:
-        yield "parts", compiled_parts(row)
-    yield from _graph_breaks(row)
-    yield from _recompiles(row)
-    hits = {"hits": fixed(row.cache_hits, 0), "misses": fixed(row.cache_misses, 0)}
-    yield "cache", _named({"found": row.cache_found or "-", **hits})
-    yield step_of(row), _steps(row)
-    yield from (("", words) for words in (uncompiled(row), skipped(row)) if words)
-    if row.forward_time_ms_p50 is not None:
-        parts = (row.forward_time_ms_p50, row.backward_time_ms_p50, row.optimizer_time_ms_p50)
-        words = [f"{fixed(ms, decimals(parts, 3))} ms" for ms in parts]
-        yield "", f"{_named(dict(zip(('forward', 'backward', 'optimizer'), words, strict=True)))} (profiling epoch)"
-    yield from _calls(row) if row.kind == "forward" else _training(row)
-    yield "memory", _named({name: size(value) for name, value in _peaks(row).items()})
-    if row.check_passed is not None or row.check_reason is not None:
-        yield "check", _checked(row)
-    yield "machine", machine_of(vars(row))
-    names = [f"{name}/" if (run_dir / name).is_dir() else name for name in FILES if (run_dir / name).exists()]
-    yield "files", " ".join([f"{run_dir}:", *names]) if names else f"{run_dir}"
-
-
-def _training(row: Row) -> Iterable[tuple[str, str]]:
-    yield "epoch", _named({"train": seconds(row.epoch_train_time_s), "validation": seconds(row.epoch_val_time_s)})
-    yield "speed", _named({"samples/s": fixed(row.samples_per_s, 0), "waiting for data": percent(row.data_wait_frac)})
-    yield "loss", _named({"train": fixed(row.train_loss, 4), "validation": fixed(row.val_loss, 4)})
-    yield "accuracy", _named({"validation": fixed(row.val_accuracy, 3), "epochs": fixed(row.num_epochs, 0)})
-
-
-def _calls(row: Row) -> Iterable[tuple[str, str]]:
-    if words := missed(row):
-        yield "deadline", words
-    for number, link in enumerate(row.chain or []):
-        yield "" if number else "chain", f"{percent(link['call_frac'])} {link_of(link, row)}: {_latency(link)}"
-    shapes = sorted(row.latency_by_shape or [], key=lambda one: -one["num_calls"])
-    for number, one in enumerate(shapes[:MOST_SHAPES]):
-        yield "" if number else "shapes", f"{one['shape']}: {_latency(one)}; {fixed(one['num_calls'], 0)} calls"
-    if others := shapes[MOST_SHAPES:]:
-        yield "", f"{len(others)} more, in row.json"
-    yield "speed", _named({"samples/s": fixed(row.samples_per_s, 0)})
-    yield "accuracy", fixed(row.val_accuracy, 3)
-
-
-def _latency(of: Mapping[str, Any]) -> str:
-    times_ms = {name: of[f"time_ms_{name}"] for name in ("p50", "p90", "p99")}
-    digits = decimals(times_ms.values(), 4)
-    return _named({name: "-" if ms is None else f"{fixed(ms, digits)} ms" for name, ms in times_ms.items()})
-
-
-def _named(words: dict[str, str]) -> str:
-    return ", ".join(f"{name} {word}" for name, word in words.items())
-
-
-def _compiled(row: Row) -> dict[str, str]:
-    counts = {
-        "graphs": row.num_graphs,
-        "breaks": row.num_graph_breaks,
-        "recompiles": row.num_recompiles,
-        "CUDA graphs": row.num_cudagraphs,
-    }
-    return {name: fixed(count, 0) for name, count in counts.items()}
-
-
-def _graph_breaks(row: Row) -> Iterable[tuple[str, str]]:
-    """A line for each of the first, with what to do about it in the next, and one for the others."""
-    every = graph_breaks(row)
-    for number, (cause, told) in enumerate(every[:MOST_CAUSES]):
-        yield "" if number else "graph breaks", short(cause)
-        yield "", f"{told.cause}: {told.remedy}"
-    if len(every) > MOST_CAUSES:
-        yield "", f"{len(every) - MOST_CAUSES} more, in row.json"
-
-
-def _recompiles(row: Row) -> Iterable[tuple[str, str]]:
-    """A line for each of the dearest, one for the others, and what to do about each kind of cause."""
-    every = sorted(recompiles(row), key=lambda one: -(one[2] or 0.0))
-    for number, (cause, _, time_s) in enumerate(every[:MOST_CAUSES]):
-        yield "" if number else "recompiles", f"{seconds(time_s)}: {short(cause)}"
-    if others := every[MOST_CAUSES:]:
-        yield "", f"{seconds(sum(time_s or 0.0 for *_, time_s in others))}: {len(others)} more, in row.json"
-    for told in dict.fromkeys(told for _, told, _ in every):
-        yield "", f"{told.cause}: {told.remedy}"
-
-
-def _shares(row: Row) -> Iterable[str]:
-    """What the compile time went into: seconds and share of each part that took any."""
-    for part, name in COMPILE_PARTS.items():
-        cost = getattr(row, f"compile_{part}_s")
-        if part != "startup" and cost and row.compile_time_s:
-            yield f"{name} {seconds(cost)} ({percent(cost / row.compile_time_s)})"
-
-
-def _checked(row: Row) -> str:
-    if row.check_passed is None:
-        return f"unknown: {row.check_reason}"
-    differences = {
-        name: f"{scientific(mine)} (eager {scientific(its)})"
-        for name in ("loss", "grad", "param")
-        if (mine := getattr(row, f"check_{name}_rel_diff")) is not None
-        and (its := getattr(row, f"check_eager_{name}_rel_diff")) is not None
-    }
-    return f"{'same as eager' if row.check_passed else 'differs from eager'}: {_named(differences)} off float64"
-
-
-def _steps(row: Row) -> str:
-    quantiles = {"p50": row.step_time_ms_p50, "p90": row.step_time_ms_p90, "p99": row.step_time_ms_p99}
-    digits = decimals(quantiles.values(), 4)
-    words = {name: "-" if value is None else f"{fixed(value, digits)} ms" for name, value in quantiles.items()}
-    counts = {"compiling": row.num_compiling_steps, "warm-up": row.num_warmup_steps, "steady": row.num_steady_steps}
-    kinds = ", ".join(f"{fixed(count, 0)} {kind}" for kind, count in counts.items())
-    return f"{_named(words)}; {kinds} of {fixed(row.num_steps, 0)}"
-
-
-def _peaks(row: Row) -> dict[str, int | None]:
-    if row.accelerator == "cpu":  # where all three are the same figure
-        return {"resident": row.peak_device_bytes}
-    return {"allocated": row.peak_allocated_bytes, "reserved": row.peak_reserved_bytes, "device": row.peak_device_bytes}
-
-
-def _terminal() -> Console:
+def terminal() -> Console:
     """Standard output; wide enough for a table's columns where it is a file or a pipe."""
     console = Console()
     return console if console.is_terminal else Console(width=120)

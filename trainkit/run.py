@@ -14,14 +14,16 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.strategies import DDPStrategy
 
 from trainkit import build, compile, facts, numerics
+from trainkit.clock import Breakdown
 from trainkit.compile import Compiler
 from trainkit.config import RunConfig, check
 from trainkit.data.module import DataModule
 from trainkit.ending import NonFiniteLossError, close_logger, correct, outcome, quiet, show
 from trainkit.facts import CompileFacts, combined
 from trainkit.machine import machine
-from trainkit.meters import Breakdown, Meters, gather, percentile, samples_per_s
+from trainkit.meters import Meters, gather
 from trainkit.results import EpochRecord, Row, append_epoch, asked, end_row, fail_row, finite, set_aside, write_row
+from trainkit.steps import percentile, samples_per_s
 from trainkit.task import Task
 
 GIB = 2**30
@@ -99,12 +101,10 @@ class Recorder(Callback):
         """The row with everything that is known now."""
         if self.trained is not None:
             return replace(self.trained, **self.further)
-        compiled = self.facts or self.compiler.facts()
-        skips = compiled.skips_function and self.compiler.error is None  # else it is known from which step on
         return replace(
             self.row,
-            **asdict(compiled),
-            **self.meters.summary(facts.autotune_s(), facts.tells_lookups(), skips),
+            **asdict(self.facts or self.compiler.facts()),
+            **self.meters.summary(facts.autotune_s(), facts.tells_lookups(), self.compiler.skips_function()),
             num_epochs=sum(epoch.complete for epoch in self.meters.epochs),
             train_loss=finite(task.train_loss),
             val_loss=finite(task.val_loss),
@@ -144,13 +144,10 @@ def run(config: RunConfig, on_epoch: Callable[[EpochRecord], None] = lambda reco
     seed_everything(config.seed, verbose=False)
     devices = build.devices(config)
     data = build.data(config)
-    net = build.net(config, data)
+    net = build.net(config, data, devices)
     untrained = copy.deepcopy(net) if config.check else None
     optimizer = build.optimizer(config)
     ckpt_path = build.resume_path(config, net, optimizer)
-    if config.compile.mark_dynamic:
-        compile.check_dims(config.compile.mark_dynamic, data.sample())
-    compile.check(config.compile, net, devices.type)
     attention = build.attention(config, devices)
     meters = Meters()
     with (

@@ -10,13 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainkit.compare import Comparison, Contrast, compare, contrasts
+from trainkit.compare import Comparison, compare
+from trainkit.contrasts import Contrast, contrasts
 from trainkit.findings import Diagnosis, read_diagnoses
 from trainkit.plots import Plot, contrast, looks_of, series_of, speedups, speedups_over
 from trainkit.report import escape, markdown_comparison, markdown_compiled, markdown_stages
 from trainkit.results import Row, read_rows
 from trainkit.svg import file_of
-from trainkit.words import contrasted, machine_of
+from trainkit.verdicts import contrasted
+from trainkit.words import machine_of
 
 MOST_GROUPS = 3  # with a plot for each
 

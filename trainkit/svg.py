@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from trainkit.words import clean, fixed
+from trainkit.formatting import clean, fixed
 
 WIDTH = 340  # px of the viewBox: narrow, so that text of FONT px is about as large on a phone
 FONT, LINE, BAR, GAP = 11, 14, 13, 5  # px: text, a line of it, the thickness of a bar, the space around it

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from contextlib import nullcontext
 from math import cos, pi
 from typing import Any
 
@@ -17,7 +18,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from trainkit import scope
 from trainkit.compile import Compiler
-from trainkit.config import ConfigError, RunConfig, TrainerConfig
+from trainkit.config import ConfigError, RunConfig
 from trainkit.loss import linear_cross_entropy, logits_of
 
 
@@ -120,8 +121,7 @@ class Task(LightningModule):
         prepare: nn.Module | None = None,
     ):
         super().__init__()
-        self.objective = Objective(net, prepare, whole_net=config.compile.scope.value == "net")
-        transform(self.objective, config.trainer)
+        self.objective = objective_of(config, net, prepare)
         self.train_loss: float | None = None
         self.val_loss: float | None = None
         self.val_accuracy: float | None = None
@@ -131,8 +131,8 @@ class Task(LightningModule):
         self._compiler, self._optimizer, self._config = compiler, optimizer, config
 
     def configure_model(self) -> None:
-        """The order of transformations: `transform` at the start, compile in place here; then Lightning moves it to the
-        device, loads a checkpoint and wraps with DDP, which all keep the layout.
+        """The order of transformations: `objective_of` at the start, compile in place here; then Lightning moves it to
+        the device, loads a checkpoint and wraps with DDP, which all keep the layout.
 
         Lightning calls it for every fit, and it happens once."""
         if self._configured:
@@ -256,14 +256,25 @@ def as_asked_now(optimizer: Optimizer, state_dict: dict[str, Any]) -> dict[str, 
     }
 
 
-def transform(objective: Objective, trainer: TrainerConfig) -> None:
-    """What is done to an objective before it is compiled, in this order: channels_last, checkpointed blocks.
+def objective_of(config: RunConfig, net: nn.Module, prepare: nn.Module | None = None) -> Objective:
+    """What a config trains, as it is before it is compiled: with channels_last, then with checkpointed blocks.
 
-    Raises ConfigError where the network has nothing to do it to."""
-    if trainer.channels_last:
+    Raises ConfigError where the network has nothing to do that to."""
+    objective = Objective(net, prepare, whole_net=config.compile.scope.value == "net")
+    if config.trainer.channels_last:
         channels_last(objective)
-    if trainer.activation_checkpointing:
+    if config.trainer.activation_checkpointing:
         checkpoint_blocks(objective.net)
+    return objective
+
+
+def mixed(call: Callable[..., Any], batch: tuple[Tensor, ...], precision: str) -> Any:
+    """What `call(*batch)` returns at the start of a step in this amp.precision, outside of a Trainer: as in Lightning's
+    MixedPrecision autocast is of the forward alone, and keeps no cache of casted weights."""
+    torch.compiler.cudagraph_mark_step_begin()  # outputs of the step before are no longer needed
+    dtype = AUTOCAST.get(precision)
+    with torch.autocast(batch[0].device.type, dtype, cache_enabled=False) if dtype else nullcontext():
+        return call(*batch)
 
 
 def channels_last(objective: Objective | Forward) -> None:

@@ -6,7 +6,7 @@ dropped. Nothing of the user's changes.
 
 import copy
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -17,11 +17,11 @@ from torch.optim import Optimizer
 from torch.profiler import record_function
 
 from trainkit import build, compile, facts
+from trainkit.clock import timed_ms
 from trainkit.compile import Compiler
 from trainkit.config import CompileConfig, Mode, OnError, RunConfig, check
 from trainkit.data.module import Batch
-from trainkit.meters import timed_ms
-from trainkit.task import AUTOCAST, Objective, transform
+from trainkit.task import mixed, objective_of
 
 NUM_BATCHES = 8
 NUM_WARMUP = 10  # steps: beyond torch's recompile limit of 8
@@ -58,12 +58,9 @@ def subject(config: RunConfig) -> Subject:
     seed_everything(config.seed, verbose=False)
     devices = build.devices(config)
     data = build.data(config)
-    net = build.net(config, data)
+    net = build.net(config, data, devices)
     build.load_parameters(config, net)
     optimizer = build.optimizer(config)
-    if config.compile.mark_dynamic:
-        compile.check_dims(config.compile.mark_dynamic, data.sample())
-    compile.check(config.compile, net, devices.type)
     build.attention(config, devices)  # refuses what the device has not
     torch.set_float32_matmul_precision(config.amp.matmul_precision.value)
     data.prepare_data()
@@ -90,12 +87,10 @@ class Trial:
         self.compiler = Compiler(compiled)
         self._of, self._training, self._device = of, phase == "training", of.device
         net, prepare = copy.deepcopy(of.net), copy.deepcopy(of.prepare)
-        self._objective = Objective(net, prepare, whole_net=compiled.scope.value == "net")
-        transform(self._objective, of.config.trainer)
-        self._objective.to(of.device).train(self._training)
+        self._objective = objective_of(of.config, net, prepare).to(of.device).train(self._training)
         self._optimizer = of.optimizer(self._objective.parameters())
-        self._mixed = AUTOCAST.get(of.config.amp.precision.value)
-        self._scaler = torch.amp.GradScaler(of.device.type, enabled=self._mixed is torch.float16)
+        self._precision = of.config.amp.precision.value
+        self._scaler = torch.amp.GradScaler(of.device.type, enabled=self._precision == "16-mixed")
         # Copies: a network may write to its inputs.
         self.batches = [tuple(tensor.to(of.device, copy=True) for tensor in batch) for batch in of.batches]
 
@@ -113,11 +108,8 @@ class Trial:
         facts.begin()
 
     def step(self, batch: tuple[Tensor, ...]) -> None:
-        torch.compiler.cudagraph_mark_step_begin()
-        mixed = torch.autocast(self._device.type, self._mixed, cache_enabled=False) if self._mixed else nullcontext()
         with record_function(STEP), torch.set_grad_enabled(self._training):
-            with mixed:
-                outputs = self.compiler(*batch)
+            outputs = mixed(self.compiler, batch, self._precision)
             if not self._training:
                 return
             self._scaler.scale(outputs).backward()

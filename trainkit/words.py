@@ -1,10 +1,8 @@
-"""How figures and facts are said: the only place where numbers become strings. "-" is what was not measured.
+"""How facts are said: of runs, of groups of them, of findings.
 
 Names and reasons came from users and logs: what is returned of them is one line without control characters.
 """
 
-import math
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -12,9 +10,11 @@ from statistics import median
 from typing import Any
 
 from trainkit.advice import Advice, of_break, of_recompile
-from trainkit.compare import BreakEven, Change, Comparison, Contrast, Group, Setting, Spread, is_eager
+from trainkit.baseline import Change
+from trainkit.compare import Comparison, Group, is_eager
 from trainkit.findings import KINDS, Diagnosis, Finding, Phase
-from trainkit.intervals import Estimate, Ratio
+from trainkit.formatting import clean, decimals, factor, fixed, percent, seconds, short
+from trainkit.intervals import Estimate
 from trainkit.results import Row
 
 # Parts of the compile time, in the order in which they are stacked.
@@ -28,203 +28,11 @@ COMPILE_PARTS = {
 }
 # What the figures of a diagnosis are.
 ROUNDS = "Medians over rounds in which all variants ran by turns; beside them the lowest and the highest round."
-LONGEST_REASON = 200  # an error of the compiler can be pages; all of it lies in row.json
 
 
 def step_of(of: Row | Group | Change) -> str:
     """What a step of it is called."""
     return "call" if of.kind == "forward" else "step"
-
-
-def verdict(setting: Setting, group: Group) -> str:
-    """One line: what a setting gains over eager, what compiling costs and when it pays, what speaks against it."""
-    words = f"{setting.label}: {_gain(setting)}"
-    pays, planned = setting.break_even, group.num_planned_steps
-    if pays is not None:
-        words += f", pays after {_when(pays, step_of(group), planned)}"
-        if planned is not None and planned < pays.num_steps:
-            words += f"; for a run of {fixed(planned, 0)} {step_of(group)}s stay with eager"
-    if setting.num_lost:
-        words += f"; {setting.num_lost} of {num_runs(setting.num_lost + setting.num_repeats)} failed"
-    return clean(words + _caveat(setting))
-
-
-def _caveat(setting: Setting) -> str:
-    if setting.accuracy_within is not False:
-        return ""
-    return f"; accuracy {fixed(middle(setting.val_accuracy), 3)} differs from eager's by more than chance"
-
-
-def _gain(setting: Setting) -> str:
-    speedup, over = setting.speedup, setting.over
-    if is_eager(setting):
-        return "what the others are compared with"
-    if speedup is None:
-        return "no eager row to compare with"
-    if speedup.measurable is None:
-        return f"unknown: 1 run{' of eager' if setting.num_repeats > 1 else ''} ({times(speedup)} over {over})"
-    if not speedup.measurable:
-        return f"no measurable difference to {over} ({found(speedup)}, noise floor {percent(speedup.noise_floor)})"
-    if speedup.value < 1:
-        return f"{found(speedup)}: slower than {over}"
-    cost, warm = middle(setting.compile_time_s), middle(setting.warm_compile_time_s)
-    if cost is None:
-        return f"{found(speedup)} over {over}, compile time unknown"
-    cache = f" ({duration(warm)} warm)" if warm else _cache_words(setting)
-    return f"{found(speedup)} over {over}, +{duration(cost)} compile{cache}"
-
-
-def _cache_words(setting: Setting) -> str:
-    cache = cache_of(setting)
-    return f" with a {cache} cache" if cache else ""
-
-
-def cache_of(setting: Setting) -> str:
-    """How warm a compile cache every run found, where none found it cold: what compiling costs alone is unknown."""
-    found = {row.cache_found for row in setting.rows}
-    return "warm" if found == {"warm"} else "partly warm" if "mixed" in found and "cold" not in found else ""
-
-
-def _when(pays: BreakEven, step: str, planned: int | None = None) -> str:
-    epochs = [] if pays.num_epochs is None else [f"{fixed(pays.num_epochs, 0 if pays.num_epochs >= 2 else 1)} epochs"]
-    warm = "" if pays.num_warm_steps is None else f"; {_two_digits(pays.num_warm_steps)} with a warm cache"
-    # Not rounded beyond the planned steps by which it has paid.
-    exact = planned is not None and pays.num_steps <= planned < 1.1 * pays.num_steps
-    num_steps = f"{fixed(pays.num_steps, 0)} {step}s" if exact else steps_of(pays, step)
-    return f"{num_steps} ({', '.join([*epochs, duration(60 * pays.minutes)])}{warm})"
-
-
-def steps_of(pays: BreakEven, step: str) -> str:
-    return f"{_two_digits(pays.num_steps)} {step}s"
-
-
-def _two_digits(num_steps: int) -> str:
-    """The two digits that such an estimate has, rather too many steps than too few."""
-    scale = 10 ** max(len(str(num_steps)) - 2, 0)
-    return fixed(math.ceil(num_steps / scale) * scale, 0)
-
-
-def advice(group: Group) -> str:
-    """One line: which setting to train with, or to call with, or why that is not known."""
-    advised, planned = group.advised, group.num_planned_steps
-    run = "" if planned is None else f" for a run of {fixed(planned, 0)} {step_of(group)}s"
-    if advised is None:
-        words = f"No advice: {_unknown(group)}."
-    elif is_eager(advised):
-        words = f"Stay with {advised.label}{run}: {_why_eager(group, advised)}."
-    else:
-        in_all = "" if advised.total_time_s is None else f", {duration(advised.total_time_s)} in all"
-        in_all += _cache_words(advised) if advised.total_time_s is not None else ""
-        gain = f"{found(advised.speedup)} over {advised.over}{in_all}{_pays(group, advised)}{_caveat(advised)}"
-        words = f"{'Call' if group.kind == 'forward' else 'Train'} with {advised.label}{run}: {gain}."
-        if planned is None and (faster := _faster(group, advised)) is not None:
-            words += f" {faster.label} is {percent(_gap(advised, faster))} faster{_dearer(faster, advised)}."
-    return clean(words)
-
-
-def _why_eager(group: Group, advised: Setting) -> str:
-    if group.num_planned_steps is None:
-        gains = [s for s in group.settings if s.break_even is not None and s.over == advised.label]
-        first = min(gains, key=lambda setting: setting.step_time_ms.median, default=None)
-        if first is None:
-            return "no setting is measurably faster"
-        return f"the fastest, {first.label}, is only {percent(_gap(advised, first))} faster"
-    faster = _faster(group, advised)
-    return (
-        "no setting is measurably faster"
-        if faster is None
-        else f"{faster.label} has faster {step_of(group)}s, but its compiling does not pay by then"
-    )
-
-
-def _faster(group: Group, than: Setting) -> Setting | None:
-    """The setting with the shortest step of those that are measurably faster than eager, and faster than this one."""
-    known = [s for s in group.settings if s.speedup is not None and s.speedup.measurable and s.speedup.value > 1]
-    shorter = [s for s in known if s.step_time_ms.high < than.step_time_ms.low]
-    return min(shorter, key=lambda setting: setting.step_time_ms.median, default=None)
-
-
-def _gap(slower: Setting, faster: Setting) -> float:
-    return slower.step_time_ms.median / faster.step_time_ms.median - 1
-
-
-def _dearer(faster: Setting, than: Setting) -> str:
-    cost, other = middle(faster.compile_time_s), middle(than.compile_time_s)
-    if cost is None or other is None:
-        return ", and its compile time is unknown"
-    return ", and compiles longer" if cost > other else "" if not cache_of(faster) else f",{_cache_words(faster)}"
-
-
-def _pays(group: Group, advised: Setting) -> str:
-    """When the advised setting pays, and which one pays sooner where no number of steps decides between them."""
-    slowest_worth = min((s.step_time_ms.median for s in group.settings if is_eager(s)), default=math.inf)
-    worth = [s for s in group.settings if s.step_time_ms.median < slowest_worth]
-    pays = {s.label: s.break_even for s in worth if s.break_even is not None}
-    if advised.label not in pays:
-        return ""
-    words = f"; it pays after {_when(pays[advised.label], step_of(group), group.num_planned_steps)}"
-    first = min(pays, key=lambda label: pays[label].num_steps)
-    if first == advised.label or group.num_planned_steps is not None:
-        return words
-    return f"{words}. For shorter runs: {first} pays first, after {_when(pays[first], step_of(group))}"
-
-
-def _unknown(group: Group) -> str:
-    if not any(is_eager(setting) for setting in group.settings):
-        return "eager was not measured"
-    compiled = [setting for setting in group.settings if not is_eager(setting)]
-    if not compiled:
-        return "nothing but eager was measured"
-    return "too few runs" if any(s.speedup for s in compiled) else "no eager run has the settings of the others"
-
-
-def contrasted(pairs: Sequence[Contrast]) -> str:
-    """One sentence: what a choice measured over another, for each work (at least one) that has both, with its
-    interval."""
-    first = pairs[0]
-    measured = [f"{_chance(pair)}{_beside(pair)}" for pair in pairs]
-    if first.shares is not None:
-        subject = f"{first.field} with {first.of}, and with {first.over}"
-    elif first.field is None:
-        subject = f"Steps with {first.of}, as fast as with {first.over}"
-    else:
-        subject = f"{first.field} with {first.of}, of that with {first.over}"
-    return clean(f"{subject}: {'; '.join(measured)}{_from_where(pairs)}.")
-
-
-def _chance(pair: Contrast) -> str:
-    if pair.ratio is None:
-        return " and ".join(_shares(values) for values in pair.shares or ())
-    return f"{found(pair.ratio)}{', no measurable difference,' if pair.ratio.measurable is False else ''}"
-
-
-def _shares(values: Sequence[float]) -> str:
-    between = f" ({percent(min(values))} to {percent(max(values))})" if len(values) > 1 else ""
-    return f"{percent(median(values))}{between}"
-
-
-def _beside(pair: Contrast) -> str:
-    beside = [
-        value if name in ("model", "amp.precision", "compile.mode") else f"{name}={value}"
-        for name, value in pair.beside.items()
-    ]
-    return f" at {', '.join(beside)}" if beside else ""
-
-
-def _from_where(pairs: Sequence[Contrast]) -> str:
-    """From which number on a choice is measurably faster, where one number is all that the pairs differ in."""
-    names = {name for pair in pairs for name in pair.beside}
-    known = [pair.ratio for pair in pairs if pair.ratio is not None and pair.field is None]
-    certain = len(known) == len(pairs) and all(of.measurable is not None for of in known)
-    if len(names) != 1 or not certain or not all(pair.beside.get(min(names), "").isdigit() for pair in pairs):
-        return ""
-    (name,) = names
-    ordered = sorted(
-        ((int(pair.beside[name]), of) for pair, of in zip(pairs, known, strict=True)), key=lambda found: found[0]
-    )
-    faster = [bool(of.measurable) and of.value > 1 for _, of in ordered]
-    sure = next((number for n, (number, _) in enumerate(ordered) if all(faster[n:])), None)
-    return "" if sure is None else f"; measurably faster from {sure} on"
 
 
 def trained_of(of: Row | Group | Change) -> str:
@@ -388,7 +196,7 @@ def phase_words(phase: Phase) -> dict[str, tuple[str, str]]:
     times = (phase.step_time_ms, phase.eager_step_time_ms)
     digits = decimals([time.value for time in times if time], 3)
     compiled, eager = (_figure(time, lambda ms: fixed(ms, digits)) for time in times)
-    gain = _figure(phase.gain, lambda value: f"{_factor(value)}x")
+    gain = _figure(phase.gain, lambda value: f"{factor(value)}x")
     if phase.gain is not None and phase.gain.low <= 1 <= phase.gain.high:
         gain = ("none measurable", gain[1])
     return {
@@ -457,89 +265,3 @@ def _break_cost(finding: Finding, step_time_ms: Mapping[str, Estimate | None]) -
     whole = step_time_ms.get(phase)
     share = f", {percent(cost.value / whole.value)} of the {phase} step" if whole and whole.value else ""
     return f"{fixed(cost.value, digits)} ms ({between}){share}"
-
-
-def middle(spread: Spread | None) -> float | None:
-    return None if spread is None else spread.median
-
-
-def range_of(spread: Spread | None, decimals: int) -> str:
-    """The lowest and the highest of several repeats; "" where they are one value."""
-    if spread is None or spread.low == spread.high:
-        return ""
-    return f"{fixed(spread.low, decimals)}-{fixed(spread.high, decimals)}"
-
-
-def interval(speedup: Ratio | None, between: str = "-") -> str:
-    """The interval of a ratio; "" where it is unknown, and for eager's own."""
-    if speedup is None or speedup.low is None or speedup.high is None or speedup.low == speedup.high:
-        return ""
-    return f"{_factor(speedup.low)}{between}{_factor(speedup.high)}"
-
-
-def times(speedup: Ratio | None) -> str:
-    return "no eager row" if speedup is None else f"{_factor(speedup.value)}x"
-
-
-def found(speedup: Ratio | None) -> str:
-    """A ratio in words, with its interval where it is known."""
-    between = interval(speedup, ", ")
-    return f"{times(speedup)} [{between}]" if between else times(speedup)
-
-
-def _factor(value: float) -> str:
-    # Two repeats that have little in common give an interval over many powers of ten.
-    return fixed(value, 2) if value < 1000 else "1,000+"
-
-
-def fixed(value: float | None, decimals: int) -> str:
-    return "-" if value is None else f"{value:,.{decimals}f}"
-
-
-def decimals(values: Iterable[float | None], digits: int) -> int:
-    """The decimals that show the smallest value to so many digits: 3 at most, and the same for a whole column."""
-    smallest = min((abs(value) for value in values if value), default=1.0)
-    return min(max(digits - 1 - math.floor(math.log10(smallest)), 0), 3)
-
-
-def seconds(value: float | None) -> str:
-    return "-" if value is None else f"{fixed(value, decimals([value], 3))} s"
-
-
-def duration(value_s: float) -> str:
-    """Two digits or more, in the unit that people would say it in."""
-    in_units = ((value_s / 3600, "h"), (value_s / 60, "min"))
-    value, unit = next((one for one in in_units if one[0] >= 2), (value_s, "s"))
-    return f"{fixed(value, 0 if value >= 10 else 1)} {unit}"
-
-
-def scientific(value: float) -> str:
-    return f"{value:.1e}"
-
-
-def percent(frac: float | None) -> str:
-    if frac is None:
-        return "-"
-    return f"{100 * frac:.1f} %" if frac < 10 else "1,000+ %"
-
-
-def size(value: int | None) -> str:
-    unit, (in_unit,) = in_one_unit([value])
-    return "-" if in_unit is None else f"{fixed(in_unit, decimals([in_unit], 3))} {unit}"
-
-
-def in_one_unit(values: Iterable[int | None]) -> tuple[str, list[float | None]]:
-    """One unit for all, GiB where the largest has one, and the values in it."""
-    values = list(values)
-    unit, size = ("GiB", 2**30) if max((v or 0 for v in values), default=0) >= 2**30 else ("MiB", 2**20)
-    return unit, [None if value is None else value / size for value in values]
-
-
-def clean(text: str) -> str:
-    """One line that a terminal can show: no escape sequences, no line breaks."""
-    return "".join(c if c.isprintable() else " " for c in re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text))
-
-
-def short(text: str) -> str:
-    text = clean(text)
-    return text if len(text) <= LONGEST_REASON else text[: LONGEST_REASON - 3] + "..."

@@ -23,7 +23,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from trainkit import compare, report
+from trainkit import compare, report, summary
 from trainkit.config import ConfigError, RunConfig
 from trainkit.findings import read_diagnoses
 from trainkit.results import Row, asked, read_row, read_rows, read_runs, settings_typed, write_row
@@ -120,11 +120,11 @@ class TrainkitLauncher(Launcher):
             title = f"[{number}/{len(jobs)}] {label or 'job'}" + f" (repeat {repeat})" * (self.repeats > 1)
             row = self._finished(sweep_dir, overrides, repeat)
             if row is not None:
-                print(f"{title}: finished before, {report.job_outcome(row)}", flush=True)
+                print(f"{title}: finished before, {summary.job_outcome(row)}", flush=True)
             else:
                 print(title, end=": ", flush=True)
                 row = self._run(new_directory(sweep_dir, label), overrides, config, repeat)
-                print(report.job_outcome(row), flush=True)
+                print(summary.job_outcome(row), flush=True)
             rows.append(row)
         return rows
 
@@ -174,7 +174,7 @@ class TrainkitLauncher(Launcher):
             row = replace(row, status="failed", error=cause_of_death(process.returncode, log))
         write_row(run_dir, row)
         if ended is not None and ended[0] == "interrupted":
-            print(report.job_outcome(row), flush=True)
+            print(summary.job_outcome(row), flush=True)
             raise KeyboardInterrupt
         return row
 

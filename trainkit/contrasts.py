@@ -1,0 +1,86 @@
+"""Rows -> what one choice of settings measured over another, all else being equal."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trainkit import settings
+from trainkit.compare import dropped, step_time_ms
+from trainkit.intervals import Ratio, ratio
+from trainkit.results import Row
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """What rows with one choice of settings measured over those with another, all else that was asked being equal.
+
+    `ratio` is of the median of a field; of step times (`field` None) how many times as fast. Of a share (a field
+    `_frac`, which may be 0) there is none, but `shares`, the values of both. `beside` is what tells this pair from
+    the other rows with these choices, by the names a user overrides: empty where there are none.
+    """
+
+    field: str | None
+    of: str
+    over: str
+    beside: dict[str, str]
+    ratio: Ratio | None
+    shares: tuple[list[float], list[float]] | None = None
+
+
+def contrasts(rows: Iterable[Row], of: str, over: str, field: str | None = None) -> list[Contrast]:
+    """Rows with the overrides `of` ("compile.mode=default model.rewritten!=true") over those with `over`, for each
+    work, machine and setting beside them that has both; `cache_found=warm` asks how the run found the compile cache.
+    Where either says anything of compile.*, the rest of it need not be equal: ValueError where that leaves several
+    settings on one side, which are no repeats of each other. Dropped rows take no part."""
+    rows = list(rows)
+    out = {id(row) for drop in dropped(rows) for row in drop.rows}
+    kept = [row for row in rows if id(row) not in out and _figure(row, field) is not None]
+    chosen = [dict(word.split("=", 1) for word in words.split()) for words in (of, over)]
+
+    named = {name.removesuffix("!") for words in chosen for name in words}
+    compiled = any(name.startswith("compile.") for name in named)
+
+    def beside(row: Row) -> dict[str, str]:
+        rest = {
+            k: v
+            for k, v in settings.asked(row).items()
+            if k not in named and not (compiled and k.startswith("compile."))
+        }
+        return {
+            name: settings.words("", value).removeprefix("=") for name, value in (rest | settings.machine(row)).items()
+        }
+
+    sides = [
+        settings.by([row for row in kept if _has(row, words)], lambda row: settings.hashable(beside(row)))
+        for words in chosen
+    ]
+    for words, side in zip((of, over), sides, strict=True):
+        if any(len({settings.identity(row) for row in alike}) > 1 for alike in side.values()):
+            raise ValueError(f"{words}: says several settings that were measured; add what tells them apart")
+    every = [beside(of[0]) for side in sides for of in side.values()]
+    names = dict.fromkeys(name for rest in every for name in rest)
+    varying = [name for name in names if len({rest[name] for rest in every if name in rest}) > 1]
+    pairs = [(beside(one[0]), one, sides[1][key]) for key, one in sides[0].items() if key in sides[1]]
+    found = []
+    for others, *two in pairs:
+        these, those = ([_figure(row, field) for row in side] for side in two)
+        apart = {name: others[name] for name in varying if name in others}
+        if field and field.endswith("_frac"):
+            found.append(Contrast(field, of, over, apart, None, (these, those)))
+        else:
+            found.append(Contrast(field, of, over, apart, ratio(these, those) if field else ratio(those, these)))
+    return found
+
+
+def _figure(row: Row, field: str | None) -> Any:
+    return getattr(row, field) if field else step_time_ms(row)
+
+
+def _has(row: Row, words: Mapping[str, str]) -> bool:
+    asked = settings.asked(row) | {"cache_found": row.cache_found}
+
+    def holds(name: str, value: str) -> bool:
+        plain = name.removesuffix("!")
+        return plain in asked and (settings.words("", asked[plain]).removeprefix("=") == value) == (plain == name)
+
+    return all(holds(name, value) for name, value in words.items())

@@ -1,0 +1,201 @@
+"""What a comparison comes to, in one sentence each: of a setting, of a group, of one choice over another."""
+
+import math
+from collections.abc import Sequence
+from statistics import median
+
+from trainkit.compare import BreakEven, Group, Setting, is_eager
+from trainkit.contrasts import Contrast
+from trainkit.formatting import clean, duration, fixed, found, middle, percent, times
+from trainkit.words import num_runs, step_of
+
+
+def verdict(setting: Setting, group: Group) -> str:
+    """One line: what a setting gains over eager, what compiling costs and when it pays, what speaks against it."""
+    words = f"{setting.label}: {_gain(setting)}"
+    pays, planned = setting.break_even, group.num_planned_steps
+    if pays is not None:
+        words += f", pays after {_when(pays, step_of(group), planned)}"
+        if planned is not None and planned < pays.num_steps:
+            words += f"; for a run of {fixed(planned, 0)} {step_of(group)}s stay with eager"
+    if setting.num_lost:
+        words += f"; {setting.num_lost} of {num_runs(setting.num_lost + setting.num_repeats)} failed"
+    return clean(words + _caveat(setting))
+
+
+def _caveat(setting: Setting) -> str:
+    if setting.accuracy_within is not False:
+        return ""
+    return f"; accuracy {fixed(middle(setting.val_accuracy), 3)} differs from eager's by more than chance"
+
+
+def _gain(setting: Setting) -> str:
+    speedup, over = setting.speedup, setting.over
+    if is_eager(setting):
+        return "what the others are compared with"
+    if speedup is None:
+        return "no eager row to compare with"
+    if speedup.measurable is None:
+        return f"unknown: 1 run{' of eager' if setting.num_repeats > 1 else ''} ({times(speedup)} over {over})"
+    if not speedup.measurable:
+        return f"no measurable difference to {over} ({found(speedup)}, noise floor {percent(speedup.noise_floor)})"
+    if speedup.value < 1:
+        return f"{found(speedup)}: slower than {over}"
+    cost, warm = middle(setting.compile_time_s), middle(setting.warm_compile_time_s)
+    if cost is None:
+        return f"{found(speedup)} over {over}, compile time unknown"
+    cache = f" ({duration(warm)} warm)" if warm else _cache_words(setting)
+    return f"{found(speedup)} over {over}, +{duration(cost)} compile{cache}"
+
+
+def _cache_words(setting: Setting) -> str:
+    cache = cache_of(setting)
+    return f" with a {cache} cache" if cache else ""
+
+
+def cache_of(setting: Setting) -> str:
+    """How warm a compile cache every run found, where none found it cold: what compiling costs alone is unknown."""
+    found = {row.cache_found for row in setting.rows}
+    return "warm" if found == {"warm"} else "partly warm" if "mixed" in found and "cold" not in found else ""
+
+
+def _when(pays: BreakEven, step: str, planned: int | None = None) -> str:
+    epochs = [] if pays.num_epochs is None else [f"{fixed(pays.num_epochs, 0 if pays.num_epochs >= 2 else 1)} epochs"]
+    warm = "" if pays.num_warm_steps is None else f"; {_two_digits(pays.num_warm_steps)} with a warm cache"
+    # Not rounded beyond the planned steps by which it has paid.
+    exact = planned is not None and pays.num_steps <= planned < 1.1 * pays.num_steps
+    num_steps = f"{fixed(pays.num_steps, 0)} {step}s" if exact else steps_of(pays, step)
+    return f"{num_steps} ({', '.join([*epochs, duration(60 * pays.minutes)])}{warm})"
+
+
+def steps_of(pays: BreakEven, step: str) -> str:
+    return f"{_two_digits(pays.num_steps)} {step}s"
+
+
+def _two_digits(num_steps: int) -> str:
+    """The two digits that such an estimate has, rather too many steps than too few."""
+    scale = 10 ** max(len(str(num_steps)) - 2, 0)
+    return fixed(math.ceil(num_steps / scale) * scale, 0)
+
+
+def advice(group: Group) -> str:
+    """One line: which setting to train with, or to call with, or why that is not known."""
+    advised, planned = group.advised, group.num_planned_steps
+    run = "" if planned is None else f" for a run of {fixed(planned, 0)} {step_of(group)}s"
+    if advised is None:
+        words = f"No advice: {_unknown(group)}."
+    elif is_eager(advised):
+        words = f"Stay with {advised.label}{run}: {_why_eager(group, advised)}."
+    else:
+        in_all = "" if advised.total_time_s is None else f", {duration(advised.total_time_s)} in all"
+        in_all += _cache_words(advised) if advised.total_time_s is not None else ""
+        gain = f"{found(advised.speedup)} over {advised.over}{in_all}{_pays(group, advised)}{_caveat(advised)}"
+        words = f"{'Call' if group.kind == 'forward' else 'Train'} with {advised.label}{run}: {gain}."
+        if planned is None and (faster := _faster(group, advised)) is not None:
+            words += f" {faster.label} is {percent(_gap(advised, faster))} faster{_dearer(faster, advised)}."
+    return clean(words)
+
+
+def _why_eager(group: Group, advised: Setting) -> str:
+    if group.num_planned_steps is None:
+        gains = [s for s in group.settings if s.break_even is not None and s.over == advised.label]
+        first = min(gains, key=lambda setting: setting.step_time_ms.median, default=None)
+        if first is None:
+            return "no setting is measurably faster"
+        return f"the fastest, {first.label}, is only {percent(_gap(advised, first))} faster"
+    faster = _faster(group, advised)
+    return (
+        "no setting is measurably faster"
+        if faster is None
+        else f"{faster.label} has faster {step_of(group)}s, but its compiling does not pay by then"
+    )
+
+
+def _faster(group: Group, than: Setting) -> Setting | None:
+    """The setting with the shortest step of those that are measurably faster than eager, and faster than this one."""
+    known = [s for s in group.settings if s.speedup is not None and s.speedup.measurable and s.speedup.value > 1]
+    shorter = [s for s in known if s.step_time_ms.high < than.step_time_ms.low]
+    return min(shorter, key=lambda setting: setting.step_time_ms.median, default=None)
+
+
+def _gap(slower: Setting, faster: Setting) -> float:
+    return slower.step_time_ms.median / faster.step_time_ms.median - 1
+
+
+def _dearer(faster: Setting, than: Setting) -> str:
+    cost, other = middle(faster.compile_time_s), middle(than.compile_time_s)
+    if cost is None or other is None:
+        return ", and its compile time is unknown"
+    return ", and compiles longer" if cost > other else "" if not cache_of(faster) else f",{_cache_words(faster)}"
+
+
+def _pays(group: Group, advised: Setting) -> str:
+    """When the advised setting pays, and which one pays sooner where no number of steps decides between them."""
+    slowest_worth = min((s.step_time_ms.median for s in group.settings if is_eager(s)), default=math.inf)
+    worth = [s for s in group.settings if s.step_time_ms.median < slowest_worth]
+    pays = {s.label: s.break_even for s in worth if s.break_even is not None}
+    if advised.label not in pays:
+        return ""
+    words = f"; it pays after {_when(pays[advised.label], step_of(group), group.num_planned_steps)}"
+    first = min(pays, key=lambda label: pays[label].num_steps)
+    if first == advised.label or group.num_planned_steps is not None:
+        return words
+    return f"{words}. For shorter runs: {first} pays first, after {_when(pays[first], step_of(group))}"
+
+
+def _unknown(group: Group) -> str:
+    if not any(is_eager(setting) for setting in group.settings):
+        return "eager was not measured"
+    compiled = [setting for setting in group.settings if not is_eager(setting)]
+    if not compiled:
+        return "nothing but eager was measured"
+    return "too few runs" if any(s.speedup for s in compiled) else "no eager run has the settings of the others"
+
+
+def contrasted(pairs: Sequence[Contrast]) -> str:
+    """One sentence: what a choice measured over another, for each work (at least one) that has both, with its
+    interval."""
+    first = pairs[0]
+    measured = [f"{_chance(pair)}{_beside(pair)}" for pair in pairs]
+    if first.shares is not None:
+        subject = f"{first.field} with {first.of}, and with {first.over}"
+    elif first.field is None:
+        subject = f"Steps with {first.of}, as fast as with {first.over}"
+    else:
+        subject = f"{first.field} with {first.of}, of that with {first.over}"
+    return clean(f"{subject}: {'; '.join(measured)}{_from_where(pairs)}.")
+
+
+def _chance(pair: Contrast) -> str:
+    if pair.ratio is None:
+        return " and ".join(_shares(values) for values in pair.shares or ())
+    return f"{found(pair.ratio)}{', no measurable difference,' if pair.ratio.measurable is False else ''}"
+
+
+def _shares(values: Sequence[float]) -> str:
+    between = f" ({percent(min(values))} to {percent(max(values))})" if len(values) > 1 else ""
+    return f"{percent(median(values))}{between}"
+
+
+def _beside(pair: Contrast) -> str:
+    beside = [
+        value if name in ("model", "amp.precision", "compile.mode") else f"{name}={value}"
+        for name, value in pair.beside.items()
+    ]
+    return f" at {', '.join(beside)}" if beside else ""
+
+
+def _from_where(pairs: Sequence[Contrast]) -> str:
+    """From which number on a choice is measurably faster, where one number is all that the pairs differ in."""
+    names = {name for pair in pairs for name in pair.beside}
+    known = [pair.ratio for pair in pairs if pair.ratio is not None and pair.field is None]
+    certain = len(known) == len(pairs) and all(of.measurable is not None for of in known)
+    if len(names) != 1 or not certain or not all(pair.beside.get(min(names), "").isdigit() for pair in pairs):
+        return ""
+    (name,) = names
+    ordered = sorted(
+        ((int(pair.beside[name]), of) for pair, of in zip(pairs, known, strict=True)), key=lambda found: found[0]
+    )
+    faster = [bool(of.measurable) and of.value > 1 for _, of in ordered]
+    sure = next((number for n, (number, _) in enumerate(ordered) if all(faster[n:])), None)
+    return "" if sure is None else f"; measurably faster from {sure} on"
