@@ -50,6 +50,8 @@ def entry(main: Callable[[], Any], conf: Path, name: str = "config") -> None:
     with one_line_errors():
         try:
             main()
+        except ConfigError:  # of the launcher, at the start of a sweep
+            raise
         except UNREADABLE as error:
             if isinstance(error.__cause__, ConfigError):  # of the launcher, which Hydra instantiates
                 raise error.__cause__ from None

@@ -1,6 +1,6 @@
 """What may be asked of a run: the schema, and the checks that need neither torch nor a device."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
@@ -34,6 +34,10 @@ TRAINING = (
     *("trainer.limit_val_batches", "trainer.accumulate_grad_batches", "trainer.gradient_clip_val", "trainer.schedule"),
     *("trainer.warmup_steps", "trainer.activation_checkpointing", "data.num_val_batches"),
 )
+WHERE = {  # to go with a setting of the other kind of run
+    "train": "train.py trains; use it with scripts/bench.py",
+    "forward": "belongs to training, and scripts/bench.py does not train; leave it out",
+}
 # What a link of forward.fallback may set: the network, and how it is run with the same batches on the same device.
 OF_A_LINK = ("model", "ckpt_path", "compile", "amp", "trainer.channels_last")
 OPTIMIZE_DDP = (True, False, "ddp_optimizer", "python_reducer", "no_optimization")
@@ -225,17 +229,23 @@ def _compiled(asked: CompileConfig) -> Iterator[str]:
         yield "compile.parts: one has no match; name modules of the network or a function, [{match: NAME}]"
 
 
+def of_the_other(kind: Kind, forward: ForwardConfig, overrides: Sequence[str]) -> dict[str, Any]:
+    """The settings, and their values, that a run of this kind would ignore: the other kind's. WHERE says what to do."""
+    if kind.value == "train":
+        values = {setting.name: getattr(forward, setting.name) for setting in fields(ForwardConfig)}
+        plain = ForwardConfig()
+        return {f"forward.{name}": value for name, value in values.items() if value != getattr(plain, name)}
+    typed = (override.lstrip("+~").partition("=") for override in overrides)
+    return {name: value for name, _, value in typed if is_of(name, TRAINING)}
+
+
 def _without_use(config: RunConfig) -> Iterator[str]:
     """A complaint for each setting that this kind of run would ignore."""
-    if config.job.kind.value == "train":
-        for setting in fields(ForwardConfig):
-            if (value := getattr(config.forward, setting.name)) != getattr(ForwardConfig(), setting.name):
-                yield f"forward.{setting.name} = {value}: train.py trains; use it with scripts/bench.py"
+    kind = config.job.kind
+    for name, value in of_the_other(kind, config.forward, config.job.overrides).items():
+        yield f"{name} = {value}: {WHERE[kind.value]}"
+    if kind.value == "train":
         return
-    for override in config.job.overrides:
-        name, _, value = override.lstrip("+~").partition("=")
-        if is_of(name, TRAINING):
-            yield f"{name} = {value}: belongs to training, and scripts/bench.py does not train; leave it out"
     for one in config.compile.mark_dynamic:
         if one.input.value == "targets":
             yield (
