@@ -98,6 +98,20 @@ def test_parts_typed_wrongly_are_one_line_and_exit_status_2(train, tmp_path, typ
     assert not list(tmp_path.rglob("row.json"))
 
 
+@pytest.mark.parametrize(
+    ("typed", "line"),
+    [
+        (["compile.scope=step"], "compile.parts = features, fc: not of compile.scope = step; use compile.scope"),
+        ([PARTS, "compile.mode=eager"], "compile.parts, fc: mode = reduce-overhead: compile.mode = eager compiles no "),
+    ],
+)  # fmt: skip
+def test_parts_without_effect_are_one_line(compose, typed, line):
+    with pytest.raises(ConfigError) as caught:
+        compose("compile.parts=[{match: features},{match: fc, mode: reduce-overhead}]", *typed)
+    assert len(caught.value.complaints) == 1
+    assert caught.value.complaints[0].startswith(line)
+
+
 def test_each_part_is_compiled_as_it_asks_and_the_row_says_so(compose, tmp_path):
     parts = "compile.parts=[{match: features, fullgraph: true},{match: classifier.*, dynamic: true}]"
     row = run(compose(*MIX, parts, *EXACT))
@@ -211,8 +225,9 @@ def test_parts_compiled_in_different_ways_are_no_recompiles_of_each_other(compos
 
 @pytest.mark.parametrize("scope", ["blocks", "parts"])
 def test_a_resumed_run_of_parts_has_the_parameters_of_the_uninterrupted_one(compose, tmp_path, scope):
-    words = (network("Blocks"), f"compile.scope={scope}", "compile.parts=[{match: blocks.*},{match: fc}]")
-    words = (*words, "compile.backend=aot_eager", "trainer.limit_train_batches=5", "trainer.warmup_steps=5")
+    parts = ("compile.parts=[{match: blocks.*},{match: fc}]",) if scope == "parts" else ()
+    words = (network("Blocks"), f"compile.scope={scope}", *parts, "compile.backend=aot_eager")
+    words = (*words, "trainer.limit_train_batches=5", "trainer.warmup_steps=5")
     run(compose(*words, "trainer.max_epochs=2", run_dir=tmp_path / "whole"))
     run(compose(*words, "trainer.max_epochs=1", run_dir=tmp_path / "parts"))
     run(compose(*words, "trainer.max_epochs=2", "ckpt_path=last", run_dir=tmp_path / "parts"))
@@ -248,8 +263,8 @@ def test_two_ranks_train_parts_as_they_train_eager(train, tmp_path, how):
     words = (
         "model=mini_transformer", "model.dim=16", "model.depth=3", "model.num_heads=2", "data=synthetic",
         "data.seq_len=8", "data.batch_size=4", "data.num_batches=6", f"compile.scope={how}",
-        "compile.parts=[{match: blocks.*},{match: head}]", "compile.backend=eager", "trainer.max_epochs=1",
-        "logger=none", "ddp.bucket_cap_mb=1",
+        "compile.backend=eager", "trainer.max_epochs=1", "logger=none", "ddp.bucket_cap_mb=1",
+        *(["compile.parts=[{match: blocks.*},{match: head}]"] if how == "parts" else []),
     )  # fmt: skip
     for mode in ("default", "eager"):
         done = train(*words, f"compile.mode={mode}", f"hydra.run.dir={mode}", launcher=TORCHRUN)

@@ -223,6 +223,27 @@ def _compiled(asked: CompileConfig) -> Iterator[str]:
             yield f"{subject}min = {one.min}: torch.compile makes sizes 0 and 1 variants of their own; use 2 or more"
         if one.max is not None and one.max <= one.min:
             yield f"{subject}max = {one.max}: expected more than min = {one.min}; null is no limit"
+    if asked.on_recompile_limit.value == "raise" and asked.max_recompiles is None:
+        yield (
+            "compile.on_recompile_limit = raise: holds for compile.max_recompiles alone, not for torch's own limit; "
+            "set compile.max_recompiles with it"
+        )
+    yield from _parts(asked)
+
+
+def _parts(asked: CompileConfig) -> Iterator[str]:
+    """A complaint for each thing about `compile.parts` that would have no effect, and where none is named."""
+    if asked.parts and asked.scope.value != "parts":
+        names = ", ".join(part.match for part in asked.parts)
+        yield f"compile.parts = {names}: not of compile.scope = {asked.scope.value}; use compile.scope=parts with it"
+        return
+    if asked.mode.value == "eager":
+        for part in asked.parts:
+            if part.mode.value != "eager":
+                yield (
+                    f"compile.parts, {part.match}: mode = {part.mode.value}: compile.mode = eager compiles no part; "
+                    "leave one of them out"
+                )
     if asked.scope.value == "parts" and not asked.parts:
         yield "compile.parts = []: compile.scope=parts compiles nothing without; try compile.parts=[{match: NAME}]"
     if not all(part.match for part in asked.parts):
