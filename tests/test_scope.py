@@ -113,6 +113,23 @@ def test_parts_without_effect_are_one_line(compose, typed, line):
     assert caught.value.complaints[0].startswith(line)
 
 
+@pytest.mark.parametrize(
+    ("part", "line"),
+    [
+        ("backend: none", "compile.parts, fc: backend = none: expected one of eager, aot_eager, "),
+        (
+            "backend: eager, mode: max-autotune",
+            "compile.parts, fc: mode = max-autotune: modes belong to the backend inductor, and its backend = eager; ",
+        ),
+    ],
+)
+def test_a_wrong_backend_of_a_part_is_told_as_the_parts(compose, part, line):
+    with pytest.raises(ConfigError) as caught:
+        run(compose(PARTS, f"compile.parts=[{{match: conv1}},{{match: fc, {part}}}]", "compile.on_error=eager"))
+    (said,) = caught.value.complaints
+    assert said.startswith(line)
+
+
 def test_each_part_is_compiled_as_it_asks_and_the_row_says_so(compose, tmp_path):
     parts = "compile.parts=[{match: features, fullgraph: true},{match: classifier.*, dynamic: true}]"
     row = run(compose(*MIX, parts, *EXACT))

@@ -385,18 +385,20 @@ def is_compile_error(error: BaseException) -> bool:
 def check(config: CompileConfig, net: nn.Module, device_type: str) -> None:
     """Raise ConfigError where a backend cannot work on this machine (unknown, or inductor without a C++ compiler), and
     where the scope does not fit the network."""
-    asked: list[CompileConfig | PartConfig] = [config]
+    asked: dict[str, CompileConfig | PartConfig] = {"compile.backend": config}
     if config.scope.value in ("parts", "blocks"):
-        asked += [part.asked for part in parts(config, net)]
-    for one in asked:
-        check_backend(one.backend, device_type, compiles=one.mode.value != "eager" and config.on_error.value != "eager")
+        own = (part.asked for part in parts(config, net) if part.asked.backend != config.backend)
+        asked |= {f"compile.parts, {part.match}: backend": part for part in own}
+    for setting, one in asked.items():
+        compiles = one.mode.value != "eager" and config.on_error.value != "eager"
+        check_backend(setting, one.backend, device_type, compiles)
 
 
-def check_backend(backend: str, device_type: str, compiles: bool) -> None:
+def check_backend(setting: str, backend: str, device_type: str, compiles: bool) -> None:
     """Raise ConfigError for a backend that is unknown, or that compiles and cannot on this machine."""
     if backend not in torch._dynamo.list_backends(exclude_tags=()):
         known = ", ".join(["eager", "aot_eager", *torch._dynamo.list_backends()])  # the list leaves out what debugs
-        raise ConfigError(f"compile.backend = {backend}: expected one of {known}")
+        raise ConfigError(f"{setting} = {backend}: expected one of {known}")
     if compiles and backend == "inductor" and device_type == "cpu":
         from torch._inductor.cpp_builder import get_cpp_compiler
         from torch._inductor.exc import InvalidCxxCompiler
@@ -405,7 +407,7 @@ def check_backend(backend: str, device_type: str, compiles: bool) -> None:
             get_cpp_compiler()
         except InvalidCxxCompiler:
             raise ConfigError(
-                "compile.backend = inductor: on a CPU it needs a C++ compiler and none was found; "
+                f"{setting} = inductor: on a CPU it needs a C++ compiler and none was found; "
                 "install g++ or clang++, or use compile.mode=eager"
             ) from None
 

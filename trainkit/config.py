@@ -209,8 +209,9 @@ def _compiled(asked: CompileConfig) -> Iterator[str]:
     every += [(f"parts, {part.match}: ", part) for part in asked.parts]
     for subject, of in every:
         if of.backend != "inductor" and of.mode.value not in ("eager", "default"):
+            whose = "compile." if of.backend == asked.backend else "its "
             yield (
-                f"compile.{subject}mode = {of.mode.value}: modes belong to the backend inductor, and compile.backend "
+                f"compile.{subject}mode = {of.mode.value}: modes belong to the backend inductor, and {whose}backend "
                 f"= {of.backend}; use mode default with it"
             )
     if asked.mark_dynamic and asked.dynamic is False:
