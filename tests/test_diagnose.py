@@ -149,6 +149,19 @@ def test_a_mark_that_the_network_fixes_is_the_users_to_correct(compose):
         look(of(compose, "Clean", "compile.mark_dynamic=[{dim: 2}]"))
 
 
+@pytest.mark.parametrize("fused", ["true", "false"])
+def test_a_step_clips_as_training_does(compose, fused):
+    words = ("optimizer=sgd", "optimizer.lr=0.5", f"optimizer.fused={fused}", "optimizer.weight_decay=0")
+    one = of(compose, "Clean", *words, "trainer.gradient_clip_val=1e-3")
+    made = trial.Trial(one, "training", one.config.compile)
+    with made.running():
+        made.first_step()
+    moved = [
+        after - before for after, before in zip(made._objective.net.parameters(), one.net.parameters(), strict=True)
+    ]
+    assert float(torch.nn.utils.get_total_norm(moved)) == pytest.approx(0.5 * 1e-3, rel=1e-3)
+
+
 def test_costs_and_shares_are_measured_on_copies(compose):
     one = of(compose, "ManyDefects", "compile.backend=aot_eager")
     before = {name: tensor.clone() for name, tensor in one.net.state_dict().items()}
