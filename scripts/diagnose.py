@@ -43,6 +43,7 @@ def main() -> int:
         from trainkit import diagnose, trial  # import torch: what was typed wrongly is said before
 
         logging.getLogger("torch").setLevel(logging.ERROR)  # the diagnosis says what torch would log
+        logging.getLogger("torch._guards").setLevel(logging.CRITICAL)  # as in a run (ending.quiet)
         warnings.filterwarnings("ignore", module="torch")
         of = trial.subject(config)
         found = diagnose.diagnose(of)

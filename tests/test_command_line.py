@@ -9,6 +9,13 @@ import pytest
     ("words", "lines"),
     [
         (["compile.mode=foo"], [r"compile\.mode = foo: expected one of eager, default, reduce-overhead, .*"]),
+        (
+            ["compile.mode=eager,default", "seed=a"],
+            [
+                r"compile\.mode = eager,default: expected one value; several are a list, \[.*, with -m",
+                r"seed = a: expected a whole number",
+            ],
+        ),
         (["-m", "compile.mode=eager,foo"], [r"compile\.mode = foo: expected one of .*"]),
         (
             ["compile.mdoe=eager", "model=foo", "seed=a", "data.batch_size=-1"],

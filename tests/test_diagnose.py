@@ -13,6 +13,7 @@ import torch
 from tests import defects
 from tests.conftest import ROOT
 from trainkit import costs, facts, trial
+from trainkit.config import ConfigError
 from trainkit.diagnose import diagnose, look, stages, stages_of, write_code
 from trainkit.findings import Finding, Phase, merged, read_diagnosis
 from trainkit.intervals import Estimate
@@ -149,6 +150,24 @@ def test_a_marked_dimension_is_no_recompile(compose):
     marked = [f"{{input: {name}, dim: 0}}" for name in ("inputs", "targets")]
     one = of(compose, "Clean", f"compile.mark_dynamic=[{','.join(marked)}]")
     assert look(cut(one)).findings == []
+
+
+def test_a_mark_that_the_network_fixes_is_the_users_to_correct(compose):
+    with pytest.raises(ConfigError, match=r"^compile\.mark_dynamic, inputs 2: the network fixes it to 8; "):
+        look(of(compose, "Clean", "compile.mark_dynamic=[{dim: 2}]"))
+
+
+@pytest.mark.parametrize("fused", ["true", "false"])
+def test_a_step_clips_as_training_does(compose, fused):
+    words = ("optimizer=sgd", "optimizer.lr=0.5", f"optimizer.fused={fused}", "optimizer.weight_decay=0")
+    one = of(compose, "Clean", *words, "trainer.gradient_clip_val=1e-3")
+    made = trial.Trial(one, "training", one.config.compile)
+    with made.running():
+        made.first_step()
+    moved = [
+        after - before for after, before in zip(made._objective.net.parameters(), one.net.parameters(), strict=True)
+    ]
+    assert float(torch.nn.utils.get_total_norm(moved)) == pytest.approx(0.5 * 1e-3, rel=1e-3)
 
 
 def test_costs_and_shares_are_measured_on_copies(compose):

@@ -238,6 +238,10 @@ def test_links_are_compiled_each_as_asked_and_told_apart(bench):
         (["forward.deadline_ms=inf"], "forward.deadline_ms = inf: expected a number of milliseconds above 0"),
         (["forward.num_calls=0"], "forward.num_calls = 0: expected a whole number of at least 1"),
         (["forward.fallback=['model=simple_net']"], "forward.fallback = ['model=simple_net']: chooses by a deadline"),
+        (
+            ["forward.deadline_ms=5", "forward.fallback=[['model=simple_net']]"],
+            "forward.fallback = [['model=simple_net']]: expected a list, as in forward.fallback=['model=simple_net']",
+        ),
         (["trainer.max_epochs=3"], "trainer.max_epochs = 3: belongs to training"),
         (["meters.breakdown=true"], "meters.breakdown = true: belongs to training"),
         (["optimizer=sgd"], "optimizer = sgd: belongs to training"),
@@ -264,6 +268,8 @@ def test_a_setting_without_use_or_sense_is_one_line(words, complaint, bench):
         ("", "'': a link sets nothing but model, "),
         ("data.batch_size=1", "data.batch_size: a link sets nothing but model, "),
         ("model=mini_transformer", "model = mini_transformer: takes tokens, but data = digits gives images"),
+        ("compile.mode=default,eager", "compile.mode = default,eager: expected one value; several are a list, ["),
+        ("compile.parts=[fc]", "compile.parts = [fc]: expected a list, as in compile.parts=[{match: NAME}]"),
         ("compile.max_recompiles=3", "compile.max_recompiles = 3: counts those of one network"),
     ],
 )

@@ -211,6 +211,30 @@ def test_a_job_that_cannot_be_run_as_asked_is_a_row_with_the_complaint(train, tm
     assert rows[1].error.startswith("data.batch_size = -1: expected a whole number of at least 1")
 
 
+@pytest.mark.parametrize(
+    ("script", "words", "line"),
+    [
+        (
+            "train.py",
+            ["experiment=studies/deadline"],
+            "forward.num_calls, forward.deadline_ms, forward.fallback: train.py trains; use it with scripts/bench.py\n",
+        ),
+        (
+            "scripts/bench.py",
+            ["optimizer.lr=1,2"],
+            "optimizer.lr: belongs to training, and scripts/bench.py does not train; leave it out\n",
+        ),
+    ],
+)
+def test_a_sweep_of_the_other_script_is_one_line_before_its_first_job(tmp_path, script, words, line):
+    done = subprocess.run(
+        [sys.executable, str(ROOT / script), "-m", *words], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr, done.stdout) == (2, line, "")
+    assert not list(tmp_path.rglob("row.json"))
+
+
 def test_an_interrupted_sweep_ends_its_job_and_goes_on_when_started_again(train, tmp_path):
     words = ["-m", "seed=0,1", "sweep=s", *EAGER, "model._target_=mine.Net", "model.width=4", "trainer.max_epochs=2"]
     slow = "from tests.networks import Plain, Sleeps\nclass Net(Sleeps):\n    pass\n"

@@ -85,7 +85,8 @@ def test_a_network_without_repeated_blocks_is_one_line(compose):
         ("compile.parts=[{match: nothing.*}]", "compile.parts = nothing.*: matches no module of SimpleCNN and "),
         ("compile.parts=[{matc: fc}]", "compile.parts = [{matc: fc}]: no such setting: matc; see python train.py"),
         ("compile.parts=[{match: fc, mode: fast}]", "compile.parts = [{match: fc, mode: fast}]: expected one of ea"),
-        ("compile.parts=fc", "compile.parts = fc: expected a list"),
+        ("compile.parts=fc", "compile.parts = fc: expected a list, as in compile.parts=[{match: NAME}]"),
+        ("compile.parts=[conv1]", "compile.parts = [conv1]: expected a list, as in compile.parts=[{match: NAME}]"),
         ("compile.parts=[]", "compile.parts = []: compile.scope=parts compiles nothing without; "),
         ("compile.parts=[{mode: eager}]", "compile.parts: one has no match; name modules of the network or a function"),
     ],
@@ -96,6 +97,32 @@ def test_parts_typed_wrongly_are_one_line_and_exit_status_2(train, tmp_path, typ
     assert len(done.stderr.splitlines()) == 1, done.stderr
     assert done.stderr.startswith(line)
     assert not list(tmp_path.rglob("row.json"))
+
+
+def test_parts_without_effect_are_one_line(compose):
+    parts = "compile.parts=[{match: features},{match: fc, mode: reduce-overhead}]"
+    with pytest.raises(ConfigError) as caught:
+        compose(parts, "compile.scope=step")
+    (line,) = caught.value.complaints
+    assert line.startswith("compile.parts = features, fc: not of compile.scope = step; use compile.scope=parts")
+    compose(parts, PARTS, "compile.mode=eager")  # what the others are compared with
+
+
+@pytest.mark.parametrize(
+    ("part", "line"),
+    [
+        ("backend: none", "compile.parts, fc: backend = none: expected one of eager, aot_eager, "),
+        (
+            "backend: eager, mode: max-autotune",
+            "compile.parts, fc: mode = max-autotune: modes belong to the backend inductor, and its backend = eager; ",
+        ),
+    ],
+)
+def test_a_wrong_backend_of_a_part_is_told_as_the_parts(compose, part, line):
+    with pytest.raises(ConfigError) as caught:
+        run(compose(PARTS, f"compile.parts=[{{match: conv1}},{{match: fc, {part}}}]", "compile.on_error=eager"))
+    (said,) = caught.value.complaints
+    assert said.startswith(line)
 
 
 def test_each_part_is_compiled_as_it_asks_and_the_row_says_so(compose, tmp_path):
@@ -211,8 +238,9 @@ def test_parts_compiled_in_different_ways_are_no_recompiles_of_each_other(compos
 
 @pytest.mark.parametrize("scope", ["blocks", "parts"])
 def test_a_resumed_run_of_parts_has_the_parameters_of_the_uninterrupted_one(compose, tmp_path, scope):
-    words = (network("Blocks"), f"compile.scope={scope}", "compile.parts=[{match: blocks.*},{match: fc}]")
-    words = (*words, "compile.backend=aot_eager", "trainer.limit_train_batches=5", "trainer.warmup_steps=5")
+    parts = ("compile.parts=[{match: blocks.*},{match: fc}]",) if scope == "parts" else ()
+    words = (network("Blocks"), f"compile.scope={scope}", *parts, "compile.backend=aot_eager")
+    words = (*words, "trainer.limit_train_batches=5", "trainer.warmup_steps=5")
     run(compose(*words, "trainer.max_epochs=2", run_dir=tmp_path / "whole"))
     run(compose(*words, "trainer.max_epochs=1", run_dir=tmp_path / "parts"))
     run(compose(*words, "trainer.max_epochs=2", "ckpt_path=last", run_dir=tmp_path / "parts"))
@@ -248,8 +276,8 @@ def test_two_ranks_train_parts_as_they_train_eager(train, tmp_path, how):
     words = (
         "model=mini_transformer", "model.dim=16", "model.depth=3", "model.num_heads=2", "data=synthetic",
         "data.seq_len=8", "data.batch_size=4", "data.num_batches=6", f"compile.scope={how}",
-        "compile.parts=[{match: blocks.*},{match: head}]", "compile.backend=eager", "trainer.max_epochs=1",
-        "logger=none", "ddp.bucket_cap_mb=1",
+        "compile.backend=eager", "trainer.max_epochs=1", "logger=none", "ddp.bucket_cap_mb=1",
+        *(["compile.parts=[{match: blocks.*},{match: head}]"] if how == "parts" else []),
     )  # fmt: skip
     for mode in ("default", "eager"):
         done = train(*words, f"compile.mode={mode}", f"hydra.run.dir={mode}", launcher=TORCHRUN)

@@ -128,10 +128,37 @@ def test_a_batch_out_of_the_bounds_has_a_variant_of_its_own(compose):
     assert (row.status, row.num_graphs, row.recompile_shapes) == ("ok", 2, [[[20, 3, 4, 4], [20]]])
 
 
-def test_a_mark_that_cannot_hold_is_a_compile_error_in_the_row(compose, capsys):
-    dims = "{dim: 0},{input: inputs, dim: 1}"  # the network fixes the channels
-    row = run(compose(*IMAGES, f"compile.mark_dynamic=[{dims}]", *STATIC[:1], *STATIC[2:]))
-    assert (row.status, row.error.split(":")[0]) == ("compile_error", "ConstraintViolationError")
+@pytest.mark.parametrize(
+    ("marks", "words", "problem"),
+    [
+        ("{dim: 1}", [], "inputs 1: the network fixes it to 3; leave it out, "),
+        ("{dim: 1, max: 8}", ["compile.scope=net"], "inputs 1: the network fixes it to 3; leave it out, "),
+        ("{dim: 0}", [], "inputs 0: the network fixes it to 64, which targets have too; mark both with the same "),
+        ("{input: targets}", [], "targets 0: the network fixes it to 64, which inputs have too; mark both "),
+        (
+            "{dim: 0, max: 99},{input: targets, max: 80}",
+            [],
+            "inputs 0: the network takes it only where 2 <= size and size <= 80; leave out its min and max, ",
+        ),
+    ],
+    ids=["channels", "channels of the network alone", "inputs without targets", "targets without inputs", "bounds"],
+)
+def test_a_mark_that_the_network_fixes_is_one_line_and_a_compile_error_in_the_row(
+    compose, tmp_path, marks, words, problem
+):
+    with pytest.raises(ConfigError) as caught:
+        run(compose(*IMAGES, f"compile.mark_dynamic=[{marks}]", *words, *STATIC[:1], *STATIC[2:]))
+    (line,) = caught.value.complaints
+    assert line.startswith(f"compile.mark_dynamic, {problem}")
+    row = read_row(tmp_path / "run")
+    assert (row.status, row.error) == ("compile_error", line)
+
+
+def test_a_fixed_mark_goes_on_uncompiled_where_it_is_asked_to(compose):
+    words = (*IMAGES, *STATIC[:1], *STATIC[2:], "compile.on_error=eager", "data.num_batches=4")
+    row = run(compose(*words, "compile.mark_dynamic=[{dim: 1}]"))
+    assert (row.status, row.num_eager_steps, row.num_compiled_steps) == ("ok", 4, 0)
+    assert "compile.mark_dynamic, inputs 1: the network fixes it to 3; " in row.effective_mode_reason
 
 
 def test_a_thousand_shapes_stay_within_the_budget(compose, tmp_path):
@@ -219,6 +246,11 @@ def test_without_torchs_hook_the_steps_that_ran_eager_are_unknown(compose, monke
         (["data.batch_sizes=8"], "data.batch_sizes = 8: expected a list of whole numbers"),
         (["data.batch_sizes=[]"], "data.batch_sizes = []: expected a list of whole numbers"),
         (["data.batch_sizes=[8]", "data.order=random"], "data.batch_sizes = [8]: data.order=random draws between two"),
+        (["data.order=random"], "data.order = random: there are no sizes to order; try data.batch_sizes=[8,16]"),
+        (["data.order=list"], "data.order = list: there are no sizes to order; "),
+        (["data.padding=fixed"], "data.padding = fixed: all are of one length; set data.seq_lens with it"),
+        (["model=dynamic_mlp", "data.padding=buckets"], "data.padding = buckets: all are of one length; "),
+        (["compile.on_recompile_limit=raise"], "compile.on_recompile_limit = raise: holds for compile.max_recomp"),
         (["data.order=shuffled"], "data.order = shuffled: expected one of list, cycle, random"),
         (["data.seq_lens=[8]"], "data.seq_lens = [8]: images have no length; use data.batch_sizes"),
         (["model=dynamic_mlp", "data.seq_lens=[200]"], "data.seq_lens = [200]: expected a list of whole numbers of "),
@@ -230,6 +262,8 @@ def test_without_torchs_hook_the_steps_that_ran_eager_are_unknown(compose, monke
         (["compile.mark_dynamic=[{dim: 0, min: 1}]"], "compile.mark_dynamic, inputs 0: min = 1: "),
         (["compile.mark_dynamic=[{dim: 0, min: 8, max: 4}]"], "compile.mark_dynamic, inputs 0: max = 4: expected "),
         (["compile.mark_dynamic=[{input: loss}]"], "compile.mark_dynamic = [{input: loss}]: expected one of inputs, "),
+        (["compile.mark_dynamic=[0]"], "compile.mark_dynamic = [0]: expected a list, as in compile.mark_dynamic=[{in"),
+        (["compile.mark_dynamic={dim:0}"], "compile.mark_dynamic = {dim:0}: expected a list, as in compile.mark_dyna"),
         (["compile.mark_dynamic=[{}]", "compile.dynamic=false"], "compile.dynamic = False: excludes compile.mark"),
     ],
 )  # fmt: skip
@@ -253,6 +287,12 @@ def test_it_ends_with_status_2(train, tmp_path, typed):
     done = train("data=synthetic", typed, "logger=none")
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
     assert not list(tmp_path.rglob("row.json"))
+
+
+def test_what_compiling_shows_of_a_mark_ends_with_status_2_too(train):
+    done = train(*IMAGES, "compile.backend=eager", "compile.mark_dynamic=[{dim: 1}]", "logger=none")
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+    assert done.stderr.startswith("compile.mark_dynamic, inputs 1: the network fixes it to 3; ")
 
 
 def test_two_ranks_get_batches_of_one_size_and_count_the_samples_of_both(train, tmp_path):

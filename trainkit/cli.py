@@ -27,6 +27,11 @@ SPEAKING_S = 5
 FORWARD = "bench"  # conf/bench.yaml, of scripts/bench.py
 UNREADABLE = (HydraException, OmegaConfBaseException, ValueError)  # Hydra raises a bare ValueError for `model=null`
 KINDS = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false"}  # OmegaConf's words, in ours
+LISTS = {  # an entry of each, as an example
+    "compile.parts": "{match: NAME}",
+    "compile.mark_dynamic": "{input: inputs, dim: 0}",
+    "forward.fallback": "'model=simple_net'",
+}
 
 
 def rank() -> int:
@@ -50,10 +55,12 @@ def entry(main: Callable[[], Any], conf: Path, name: str = "config") -> None:
     with one_line_errors():
         try:
             main()
+        except ConfigError:  # of the launcher, at the start of a sweep
+            raise
         except UNREADABLE as error:
             if isinstance(error.__cause__, ConfigError):  # of the launcher, which Hydra instantiates
                 raise error.__cause__ from None
-            found = complaints(sys.argv[1:], conf, name)
+            found = complaints(sys.argv[1:], conf, name, sweeps=not {"-m", "--multirun"}.isdisjoint(sys.argv))
             if not found and type(error) is ValueError:
                 raise
             raise ConfigError(*found or [" ".join(str(error).split())]) from error
@@ -171,9 +178,9 @@ def _link(config: RunConfig, words: list[str], conf: Path) -> RunConfig:
     return link
 
 
-def complaints(argv: list[str], conf: Path, name: str = "config") -> list[str]:
+def complaints(argv: list[str], conf: Path, name: str = "config", sweeps: bool = False) -> list[str]:
     """One line for every override that does not compose with those before it, group choices first, and one for
-    everything else that cannot be run."""
+    everything else that cannot be run. Unless it `sweeps`, an override has one value."""
     GlobalHydra.instance().clear()
     found: list[str] = []
     accepted: list[str] = []
@@ -194,6 +201,10 @@ def complaints(argv: list[str], conf: Path, name: str = "config") -> list[str]:
                 break
         else:
             accepted.append(values[-1])
+            if values != [word] and not sweeps:
+                key, _, several = word.partition("=")
+                way_out = f"several are a list, [{several}], or a sweep, with -m"
+                found.append(f"{key} = {several}: expected one value; {way_out}")
     try:
         composed(accepted, conf, name=name)
     except ConfigError as error:
@@ -236,8 +247,8 @@ def explain(override: str, error: Exception, accepted: list[str], conf: Path) ->
         return f"{subject}: expected {found[1]}"
     if (found := re.search(r"Key '(\w+)' not in '\w+'", said)) and found[1] not in key.split("."):
         return f"{subject}: no such setting: {found[1]}; see python train.py --help"
-    if "is not a ListConfig" in said:
-        return f"{subject}: expected a list"
+    if re.search(r"is not a ListConfig|with ListConfig|is not a subclass of", said):
+        return f"{subject}: expected a list{f', as in {key}=[{LISTS[key]}]' if key in LISTS else ''}"
     if re.search(r"not in struct|No match in the defaults list|Key '.*' not in ", said):
         with initialize_config_dir(str(conf.resolve()), version_base="1.3"):
             near = difflib.get_close_matches(key, list(_settings(compose("config", accepted))), 1)

@@ -1,6 +1,7 @@
 """How a network is compiled: with facts.py the only file that knows torch.compile and torch._dynamo."""
 
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -30,8 +31,18 @@ class RecompileLimitError(RuntimeError):
     """More variants were needed than `compile.max_recompiles` allows, with `compile.on_recompile_limit=raise`."""
 
 
-# The third: a dimension that was marked dynamic is not.
-COMPILE_ERRORS = (TorchDynamoException, FailOnRecompileLimitHit, ConstraintViolationError, RecompileLimitError)
+class MarkError(ConfigError):
+    """A dimension of `compile.mark_dynamic` that the network does not leave open, as compiling it has shown."""
+
+
+# The third: a dimension that was marked dynamic is not; the last says which.
+COMPILE_ERRORS = (
+    TorchDynamoException,
+    FailOnRecompileLimitHit,
+    ConstraintViolationError,
+    RecompileLimitError,
+    MarkError,
+)
 
 
 @dataclass
@@ -208,6 +219,7 @@ class Compiler:
     def __call__(self, *inputs: torch.Tensor) -> Any:
         """The objective's outputs. With on_error=eager, an objective that cannot be compiled runs uncompiled.
 
+        MarkError, a ConfigError, where it fixes a dimension of compile.mark_dynamic.
         RecompileLimitError, with on_recompile_limit=raise, once there are more than max_recompiles; else nothing more
         is compiled from that many on: variants that are there are used, all others run uncompiled."""
         self._shapes = [list(tensor.shape) for tensor in inputs]
@@ -235,7 +247,7 @@ class Compiler:
     def _outputs(self, inputs: tuple[torch.Tensor, ...]) -> Any:
         assert self._objective is not None
         try:
-            return self._objective(*inputs)
+            return self._compiled_outputs(inputs)
         except Exception as error:
             if self.config.on_error.value != "eager" or self.error or not is_compile_error(error):
                 raise
@@ -246,6 +258,15 @@ class Compiler:
         for module in self._objective.modules():
             module._compiled_call_impl = None  # what Module.compile() sets; None is uncompiled
         return self._objective(*inputs)
+
+    def _compiled_outputs(self, inputs: tuple[torch.Tensor, ...]) -> Any:
+        assert self._objective is not None
+        try:
+            return self._objective(*inputs)
+        except ConstraintViolationError as error:
+            if complaints := _fixed(self.config, str(error), self._shapes):
+                raise MarkError(*complaints) from error
+            raise  # of a mark that the network itself makes
 
     def facts(self) -> CompileFacts:
         """What was compiled since the real compiles began."""
@@ -285,6 +306,34 @@ def _check_dims(asked: list[DimConfig], batch: tuple[torch.Tensor, ...]) -> None
     ]
     if complaints:
         raise ConfigError(*complaints)
+
+
+def _fixed(config: CompileConfig, said: str, shapes: Shapes) -> list[str]:
+    """A complaint for each marked dimension that torch's words name; what the network calls otherwise is its inputs."""
+    found: dict[tuple[str, int], str] = {}
+    for line in said.splitlines():
+        if named := re.search(r"^\s+- .*?L\['(\w+)'\]\S*\.size\(\)\[(\d+)\]", line):
+            found.setdefault((named[1] if named[1] in NAMES else NAMES[0], int(named[2])), line)
+    return [
+        f"compile.mark_dynamic, {one.input.value} {one.dim}: {_why_fixed(config, one, line, shapes)}"
+        for one in config.mark_dynamic
+        if (line := found.get((one.input.value, one.dim), ""))
+    ]
+
+
+def _why_fixed(config: CompileConfig, one: DimConfig, said: str, shapes: Shapes) -> str:
+    if condition := re.search(r"generated guard (.*?)\.?$", said):
+        sizes = re.sub(r"L\['\w+'\]\S*?\.size\(\)\[\d+\]", "size", condition[1])
+        return f"the network takes it only where {sizes}; leave out its min and max, or the mark"
+    constant = re.search(r"constant \((\d+)\)", said)
+    problem = f"the network fixes it{f' to {constant[1]}' if constant else ''}"
+    (other,) = (name for name in NAMES if name != one.input.value)
+    sizes_of = dict(zip(NAMES, shapes, strict=False))  # forward alone has inputs alone
+    shared = config.scope.value == "step" and sizes_of.get(other, [])[one.dim : one.dim + 1]
+    alike = DimConfig(type(one.input)[other], one.dim, one.min, one.max)
+    if shared == sizes_of[one.input.value][one.dim : one.dim + 1] and alike not in config.mark_dynamic:
+        return f"{problem}, which {other} have too; mark both with the same bounds, or leave it out"
+    return f"{problem}; leave it out, compile.dynamic=null opens sizes that change"
 
 
 def options(asked: CompileConfig | PartConfig) -> dict[str, Any]:
@@ -342,18 +391,20 @@ def check(config: CompileConfig, net: nn.Module, batch: tuple[torch.Tensor, ...]
     """Raise ConfigError where a backend cannot work on this machine (unknown, or inductor without a C++ compiler), and
     where the scope does not fit the network, or a dimension to mark the batch."""
     _check_dims(config.mark_dynamic, batch)
-    asked: list[CompileConfig | PartConfig] = [config]
+    asked: dict[str, CompileConfig | PartConfig] = {"compile.backend": config}
     if config.scope.value in ("parts", "blocks"):
-        asked += [part.asked for part in parts(config, net)]
-    for one in asked:
-        check_backend(one.backend, device_type, compiles=one.mode.value != "eager" and config.on_error.value != "eager")
+        own = (part.asked for part in parts(config, net) if part.asked.backend != config.backend)
+        asked |= {f"compile.parts, {part.match}: backend": part for part in own}
+    for setting, one in asked.items():
+        compiles = one.mode.value != "eager" and config.on_error.value != "eager"
+        check_backend(setting, one.backend, device_type, compiles)
 
 
-def check_backend(backend: str, device_type: str, compiles: bool) -> None:
+def check_backend(setting: str, backend: str, device_type: str, compiles: bool) -> None:
     """Raise ConfigError for a backend that is unknown, or that compiles and cannot on this machine."""
     if backend not in torch._dynamo.list_backends(exclude_tags=()):
         known = ", ".join(["eager", "aot_eager", *torch._dynamo.list_backends()])  # the list leaves out what debugs
-        raise ConfigError(f"compile.backend = {backend}: expected one of {known}")
+        raise ConfigError(f"{setting} = {backend}: expected one of {known}")
     if compiles and backend == "inductor" and device_type == "cpu":
         from torch._inductor.cpp_builder import get_cpp_compiler
         from torch._inductor.exc import InvalidCxxCompiler
@@ -362,7 +413,7 @@ def check_backend(backend: str, device_type: str, compiles: bool) -> None:
             get_cpp_compiler()
         except InvalidCxxCompiler:
             raise ConfigError(
-                "compile.backend = inductor: on a CPU it needs a C++ compiler and none was found; "
+                f"{setting} = inductor: on a CPU it needs a C++ compiler and none was found; "
                 "install g++ or clang++, or use compile.mode=eager"
             ) from None
 

@@ -1,6 +1,6 @@
 """What may be asked of a run: the schema, and the checks that need neither torch nor a device."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
@@ -34,6 +34,10 @@ TRAINING = (
     *("trainer.limit_val_batches", "trainer.accumulate_grad_batches", "trainer.gradient_clip_val", "trainer.schedule"),
     *("trainer.warmup_steps", "trainer.activation_checkpointing", "data.num_val_batches"),
 )
+WHERE = {  # to go with a setting of the other kind of run
+    "train": "train.py trains; use it with scripts/bench.py",
+    "forward": "belongs to training, and scripts/bench.py does not train; leave it out",
+}
 # What a link of forward.fallback may set: the network, and how it is run with the same batches on the same device.
 OF_A_LINK = ("model", "ckpt_path", "compile", "amp", "trainer.channels_last")
 OPTIMIZE_DDP = (True, False, "ddp_optimizer", "python_reducer", "no_optimization")
@@ -205,8 +209,9 @@ def _compiled(asked: CompileConfig) -> Iterator[str]:
     every += [(f"parts, {part.match}: ", part) for part in asked.parts]
     for subject, of in every:
         if of.backend != "inductor" and of.mode.value not in ("eager", "default"):
+            whose = "compile." if of.backend == asked.backend else "its "
             yield (
-                f"compile.{subject}mode = {of.mode.value}: modes belong to the backend inductor, and compile.backend "
+                f"compile.{subject}mode = {of.mode.value}: modes belong to the backend inductor, and {whose}backend "
                 f"= {of.backend}; use mode default with it"
             )
     if asked.mark_dynamic and asked.dynamic is False:
@@ -219,23 +224,43 @@ def _compiled(asked: CompileConfig) -> Iterator[str]:
             yield f"{subject}min = {one.min}: torch.compile makes sizes 0 and 1 variants of their own; use 2 or more"
         if one.max is not None and one.max <= one.min:
             yield f"{subject}max = {one.max}: expected more than min = {one.min}; null is no limit"
+    if asked.on_recompile_limit.value == "raise" and asked.max_recompiles is None:
+        yield (
+            "compile.on_recompile_limit = raise: holds for compile.max_recompiles alone, not for torch's own limit; "
+            "set compile.max_recompiles with it"
+        )
+    yield from _parts(asked)
+
+
+def _parts(asked: CompileConfig) -> Iterator[str]:
+    """A complaint for each thing about `compile.parts` that would have no effect, and where none is named."""
+    if asked.parts and asked.scope.value != "parts":
+        names = ", ".join(part.match for part in asked.parts)
+        yield f"compile.parts = {names}: not of compile.scope = {asked.scope.value}; use compile.scope=parts with it"
+        return
     if asked.scope.value == "parts" and not asked.parts:
         yield "compile.parts = []: compile.scope=parts compiles nothing without; try compile.parts=[{match: NAME}]"
     if not all(part.match for part in asked.parts):
         yield "compile.parts: one has no match; name modules of the network or a function, [{match: NAME}]"
 
 
+def of_the_other(kind: Kind, forward: ForwardConfig, overrides: Sequence[str]) -> dict[str, Any]:
+    """The settings, and their values, that a run of this kind would ignore: the other kind's. WHERE says what to do."""
+    if kind.value == "train":
+        values = {setting.name: getattr(forward, setting.name) for setting in fields(ForwardConfig)}
+        plain = ForwardConfig()
+        return {f"forward.{name}": value for name, value in values.items() if value != getattr(plain, name)}
+    typed = (override.lstrip("+~").partition("=") for override in overrides)
+    return {name: value for name, _, value in typed if is_of(name, TRAINING)}
+
+
 def _without_use(config: RunConfig) -> Iterator[str]:
     """A complaint for each setting that this kind of run would ignore."""
-    if config.job.kind.value == "train":
-        for setting in fields(ForwardConfig):
-            if (value := getattr(config.forward, setting.name)) != getattr(ForwardConfig(), setting.name):
-                yield f"forward.{setting.name} = {value}: train.py trains; use it with scripts/bench.py"
+    kind = config.job.kind
+    for name, value in of_the_other(kind, config.forward, config.job.overrides).items():
+        yield f"{name} = {value}: {WHERE[kind.value]}"
+    if kind.value == "train":
         return
-    for override in config.job.overrides:
-        name, _, value = override.lstrip("+~").partition("=")
-        if is_of(name, TRAINING):
-            yield f"{name} = {value}: belongs to training, and scripts/bench.py does not train; leave it out"
     for one in config.compile.mark_dynamic:
         if one.input.value == "targets":
             yield (
@@ -244,6 +269,8 @@ def _without_use(config: RunConfig) -> Iterator[str]:
     asked = config.forward
     if asked.deadline_ms is not None and not 0 < asked.deadline_ms < float("inf"):
         yield f"forward.deadline_ms = {asked.deadline_ms}: expected a number of milliseconds above 0, or null"
+    if not all(isinstance(link, str) for link in asked.fallback):  # OmegaConf takes lists of lists too
+        yield f"forward.fallback = {asked.fallback}: expected a list, as in forward.fallback=['model=simple_net']"
     if asked.fallback and asked.deadline_ms is None:
         yield f"forward.fallback = {asked.fallback}: chooses by a deadline; set forward.deadline_ms with it"
 

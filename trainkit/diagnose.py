@@ -13,7 +13,7 @@ from typing import Any
 
 from trainkit import advice, costs, facts, graphs
 from trainkit.compile import first_line
-from trainkit.config import CompileConfig, Mode, RunConfig
+from trainkit.config import CompileConfig, ConfigError, Mode, RunConfig
 from trainkit.findings import Diagnosis, Finding, Phase, merged
 from trainkit.machine import machine
 from trainkit.trial import PHASES, Subject, Trial, subject
@@ -60,7 +60,9 @@ def _found(of: Subject, name: str) -> tuple[Phase, list[Finding]]:
         try:
             for batch in trial.batches:
                 trial.step(batch)
-        except Exception as caught:  # of any kind: what was found before it stays
+        except ConfigError:  # a mark that the network fixes: the user's to correct
+            raise
+        except Exception as caught:  # of any other kind: what was found before it stays
             error = first_line(caught)
         seen, recompiles = trial.compiler.facts(), facts.recompile_sites()
     found = [_break(site) for site in seen.graph_breaks or []]

@@ -82,6 +82,8 @@ def quiet(offline: bool) -> None:
         logging.getLogger(name).setLevel(logging.WARNING)
     # A CUDA build of torch warns at the first compile for a CPU that there is no GPU.
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
+    # Of a marked dimension that the network fixes torch logs the traceback, and raises too.
+    logging.getLogger("torch._guards").setLevel(logging.CRITICAL)
     for message in (
         "does not have many workers",
         "exists and is not empty",

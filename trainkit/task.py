@@ -152,17 +152,11 @@ class Task(LightningModule):
     def configure_gradient_clipping(
         self, optimizer: Optimizer, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
     ) -> None:
-        """Limit the norm of all gradients, as `nn.utils.clip_grad_norm_` does. Nothing waits for the device.
-
-        The kernel of a fused optimizer divides the gradients by `grad_scale` as it reads them, which spares a pass over
-        them. A GradScaler leaves them scaled for it, and multiplies what is set here by its own scale."""
-        if gradient_clip_val is None or not (isinstance(optimizer, Adam | SGD) and optimizer.defaults["fused"]):
+        """Limit the norm of all gradients, as `nn.utils.clip_grad_norm_` does. Nothing waits for the device."""
+        if gradient_clip_val is None or not clips_in_kernel(optimizer):
             self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
-            return
-        norm = nn.utils.get_total_norm([p.grad for p in self.parameters() if p.grad is not None])
-        if (scaler := self.trainer.scaler) is not None:
-            norm = norm / scaler.scale(torch.ones_like(norm))
-        optimizer.grad_scale = ((norm + 1e-6) / gradient_clip_val).clamp(min=1.0)  # type: ignore[union-attr]
+        else:
+            clip_in_kernel(optimizer, gradient_clip_val, self.trainer.scaler)
 
     def on_train_epoch_start(self) -> None:
         mixed = random.Random(f"{self._config.seed} {self.current_epoch} {self.global_rank}")
@@ -220,6 +214,23 @@ class Task(LightningModule):
         self.num_val_targets = int(num_targets)
         # For ModelCheckpoint's monitor alone; loggers get the epoch's record.
         self.log("val/loss", self.val_loss, logger=False, sync_dist=True)
+
+
+def clips_in_kernel(optimizer: Optimizer) -> bool:
+    """Whether `clip_in_kernel` can clip for this optimizer."""
+    return isinstance(optimizer, Adam | SGD) and bool(optimizer.defaults["fused"])
+
+
+def clip_in_kernel(optimizer: Optimizer, max_norm: float, scaler: GradScaler | None) -> None:
+    """Limit the norm of all gradients in the optimizer's next step.
+
+    The kernel of a fused optimizer divides the gradients by `grad_scale` as it reads them, which spares a pass over
+    them. A GradScaler leaves them scaled for it, and multiplies what is set here by its own scale."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    norm = nn.utils.get_total_norm([parameter.grad for parameter in parameters if parameter.grad is not None])
+    if scaler is not None:
+        norm = norm / scaler.scale(torch.ones_like(norm))
+    optimizer.grad_scale = ((norm + 1e-6) / max_norm).clamp(min=1.0)  # type: ignore[attr-defined]
 
 
 def schedule(kind: str, warmup_steps: int, total_steps: int) -> Callable[[int], float]:

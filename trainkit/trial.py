@@ -21,7 +21,7 @@ from trainkit.clock import timed_ms
 from trainkit.compile import Compiler
 from trainkit.config import CompileConfig, Mode, OnError, RunConfig, check
 from trainkit.data.module import Batch
-from trainkit.task import mixed, objective_of
+from trainkit.task import clip_in_kernel, clips_in_kernel, mixed, objective_of
 
 NUM_BATCHES = 8
 NUM_WARMUP = 10  # steps: beyond torch's recompile limit of 8
@@ -114,9 +114,20 @@ class Trial:
                 return
             self._scaler.scale(outputs).backward()
             with record_function(OPTIMIZER):
+                self._clip()
                 self._scaler.step(self._optimizer)
                 self._scaler.update()
                 self._optimizer.zero_grad(set_to_none=True)
+
+    def _clip(self) -> None:
+        """As training does: Task.configure_gradient_clipping, and Lightning, which unscales before it."""
+        if (max_norm := self._of.config.trainer.gradient_clip_val) is None:
+            return
+        if clips_in_kernel(self._optimizer):
+            clip_in_kernel(self._optimizer, max_norm, self._scaler if self._scaler.is_enabled() else None)
+        else:
+            self._scaler.unscale_(self._optimizer)
+            nn.utils.clip_grad_norm_(self._objective.parameters(), max_norm)
 
     def first_step(self) -> None:
         self.step(self.batches[0])

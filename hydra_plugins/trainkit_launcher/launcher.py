@@ -24,7 +24,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from trainkit import compare, report, summary
-from trainkit.config import ConfigError, RunConfig
+from trainkit.config import WHERE, ConfigError, RunConfig, of_the_other
 from trainkit.findings import read_diagnoses
 from trainkit.results import Row, asked, read_row, read_rows, read_runs, settings_typed, write_row
 
@@ -63,6 +63,10 @@ class TrainkitLauncher(Launcher):
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         setup_globals()
+        # What does not compose, or is another script's, is said before the first job; what cannot be run is the row of
+        # its job.
+        configs = [self._compose(list(overrides)) for overrides in job_overrides]
+        check_kind(configs, job_overrides)
         sweep_dir = Path(self.config.hydra.sweep.dir)
         sweep_dir.mkdir(parents=True, exist_ok=True)
         lock = (sweep_dir / ".lock").open("w")  # held until this process ends
@@ -70,8 +74,6 @@ class TrainkitLauncher(Launcher):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ConfigError(f"sweep = {self.sweep}: is running already; wait for it, or use another name") from None
-        # What does not compose is said before the first job; what cannot be run is the row of its job.
-        configs = [self._compose(list(overrides)) for overrides in job_overrides]
         jobs = [
             (list(overrides), config, repeat)
             for repeat in range(self.repeats)  # the whole list again and again: drift of the machine hits all settings
@@ -191,6 +193,16 @@ class TrainkitLauncher(Launcher):
         ]
         own = [f"sweep={self.sweep}", f"repeat={repeat}", "hydra.mode=RUN", f"hydra.run.dir='{run_dir}'"]
         return [*start, os.path.abspath(sys.argv[0]), *flags, *overrides, *hydra, *own]
+
+
+def check_kind(configs: Sequence[DictConfig], job_overrides: Sequence[Sequence[str]]) -> None:
+    """Raise ConfigError for settings that every job which has them would refuse: they belong to the other script."""
+    found: dict[str, None] = {}
+    for config, overrides in zip(configs, job_overrides, strict=True):
+        forward: Any = OmegaConf.to_object(config.forward)
+        found |= dict.fromkeys(of_the_other(config.job.kind, forward, overrides))
+    if found:
+        raise ConfigError(f"{', '.join(found)}: {WHERE[configs[0].job.kind.value]}")
 
 
 def new_directory(sweep_dir: Path, label: str) -> Path:

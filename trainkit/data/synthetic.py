@@ -9,7 +9,7 @@ import torch
 
 from trainkit.config import ConfigError
 from trainkit.data.module import Batch, DataModule
-from trainkit.data.schedule import ORDERS, Schedule, bucket_complaints, padded, size_complaints
+from trainkit.data.schedule import ORDERS, PADDINGS, Schedule, bucket_complaints, padded, size_complaints
 
 
 class Synthetic(DataModule):
@@ -129,6 +129,10 @@ class Synthetic(DataModule):
         complaints += size_complaints("data.seq_lens", self.seq_lens, self.order, seq_len)
         if self.order not in ORDERS:
             complaints.append(f"data.order = {self.order}: expected one of {', '.join(ORDERS)}")
+        elif self.order != "cycle" and self.batch_sizes is None and self.seq_lens is None:
+            complaints.append(f"data.order = {self.order}: there are no sizes to order; try data.batch_sizes=[8,16]")
+        if self.padding in PADDINGS and self.padding != "longest" and self.seq_lens is None:
+            complaints.append(f"data.padding = {self.padding}: all are of one length; set data.seq_lens with it")
         if self.seq_lens is not None and not tokens:
             complaints.append(f"data.seq_lens = {self.seq_lens}: images have no length; use data.batch_sizes")
         return complaints + (bucket_complaints(self.padding, self.buckets, seq_len) if tokens else [])
