@@ -19,7 +19,7 @@ from trainkit import build, cli
 from trainkit.config import RunConfig
 from trainkit.results import EpochRecord
 from trainkit.run import run
-from trainkit.task import Objective
+from trainkit.task import objective_of
 
 SETTLING = 3  # as many as trainkit leaves out at the start
 
@@ -31,8 +31,7 @@ class BareLoop:
         devices, data = build.devices(config), build.data(config)
         self.device = torch.device(devices.type)
         net = build.net(config, data, devices)
-        objective = Objective(net, data.prepare, whole_net=config.compile.scope.value == "net")
-        self.objective = objective.to(self.device).train()
+        self.objective = objective_of(config, net, data.prepare).to(self.device).train()
         self.optimizer = build.optimizer(config)(self.objective.parameters())
         data.setup("fit")
         self.batches = [tuple(t.to(self.device) for t in batch) for batch in data.train_dataloader().batches]

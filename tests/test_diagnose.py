@@ -259,6 +259,8 @@ def test_the_stages_of_a_compile(compose, monkeypatch, needs_compiler):
     assert spent["lowering"] == spent["code generation"] == spent["autotuning"] == 0
     spent = stages_of(config, "inductor")
     assert all(spent[name] > 0 for name in ("capture", "differentiation", "lowering", "code generation"))
+    parts = ("compile.scope=parts", "compile.parts=[{match: fc}]", "compile.mode=eager")
+    assert stages_of(compose(*config.job.overrides, *parts), "aot_eager")["capture"] > 0
 
 
 @pytest.mark.parametrize(

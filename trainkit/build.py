@@ -258,7 +258,7 @@ def reach_server(logger: WandbLogger) -> None:
     """Start the online W&B run now, on rank 0: without a key or a network nothing should be trained first."""
     try:
         _ = logger.experiment
-    except Exception as error:  # W&B's own classes, which only report.py may import
+    except Exception as error:  # W&B's own classes, which only publish.py may import
         raise ConfigError(f"logger = wandb_online: {first_line(error)}; `wandb login`, or logger=wandb") from error
 
 

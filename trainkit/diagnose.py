@@ -16,7 +16,7 @@ from trainkit.compile import first_line
 from trainkit.config import CompileConfig, ConfigError, Mode, RunConfig
 from trainkit.findings import Diagnosis, Finding, Phase, merged
 from trainkit.machine import machine
-from trainkit.trial import PHASES, Subject, Trial, subject
+from trainkit.trial import PHASES, Subject, Trial, breakable, subject
 
 STAGE_BACKENDS = ("eager", "aot_eager", "inductor")
 
@@ -129,13 +129,13 @@ def stages(config: RunConfig) -> dict[str, dict[str, float]]:
 
 def stages_of(config: RunConfig, backend: str) -> dict[str, float]:
     """One backend's stages, in this process."""
-    inductor = backend == "inductor"
+    asked, inductor = breakable(config.compile), backend == "inductor"
     parts = [
         replace(part, backend=backend, mode=part.mode if inductor or part.mode.value == "eager" else Mode["default"])
-        for part in config.compile.parts
+        for part in asked.parts
     ]
-    mode = config.compile.mode if inductor else Mode["default"]
-    config = replace(config, compile=replace(config.compile, backend=backend, mode=mode, parts=parts))
+    mode = asked.mode if inductor else Mode["default"]
+    config = replace(config, compile=replace(asked, backend=backend, mode=mode, parts=parts))
     of = subject(config)
     with Trial(of, "training", of.config.compile).running("cold") as trial:
         trial.compiler.start_up(of.device)

@@ -54,7 +54,7 @@ def subject(config: RunConfig) -> Subject:
     them.
     """
     check(config)
-    config = replace(config, compile=_breakable(config.compile))
+    config = replace(config, compile=breakable(config.compile))
     seed_everything(config.seed, verbose=False)
     devices = build.devices(config)
     data = build.data(config)
@@ -69,7 +69,8 @@ def subject(config: RunConfig) -> Subject:
     return Subject(config, net, data.prepare, optimizer, batches, devices)
 
 
-def _breakable(asked: CompileConfig) -> CompileConfig:
+def breakable(asked: CompileConfig) -> CompileConfig:
+    """What of `compile.*` is diagnosed: the mode eager is default, and nothing hides what breaks."""
     parts = [replace(part, fullgraph=False) for part in asked.parts]
     if asked.mode.value == "eager":  # which parts that name no mode have too
         parts = [replace(part, mode=Mode["default"]) for part in parts]
