@@ -1,7 +1,6 @@
 """How a network is compiled: with facts.py the only file that knows torch.compile and torch._dynamo."""
 
 import os
-import re
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,21 +17,17 @@ from torch import nn
 from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
 from torch.fx.experimental.symbolic_shapes import ConstraintViolationError
 
-from trainkit import facts
+from trainkit import facts, marks
 from trainkit.config import CUDAGRAPH_MODES, CompileConfig, ConfigError, DimConfig, PartConfig
 from trainkit.facts import CompileFacts, Seen, Shapes
+from trainkit.marks import NAMES, MarkError
 from trainkit.scope import Part, parts, unwrapped
 
-NAMES = ("inputs", "targets")  # of a batch's tensors
 LIMITS = ("recompile_limit", "accumulated_recompile_limit")
 
 
 class RecompileLimitError(RuntimeError):
     """More variants were needed than `compile.max_recompiles` allows, with `compile.on_recompile_limit=raise`."""
-
-
-class MarkError(ConfigError):
-    """A dimension of `compile.mark_dynamic` that the network does not leave open, as compiling it has shown."""
 
 
 # The third: a dimension that was marked dynamic is not; the last says which.
@@ -264,7 +259,7 @@ class Compiler:
         try:
             return self._objective(*inputs)
         except ConstraintViolationError as error:
-            if complaints := _fixed(self.config, str(error), self._shapes):
+            if complaints := marks.fixed(self.config, str(error), self._shapes):
                 raise MarkError(*complaints) from error
             raise  # of a mark that the network itself makes
 
@@ -294,46 +289,6 @@ def mark_dynamic(asked: list[DimConfig], inputs: tuple[torch.Tensor, ...]) -> No
         if one.min <= tensor.shape[one.dim] and (one.max is None or tensor.shape[one.dim] <= one.max):
             bounds = {} if one.max is None else {"min": one.min, "max": one.max}  # torch takes both or none
             torch._dynamo.mark_dynamic(tensor, one.dim, **bounds)
-
-
-def _check_dims(asked: list[DimConfig], batch: tuple[torch.Tensor, ...]) -> None:
-    """Raise ConfigError for each dimension to mark that the batch has not."""
-    complaints = [
-        f"compile.mark_dynamic, {one.input.value} {one.dim}: they are of shape {list(shape)}, with dimensions 0 to "
-        f"{len(shape) - 1}; name one of them"
-        for one in asked
-        if one.dim >= len(shape := batch[NAMES.index(one.input.value)].shape)
-    ]
-    if complaints:
-        raise ConfigError(*complaints)
-
-
-def _fixed(config: CompileConfig, said: str, shapes: Shapes) -> list[str]:
-    """A complaint for each marked dimension that torch's words name; what the network calls otherwise is its inputs."""
-    found: dict[tuple[str, int], str] = {}
-    for line in said.splitlines():
-        if named := re.search(r"^\s+- .*?L\['(\w+)'\]\S*\.size\(\)\[(\d+)\]", line):
-            found.setdefault((named[1] if named[1] in NAMES else NAMES[0], int(named[2])), line)
-    return [
-        f"compile.mark_dynamic, {one.input.value} {one.dim}: {_why_fixed(config, one, line, shapes)}"
-        for one in config.mark_dynamic
-        if (line := found.get((one.input.value, one.dim), ""))
-    ]
-
-
-def _why_fixed(config: CompileConfig, one: DimConfig, said: str, shapes: Shapes) -> str:
-    if condition := re.search(r"generated guard (.*?)\.?$", said):
-        sizes = re.sub(r"L\['\w+'\]\S*?\.size\(\)\[\d+\]", "size", condition[1])
-        return f"the network takes it only where {sizes}; leave out its min and max, or the mark"
-    constant = re.search(r"constant \((\d+)\)", said)
-    problem = f"the network fixes it{f' to {constant[1]}' if constant else ''}"
-    (other,) = (name for name in NAMES if name != one.input.value)
-    sizes_of = dict(zip(NAMES, shapes, strict=False))  # forward alone has inputs alone
-    shared = config.scope.value == "step" and sizes_of.get(other, [])[one.dim : one.dim + 1]
-    alike = DimConfig(type(one.input)[other], one.dim, one.min, one.max)
-    if shared == sizes_of[one.input.value][one.dim : one.dim + 1] and alike not in config.mark_dynamic:
-        return f"{problem}, which {other} have too; mark both with the same bounds, or leave it out"
-    return f"{problem}; leave it out, compile.dynamic=null opens sizes that change"
 
 
 def options(asked: CompileConfig | PartConfig) -> dict[str, Any]:
@@ -390,7 +345,7 @@ def is_compile_error(error: BaseException) -> bool:
 def check(config: CompileConfig, net: nn.Module, batch: tuple[torch.Tensor, ...], device_type: str) -> None:
     """Raise ConfigError where a backend cannot work on this machine (unknown, or inductor without a C++ compiler), and
     where the scope does not fit the network, or a dimension to mark the batch."""
-    _check_dims(config.mark_dynamic, batch)
+    marks.check(config.mark_dynamic, batch)
     asked: dict[str, CompileConfig | PartConfig] = {"compile.backend": config}
     if config.scope.value in ("parts", "blocks"):
         own = (part.asked for part in parts(config, net) if part.asked.backend != config.backend)
