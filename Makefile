@@ -26,7 +26,7 @@ studies: setup
 	for study in $(STUDIES); do \
 		[ $$study = deadline ] || $(BIN)/python train.py -m experiment=studies/$(SIZE)$$study \
 			hydra.sweep.dir=$(ROWS)/$$study $(ARGS) || [ $$? = 1 ] || exit; \
-		case $$study in deadline|modes) $(BIN)/python scripts/bench.py -m experiment=studies/$(SIZE)$$study \
+		case $$study in deadline|modes|crossing_point) $(BIN)/python scripts/bench.py -m experiment=studies/$(SIZE)$$study \
 			hydra.sweep.dir=$(ROWS)/$$study/forward $(ARGS) || [ $$? = 1 ] || exit;; esac; \
 		[ $$study != compile_cost ] || for depth in $(DEPTHS); do \
 			$(BIN)/python scripts/diagnose.py experiment=studies/$(SIZE)$$study model.depth=$$depth compile.cache=warm \

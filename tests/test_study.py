@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -74,14 +75,21 @@ def jobs(name: str, every: bool) -> list[list[str]]:
 
 
 def composed(name: str, each: list[list[str]], run_dir: Path) -> list[RunConfig]:
-    config = cli.FORWARD if name.endswith("deadline") else "config"  # run by scripts/bench.py
-    return [cli.composed([f"experiment={name}", *of], CONF, str(run_dir / str(n)), config) for n, of in enumerate(each)]
+    """As `make studies` runs them: trained, called by scripts/bench.py, or both."""
+    (called,) = re.findall(r"case \$\$study in (\S+)\)", (ROOT / "Makefile").read_text())
+    scripts = ["config"] * (not name.endswith("deadline"))
+    scripts += [cli.FORWARD] * (name.rpartition("/")[2] in called.split("|"))
+    return [
+        cli.composed([f"experiment={name}", *of], CONF, str(run_dir / f"{script}{n}"), script)
+        for script in scripts
+        for n, of in enumerate(each)
+    ]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_study_composes_with_every_value_that_it_sweeps(name, tmp_path):
     found = composed(f"studies/{name}", jobs(f"studies/{name}", every=True), tmp_path)
-    (small,) = composed(f"studies/small/{name}", jobs(f"studies/small/{name}", every=False), tmp_path)
+    small, *_ = composed(f"studies/small/{name}", jobs(f"studies/small/{name}", every=False), tmp_path)
     assert len(found) > 1
     assert small.data["num_batches"] < found[0].data["num_batches"] or name == "deadline"
 
@@ -215,7 +223,7 @@ def test_pages_are_made_of_the_rows_alone(tmp_path):
     texts = {path.relative_to(tmp_path).as_posix(): path.read_text() for path in written}
     assert set(texts) == {"crossing_point.md", "crossing_point/plot0.svg", "README.md"}
     page, index = texts["crossing_point.md"], texts["README.md"]
-    assert page.startswith("# From how many element-wise operations on")
+    assert page.startswith("# From how many element-wise operations on is")
     assert "Claimed: Compiled with static shapes, 0.35x at n = 1" in page
     assert "1.50x \\[1.49, 1.51\\] at model.num\\_ops=10" in page
     assert "(crossing_point/plot0.svg)" in page
