@@ -29,7 +29,7 @@ studies: setup
 		case $$study in deadline|modes|crossing_point) $(BIN)/python scripts/bench.py -m experiment=studies/$(SIZE)$$study \
 			hydra.sweep.dir=$(ROWS)/$$study/forward $(ARGS) || [ $$? = 1 ] || exit;; esac; \
 		[ $$study != compile_cost ] || for depth in $(DEPTHS); do \
-			$(BIN)/python scripts/diagnose.py experiment=studies/$(SIZE)$$study model.depth=$$depth compile.cache=warm \
+			[ -f $(ROWS)/$$study/diagnosis-$$depth.json ] || $(BIN)/python scripts/diagnose.py experiment=studies/$(SIZE)$$study model.depth=$$depth compile.cache=warm \
 				--stages --json $(ROWS)/$$study/diagnosis-$$depth.json || exit; \
 		done; \
 	done

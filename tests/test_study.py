@@ -179,6 +179,30 @@ def test_runs_that_found_the_cache_warm_are_asked_for_by_name():
     assert pair.ratio.value == pytest.approx(0.1)
 
 
+def test_what_compiling_costs_is_that_of_the_coldest_repeats():
+    def repeats(dynamic: bool, *seconds: float) -> list[Row]:
+        found = ("cold", *("warm" for _ in seconds[1:]))
+        told = [{"compile_time_s": s, "cache_found": f} for s, f in zip(seconds, found, strict=True)]
+        return [row(1, 2.0, n, compile_mode="default", compile_dynamic=dynamic, **of) for n, of in enumerate(told)]
+
+    rows = [*repeats(True, 40.0, 4.0, 4.0), *repeats(False, 20.0, 3.6, 3.6)]
+    choices = "compile.mode=default compile.dynamic=true", "compile.mode=default compile.dynamic=false"
+    (pair,) = contrasts(rows, *choices, field="compile_time_s")
+    assert pair.ratio.value == pytest.approx(2.0)
+
+
+def test_a_choice_that_ran_compiled_in_part_is_compared_and_remarked():
+    mixed = {"effective_mode": "mixed", "effective_mode_reason": "recompile limit (8) reached", "num_eager_steps": 52}
+    rows = [row(1, 1.2, n, compile_mode="eager", effective_mode="eager") for n in range(2)]
+    rows += [row(1, 1.2, n, compile_mode="default", num_steps=60, **mixed) for n in range(2)]
+    assert contrasted(contrasts(rows, "compile.mode=default", "compile.mode=eager")) == (
+        "Steps with compile.mode=default, as fast as with compile.mode=eager: 1.00x [1.00, 1.00], "
+        "no measurable difference, 52 of 60 steps uncompiled (recompile limit (8) reached)."
+    )
+    (dropped,) = compare(rows).dropped
+    assert dropped.reason.startswith("asked default, got mixed")
+
+
 def test_settings_that_are_no_repeats_of_each_other_are_never_one_side():
     with pytest.raises(ValueError, match=r"^compile\.mode=default: says several settings"):
         contrasts(crossing(), "compile.mode=default", "compile.mode=eager")

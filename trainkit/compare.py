@@ -247,7 +247,7 @@ def _measured(
     varying: list[str],
     lost: Mapping[Hashable, int],
 ) -> Setting:
-    coldest, warm = _by_cache(rows)
+    coldest, warm = by_cache(rows)
     step, compiling = _step_time(rows), _spread(row.compile_time_s for row in coldest)
     speedup = None if eager is None else Ratio(1.0, 1.0, 1.0) if eager is rows else _speedup(rows, eager)
     total = None
@@ -280,7 +280,7 @@ def _speedup(rows: list[Row], eager: list[Row]) -> Ratio:
     return ratio(step_times(eager), step_times(rows))
 
 
-def _by_cache(rows: list[Row]) -> tuple[list[Row], list[Row]]:
+def by_cache(rows: list[Row]) -> tuple[list[Row], list[Row]]:
     """The repeats that found the compile cache coldest (unknown is colder than warm), and where those are others the
     ones that found it warm."""
     for found in ("cold", "mixed", None):
@@ -291,7 +291,7 @@ def _by_cache(rows: list[Row]) -> tuple[list[Row], list[Row]]:
 
 def _break_even(rows: list[Row], eager: list[Row] | None, speedup: Ratio | None) -> BreakEven | None:
     """Start-up is left out: it is the process's, not the network's."""
-    compiling, warm = (_spread(row.compile_time_s for row in of) for of in _by_cache(rows))
+    compiling, warm = (_spread(row.compile_time_s for row in of) for of in by_cache(rows))
     if eager is None or speedup is None or compiling is None or not speedup.measurable or speedup.value <= 1:
         return None
     step_s = _step_time(rows).median / 1e3

@@ -156,7 +156,7 @@ def contrasted(pairs: Sequence[Contrast]) -> str:
     """One sentence: what a choice measured over another, for each work (at least one) that has both, with its
     interval."""
     first = pairs[0]
-    measured = [f"{_chance(pair)}{_beside(pair)}" for pair in pairs]
+    measured = [", ".join([f"{_chance(pair)}{_beside(pair)}", *_remarks(pair)]) for pair in pairs]
     if first.shares is not None:
         subject = f"{first.field} with {first.of}, and with {first.over}"
     elif first.field is None:
@@ -169,7 +169,12 @@ def contrasted(pairs: Sequence[Contrast]) -> str:
 def _chance(pair: Contrast) -> str:
     if pair.ratio is None:
         return " and ".join(_shares(values) for values in pair.shares or ())
-    return f"{found(pair.ratio)}{', no measurable difference,' if pair.ratio.measurable is False else ''}"
+    return found(pair.ratio)
+
+
+def _remarks(pair: Contrast) -> list[str]:
+    alike = pair.ratio is not None and pair.ratio.measurable is False
+    return ["no measurable difference"] * alike + list(pair.mixed)
 
 
 def _shares(values: Sequence[float]) -> str:
