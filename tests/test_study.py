@@ -254,7 +254,8 @@ def test_pages_are_made_of_the_rows_alone(tmp_path):
     assert page.count("| eager | 1.00x |") == len(OPS)
     assert "(crossing_point.md)" in index
     assert index.count("\n## ") == len(NAMES)
-    assert "- Not measured: compile.mode=max-autotune over compile.mode=default." in index
+    assert index.count("\n\nNot measured here.\n") == len(NAMES) - 1
+    assert "- Not measured: kind=forward compile.mode=default compile.dynamic=false over kind=forward" in page
     assert {path.relative_to(tmp_path).as_posix(): path.read_text() for path in write_pages(tmp_path, STUDIES)} == texts
 
 

@@ -96,9 +96,12 @@ def _entry(study: Study, rows: list[Row]) -> str:
 
 
 def _answer(study: Study, rows: list[Row]) -> list[str]:
+    claimed = f"Claimed: {escape(study.claimed)}"
+    if not rows:
+        return [claimed, "Not measured here."]
     measured = "\n".join(
-        f"- {escape(contrasted(pairs) if pairs else f'Not measured: {of} over {over}.')}"
-        for (_, of, over), pairs in zip(study.measured, study.contrasts(rows), strict=True)
+        f"- {escape(contrasted(pairs) if pairs else f'Not measured: {_subject(*asked)}.')}"
+        for asked, pairs in zip(study.measured, study.contrasts(rows), strict=True)
     )
     machines = dict.fromkeys(machine_of(group.machine) for group in compare(rows).groups)
     where = "\n".join(f"- {escape(machine)}" for machine in machines)
@@ -110,8 +113,12 @@ def _answer(study: Study, rows: list[Row]) -> list[str]:
         if word.startswith("experiment=")
     )
     again = ", ".join(f"`python {words}`" for words in ran)
-    blocks = [f"Claimed: {escape(study.claimed)}", f"Measured{f' ({again})' if ran else ''}:\n\n{measured}"]
+    blocks = [claimed, f"Measured{f' ({again})' if ran else ''}:\n\n{measured}"]
     return [*blocks, f"On:\n\n{where}"] if where else blocks
+
+
+def _subject(field: str | None, of: str, over: str) -> str:
+    return f"{f'{field} of ' if field else ''}{of} over {over}"
 
 
 def _write_plots(folder: Path, study: Study, rows: list[Row]) -> dict[str, Plot]:
