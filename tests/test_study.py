@@ -129,7 +129,11 @@ def test_shares_stand_beside_each_other_with_and_without():
         "deadline_miss_frac with forward.fallback!=null, and with forward.fallback=null: "
         "0.0 % (0.0 % to 0.0 %) and 50.0 % (50.0 % to 50.0 %)."
     )
-    assert contrast(found, "shares") is None
+    plot = contrast(found, "shares")
+    assert plot is not None
+    assert plot.title == "deadline_miss_frac: forward.fallback!=null, and forward.fallback=null"
+    assert "0.0 % and 50.0 %" in plot.svg
+    assert contrast([], "none") is None
 
 
 def test_a_head_without_a_question_names_the_file(tmp_path):

@@ -152,18 +152,45 @@ def speedups_over(series: Series, looks: Looks, name: str) -> Plot | None:
 
 @rc_context(STYLE)
 def contrast(pairs: Sequence[Contrast], name: str) -> Plot | None:
-    """What one choice measured over another, for each work that has both, with its interval."""
-    ratios = [pair.ratio for pair in pairs if pair.ratio is not None]
-    if not ratios:  # none, or shares
+    """What one choice measured over another, for each work that has both, with its interval; None where there is none.
+    Of shares both sides, from the lowest to the highest."""
+    if not pairs:
         return None
     first = pairs[0]
+    if first.shares is not None:
+        return _shares(pairs, name)
+    ratios = [pair.ratio for pair in pairs if pair.ratio is not None]
     what = "Steps, as fast" if first.field is None else first.field
     title = f"{what}: {first.of} over {first.over}"
-    words = [(", ".join(p.beside.values()) or first.of, found(of)) for p, of in zip(pairs, ratios, strict=True)]
+    words = [(_beside(pair), found(of)) for pair, of in zip(pairs, ratios, strict=True)]
     figure, axes, at = rows(words)
     axes.axvline(1, color=MUTED, linewidth=1)
     _intervals(axes, at, ratios, [HUES[0]] * len(ratios))
     return Plot(title, svg_of(figure, name, _listed(title, words)), "With 95 % intervals where there are repeats.")
+
+
+def _shares(pairs: Sequence[Contrast], name: str) -> Plot:
+    first = pairs[0]
+    title = f"{first.field}: {first.of}, and {first.over}"
+    sides = [(HUES[0], 0, first.of), (MUTED, 1, first.over)]
+    medians = [tuple(percent(median(side)) for side in pair.shares or ()) for pair in pairs]
+    words = [(_beside(pair), " and ".join(both)) for pair, both in zip(pairs, medians, strict=True)]
+    figure, axes, at = rows(words, head=2)
+    for y, pair in zip(at, pairs, strict=True):
+        for color, side, _ in reversed(sides):
+            shares = [100 * share for share in (pair.shares or ((), ()))[side]]
+            axes.plot([min(shares), max(shares)], [y, y], "|-", color=color, linewidth=2.5, markersize=10)
+            axes.plot([median(shares)], [y], "o", color=color, markersize=6.5)
+    axes.set_xlim(-3, 103)
+    legend(axes, [(color, 1.0, label) for color, _, label in sides], in_line=1)
+    return Plot(title, svg_of(figure, name, _listed(title, words)), "In percent, from the lowest to the highest run.")
+
+
+def _beside(pair: Contrast) -> str:
+    """What tells the pair from the others, by the last word of each setting's name."""
+    plain = ("model", "amp.precision", "compile.mode")
+    words = (value if name in plain else f"{name.rpartition('.')[2]}={value}" for name, value in pair.beside.items())
+    return ", ".join(words) or pair.of
 
 
 def _intervals(axes: Axes, at: Sequence[float], ratios: Sequence[Ratio], colors: Sequence[str]) -> None:

@@ -254,14 +254,18 @@ def columns_of(settings: Iterable[Setting]) -> list[Column]:
 
 def _of_calls(settings: Sequence[Setting]) -> Iterable[Column]:
     """Medians over the repeats."""
-    slow, misses = (
-        [[known for row in s.rows if (known := getattr(row, field)) is not None] for s in settings]
-        for field in ("step_time_ms_p99", "deadline_miss_frac")
+    p90, p99, misses = (
+        [
+            median(known) if (known := [v for r in s.rows if (v := getattr(r, field)) is not None]) else None
+            for s in settings
+        ]
+        for field in ("step_time_ms_p90", "step_time_ms_p99", "deadline_miss_frac")
     )
-    p99 = [median(of) if of else None for of in slow]
-    yield _column("p99", "ms", p99, decimals(p99, 4))
-    if any(misses):
-        yield Column("missed", "deadline", [percent(median(of) if of else None) for of in misses], ["" for _ in misses])
+    digits = decimals([*p90, *p99], 4)
+    yield _column("p90", "ms", p90, digits)
+    yield _column("p99", "ms", p99, digits)
+    if any(of is not None for of in misses):
+        yield Column("missed", "deadline", [percent(of) for of in misses], ["" for _ in misses])
 
 
 def _cache(setting: Setting) -> str:
