@@ -115,6 +115,16 @@ def test_batches_of_other_sizes_are_recompiles_by_shape(compose):
     assert found.recompile_shapes == [[[size, 1, 8, 8], [size]] for size in (8, 4)]
 
 
+def test_recompiles_of_a_part_are_in_its_own_forward(compose):
+    words = ("compile.scope=parts", "compile.parts=[{match: blocks.0},{match: fc}]", "compile.dynamic=false")
+    found = look(cut(of(compose, "Blocks", *words))).findings
+    first = SOURCE.index("class Block(nn.Module):")
+    forward = SOURCE.index("    def forward(self, x: Tensor) -> Tensor:", first) + 1
+    places = {(f.file, f.line) for f in found if f.cause == "shape that changes"}
+    assert {(FILE, forward), (None, None)} <= places  # the second of fc, which is torch's own
+    assert {file for file, _ in places} == {FILE, None}, found
+
+
 def test_cuda_graphs_without_a_gpu_are_a_finding(compose, needs_compiler):
     seen = look(of(compose, "Clean", "compile.backend=inductor", "compile.mode=reduce-overhead"))
     assert [(f.kind, f.cause) for f in seen.findings] == [("CUDA graphs skipped", "tensor on the CPU")]

@@ -64,7 +64,7 @@ def _found(of: Subject, name: str) -> tuple[Phase, list[Finding]]:
             raise
         except Exception as caught:  # of any other kind: what was found before it stays
             error = first_line(caught)
-        seen, recompiles = trial.compiler.facts(), facts.recompile_sites()
+        seen, recompiles = trial.compiler.facts(), trial.compiler.recompile_sites()
     found = [_break(site) for site in seen.graph_breaks or []]
     alike = len({tuple(tensor.shape for tensor in batch) for batch in trial.batches}) == 1
     costs = zip(seen.recompile_shapes or [], seen.recompile_times_s or [], strict=True)

@@ -9,10 +9,11 @@ import linecache
 import os
 import re
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import CodeType
 from typing import Any, TypeVar
 from unittest import mock
 
@@ -350,9 +351,11 @@ def source_line(file: str | None, line: int | None) -> str:
     return linecache.getline(file, line).strip() if file and line else ""
 
 
-def recompile_sites() -> list[dict[str, Any]]:
+def recompile_sites(parts: Mapping[str, CodeType | None]) -> list[dict[str, Any]]:
     """What made frames be compiled anew since `begin`, in the order of CompileFacts.recompiles: `reason` (torch's
-    words, on one line), and the user's line that it names, or else the function's first."""
+    words, on one line), and the user's line that it names, or else the function's first. `parts`, by the compile's id:
+    what the user wrote of a part that is compiled by itself, of which torch knows the frame that calls it; None for
+    what is torch's, which has no line of the user's."""
     sites = []
     for metric in _metrics() or []:
         if not _has(metric, "recompile_reason"):
@@ -364,9 +367,12 @@ def recompile_sites() -> list[dict[str, Any]]:
             file, line = named[-1][0], int(named[-1][1])
         elif (short := re.search(r"(\S+):(\d+) in ", words)) and file.endswith(short[1]):
             line = int(short[2])
+        if file == PART_CALL:
+            code = parts.get(_variant(str(metric.compile_id)))
+            file, line = (code.co_filename, code.co_firstlineno) if code else (None, None)
         sites.append(
             {
-                "file": shortened(file),
+                "file": None if file is None else shortened(file),
                 "line": line,
                 "reason": shortened(" ".join(words.partition("\nUser stack trace:")[0].split())),
                 "code": source_line(file, line),
