@@ -27,7 +27,12 @@ CLEAN = [name for name in vars(defects) if name.startswith("Clean")]
 WITHOUT_CUDA_GRAPHS = ("input that is written to",)  # nothing to find in mode default
 CALL = "return self.fc(images.flatten(1))"  # where all of them begin
 FC = f"# {defects.__file__}:{SOURCE.index(f'        {CALL}') + 1}: {CALL}"
-RECOMPILING = ("attribute counter", "list that grows", "argument or global number that changes")
+RECOMPILING = (
+    "attribute counter",
+    "number in an attribute that changes",
+    "list that grows",
+    "argument or global number that changes",
+)
 
 
 def of(compose, name: str, *overrides: str):
@@ -162,6 +167,17 @@ def test_a_marked_dimension_is_no_recompile(compose):
     assert look(cut(one)).findings == []
 
 
+def test_a_value_that_a_break_brought_back_is_placed_at_the_break(compose):
+    line, _ = defect("Item")  # the value is used in the next line
+    used = [f for f in look(of(compose, "Item")).findings if f.cause == "value that a graph break brought back"]
+    assert [(f.line, f.code) for f in used] == [(line, SOURCE[line - 1].strip())]
+
+
+def test_torchs_recompile_limit_is_reached_and_said(compose):
+    seen = look(of(compose, "Counter"))
+    assert [(phase.num_graphs, phase.recompile_limit_hit) for phase in seen.phases] == [(8, True)] * 2
+
+
 def test_a_mark_that_the_network_fixes_is_the_users_to_correct(compose):
     with pytest.raises(ConfigError, match=r"^compile\.mark_dynamic, inputs 2: the network fixes it to 8; "):
         look(of(compose, "Clean", "compile.mark_dynamic=[{dim: 2}]"))
@@ -271,6 +287,11 @@ def test_the_stages_of_a_compile(compose, monkeypatch, needs_compiler):
     assert all(spent[name] > 0 for name in ("capture", "differentiation", "lowering", "code generation"))
     parts = ("compile.scope=parts", "compile.parts=[{match: fc}]", "compile.mode=eager")
     assert stages_of(compose(*config.job.overrides, *parts), "aot_eager")["capture"] > 0
+
+
+def test_a_recompile_limit_does_not_keep_the_stages_away(compose):
+    one = of(compose, "Clean", "compile.max_recompiles=3", "compile.on_recompile_limit=raise")
+    assert stages_of(one.config, "eager")["capture"] > 0
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,8 @@ def _break(site: dict[str, Any]) -> Finding:
 
 def _recompile(site: dict[str, Any], shapes: facts.Shapes | None, spent_s: float) -> Finding:
     told = advice.of_recompile(site["reason"])
-    where = {name: site[name] for name in ("file", "line", "code")}
+    place = site["broken_at"] if told is advice.AFTER_BREAK and site["broken_at"] else site
+    where = {name: place[name] for name in ("file", "line", "code")}
     counted: dict[str, Any] = {"num_recompiles": 1, "recompile_s": spent_s}
     counted["recompile_shapes"] = [shapes] if shapes else []
     return Finding("recompile", told.cause, told.why, told.remedy, site["reason"], **where, **counted)

@@ -355,7 +355,8 @@ def recompile_sites(parts: Mapping[str, CodeType | None]) -> list[dict[str, Any]
     """What made frames be compiled anew since `begin`, in the order of CompileFacts.recompiles: `reason` (torch's
     words, on one line), and the user's line that it names, or else the function's first. `parts`, by the compile's id:
     what the user wrote of a part that is compiled by itself, of which torch knows the frame that calls it; None for
-    what is torch's, which has no line of the user's."""
+    what is torch's, which has no line of the user's. `broken_at`: of the rest of a function, the place (file, line,
+    code) of the graph break before it."""
     sites = []
     for metric in _metrics() or []:
         if not _has(metric, "recompile_reason"):
@@ -376,9 +377,19 @@ def recompile_sites(parts: Mapping[str, CodeType | None]) -> list[dict[str, Any]
                 "line": line,
                 "reason": shortened(" ".join(words.partition("\nUser stack trace:")[0].split())),
                 "code": source_line(file, line),
+                "broken_at": _broken_at(metric),
             }
         )
     return sites
+
+
+def _broken_at(metric: Any) -> dict[str, Any] | None:
+    """The place of the graph break after which a frame is the rest of a function; None of any other frame."""
+    resumed = re.fullmatch(r"torch_dynamo_resume_in_\w+_at_(\d+)", str(metric.co_name))
+    if resumed is None:
+        return None
+    line = int(resumed[1])
+    return {"file": shortened(metric.co_filename), "line": line, "code": source_line(metric.co_filename, line)}
 
 
 def stages_s() -> dict[str, float] | None:
