@@ -446,6 +446,20 @@ class ManyDefects(Classifier):
         return logits + logits[logits > 0].sum()
 
 
+class Private(Classifier):
+    """A branch on an attribute whose name holds that of its class, and on what the class above computes."""
+
+    def __init__(self, **sizes: int):
+        super().__init__(**sizes)
+        self.__limit = 0.0
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits = super().forward(images)
+        if logits.sum() > self.__limit:  # a private name
+            logits = logits * 2
+        return logits
+
+
 def halved(x: Tensor) -> Tensor:
     if x.sum() > 0:  # in each block
         x = x / 2

@@ -13,6 +13,7 @@ import torch
 from tests import defects
 from tests.conftest import ROOT
 from trainkit import costs, facts, trial
+from trainkit.compile import first_line
 from trainkit.config import ConfigError
 from trainkit.diagnose import diagnose, look, stages, stages_of, write_code
 from trainkit.findings import Finding, Phase, merged, read_diagnosis
@@ -171,6 +172,16 @@ def test_a_value_that_a_break_brought_back_is_placed_at_the_break(compose):
     line, _ = defect("Item")  # the value is used in the next line
     used = [f for f in look(of(compose, "Item")).findings if f.cause == "value that a graph break brought back"]
     assert [(f.line, f.code) for f in used] == [(line, SOURCE[line - 1].strip())]
+
+
+def test_an_error_of_torchs_says_where():
+    hint = "Set TORCHDYNAMO_VERBOSE=1 for the internal stack trace"
+    said = f'NotImplementedError: \n\nfrom user code:\n   File "net.py", line 9, in forward\n    y = f(x)\n\n{hint}\n'
+    expected = 'RuntimeError: NotImplementedError: from user code: File "net.py", line 9, in forward'
+    assert first_line(RuntimeError(said)) == expected
+    assert first_line(RuntimeError(f"backend='x' raised:\nKeyError: \n\n{hint}\n")).endswith("raised: KeyError:")
+    assert first_line(RuntimeError("of one line\nand another")) == "RuntimeError: of one line"
+    assert first_line(KeyError()) == "KeyError"
 
 
 def test_torchs_recompile_limit_is_reached_and_said(compose):

@@ -24,6 +24,7 @@ from trainkit.facts import CompileFacts, Seen, Shapes
 from trainkit.marks import NAMES, MarkError
 from trainkit.scope import Part, parts, unwrapped
 
+HINT = "Set TORCHDYNAMO_VERBOSE"  # how the advice begins that torch closes its errors with
 LIMITS = ("recompile_limit", "accumulated_recompile_limit")
 
 
@@ -348,9 +349,10 @@ def _throw_away(weights: torch.Tensor) -> torch.Tensor:
 
 
 def first_line(error: BaseException) -> str:
-    """The error's type and the first line of what it says; the first two where the first only announces the second."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
-    text = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
+    """The error's type and the first line of what it says, with the next one wherever a line only announces it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith(HINT)] or [""]
+    last = next((number for number, line in enumerate(lines) if not line.endswith(":")), len(lines))
+    text = " ".join(lines[: last + 1])
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
