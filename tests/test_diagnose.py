@@ -114,6 +114,14 @@ def test_a_skip_without_a_line_is_the_one_of_its_cause_that_has_one():
     assert found == [replace(placed, phases=["forward", "training"]), other]
 
 
+def test_a_skip_without_a_line_of_more_tensors_stays_a_finding_of_its_own():
+    one = Finding("CUDA graphs skipped", "input that is written to", "why", "remedy", "mutated inputs (1 instances)")
+    placed = replace(one, file=FILE, line=9, code="x += 1", phases=["forward"], reason=f"{one.reason}. Found from : x")
+    more = replace(one, reason="mutated inputs (2 instances)", phases=["training"])
+    assert merged([placed, more]) == [placed, more]
+    assert merged([placed, replace(one, phases=["training"])]) == [replace(placed, phases=["forward", "training"])]
+
+
 def test_batches_of_other_sizes_are_recompiles_by_shape(compose):
     (found,) = look(cut(of(compose, "Clean", "compile.dynamic=false"))).findings
     assert (found.kind, found.cause, found.num_recompiles) == ("recompile", "shape that changes", 4)
