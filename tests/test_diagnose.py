@@ -197,6 +197,13 @@ def test_torchs_recompile_limit_is_reached_and_said(compose):
     assert [(phase.num_graphs, phase.recompile_limit_hit) for phase in seen.phases] == [(8, True)] * 2
 
 
+def test_the_recompile_that_the_limit_forbids_has_the_place_of_its_frame(compose):
+    line, _ = defect("Shuffle")
+    seen = look(of(compose, "Shuffle"))  # another order in each of ten steps
+    assert [phase.recompile_limit_hit for phase in seen.phases] == [True, True]
+    assert {(f.file, f.line) for f in seen.findings} == {(FILE, line)}
+
+
 def test_a_mark_that_the_network_fixes_is_the_users_to_correct(compose):
     with pytest.raises(ConfigError, match=r"^compile\.mark_dynamic, inputs 2: the network fixes it to 8; "):
         look(of(compose, "Clean", "compile.mark_dynamic=[{dim: 2}]"))

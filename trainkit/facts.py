@@ -357,13 +357,15 @@ def recompile_sites(parts: Mapping[str, CodeType | None]) -> list[dict[str, Any]
     what the user wrote of a part that is compiled by itself, of which torch knows the frame that calls it; None for
     what is torch's, which has no line of the user's. `broken_at`: of the rest of a function, the place (file, line,
     code) of the graph break before it."""
-    sites = []
-    for metric in _metrics() or []:
+    sites, metrics = [], _metrics() or []
+    # Of a compile that the recompile limit forbids torch has no place: it is that of the frame's first one.
+    frames = {_frame(metric): metric for metric in reversed(metrics)}
+    for metric in metrics:
         if not _has(metric, "recompile_reason"):
             continue
-        words = str(metric.recompile_reason)
+        words, frame = str(metric.recompile_reason), frames[_frame(metric)]
         named = re.findall(r'File "([^"]+)", line (\d+), in', words)
-        file, line = metric.co_filename, metric.co_firstlineno
+        file, line = frame.co_filename, frame.co_firstlineno
         if named:
             file, line = named[-1][0], int(named[-1][1])
         elif (short := re.search(r"(\S+):(\d+) in ", words)) and file.endswith(short[1]):
@@ -377,10 +379,14 @@ def recompile_sites(parts: Mapping[str, CodeType | None]) -> list[dict[str, Any]
                 "line": line,
                 "reason": shortened(" ".join(words.partition("\nUser stack trace:")[0].split())),
                 "code": source_line(file, line),
-                "broken_at": _broken_at(metric),
+                "broken_at": _broken_at(frame),
             }
         )
     return sites
+
+
+def _frame(metric: Any) -> str:
+    return str(metric.compile_id).partition("/")[0]
 
 
 def _broken_at(metric: Any) -> dict[str, Any] | None:
