@@ -79,6 +79,22 @@ class ItemMended(Classifier):
         return logits / (logits.abs().max().detach() + 1)
 
 
+class ItemInIf(Classifier):
+    """As a tensor, the number would be a branch that breaks the same line."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        if logits.mean().item() > 0:  # DEFECT tensor branch
+            logits = logits * 2
+        return logits
+
+
+class ItemInIfMended(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        return torch.where(logits.mean() > 0, logits * 2, logits)
+
+
 class Print(Classifier):
     def forward(self, images: Tensor) -> Tensor:
         logits = self.logits(images)
@@ -350,6 +366,26 @@ class CounterMended(Classifier):
         return self.logits(images) * self.calls
 
 
+class Temperature(Classifier):
+    def __init__(self, **sizes: int):
+        super().__init__(**sizes)
+        self.temperature = 1.0
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.temperature *= 0.99  # DEFECT number in an attribute that changes
+        return self.logits(images) / self.temperature
+
+
+class TemperatureMended(Classifier):
+    def __init__(self, **sizes: int):
+        super().__init__(**sizes)
+        self.register_buffer("temperature", torch.ones(()))
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.temperature = self.temperature * 0.99
+        return self.logits(images) / self.temperature
+
+
 class GrowingList(Classifier):
     def __init__(self, **sizes: int):
         super().__init__(**sizes)
@@ -408,6 +444,20 @@ class ManyDefects(Classifier):
         if logits.mean() > -100:
             logits = logits * 2
         return logits + logits[logits > 0].sum()
+
+
+class Private(Classifier):
+    """A branch on an attribute whose name holds that of its class, and on what the class above computes."""
+
+    def __init__(self, **sizes: int):
+        super().__init__(**sizes)
+        self.__limit = 0.0
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits = super().forward(images)
+        if logits.sum() > self.__limit:  # a private name
+            logits = logits * 2
+        return logits
 
 
 def halved(x: Tensor) -> Tensor:

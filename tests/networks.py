@@ -170,6 +170,22 @@ class Deep(Plain):
         return self.fc(hidden)
 
 
+class Narrows(Plain):
+    """Nine blocks of one class, each narrower than the one before it."""
+
+    def __init__(self, channels: int, image_size: int, num_classes: int, width: int):
+        super().__init__(channels, image_size, num_classes, width)
+        size = channels * image_size**2
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(size - n, size - n - 1), nn.ReLU()) for n in range(9))
+        self.fc = nn.Linear(size - 9, num_classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        hidden = images.flatten(1)
+        for block in self.blocks:
+            hidden = block(hidden)
+        return self.fc(hidden)
+
+
 class Naps(Plain):
     """Sleeps for so many milliseconds in every call."""
 

@@ -13,6 +13,7 @@ import torch
 from tests import defects
 from tests.conftest import ROOT
 from trainkit import costs, facts, trial
+from trainkit.compile import first_line
 from trainkit.config import ConfigError
 from trainkit.diagnose import diagnose, look, stages, stages_of, write_code
 from trainkit.findings import Finding, Phase, merged, read_diagnosis
@@ -27,7 +28,12 @@ CLEAN = [name for name in vars(defects) if name.startswith("Clean")]
 WITHOUT_CUDA_GRAPHS = ("input that is written to",)  # nothing to find in mode default
 CALL = "return self.fc(images.flatten(1))"  # where all of them begin
 FC = f"# {defects.__file__}:{SOURCE.index(f'        {CALL}') + 1}: {CALL}"
-RECOMPILING = ("attribute counter", "list that grows", "argument or global number that changes")
+RECOMPILING = (
+    "attribute counter",
+    "number in an attribute that changes",
+    "list that grows",
+    "argument or global number that changes",
+)
 
 
 def of(compose, name: str, *overrides: str):
@@ -108,11 +114,29 @@ def test_a_skip_without_a_line_is_the_one_of_its_cause_that_has_one():
     assert found == [replace(placed, phases=["forward", "training"]), other]
 
 
+def test_a_skip_without_a_line_of_more_tensors_stays_a_finding_of_its_own():
+    one = Finding("CUDA graphs skipped", "input that is written to", "why", "remedy", "mutated inputs (1 instances)")
+    placed = replace(one, file=FILE, line=9, code="x += 1", phases=["forward"], reason=f"{one.reason}. Found from : x")
+    more = replace(one, reason="mutated inputs (2 instances)", phases=["training"])
+    assert merged([placed, more]) == [placed, more]
+    assert merged([placed, replace(one, phases=["training"])]) == [replace(placed, phases=["forward", "training"])]
+
+
 def test_batches_of_other_sizes_are_recompiles_by_shape(compose):
     (found,) = look(cut(of(compose, "Clean", "compile.dynamic=false"))).findings
     assert (found.kind, found.cause, found.num_recompiles) == ("recompile", "shape that changes", 4)
     assert found.phases == ["forward", "training"]
     assert found.recompile_shapes == [[[size, 1, 8, 8], [size]] for size in (8, 4)]
+
+
+def test_recompiles_of_a_part_are_in_its_own_forward(compose):
+    words = ("compile.scope=parts", "compile.parts=[{match: blocks.0},{match: fc}]", "compile.dynamic=false")
+    found = look(cut(of(compose, "Blocks", *words))).findings
+    first = SOURCE.index("class Block(nn.Module):")
+    forward = SOURCE.index("    def forward(self, x: Tensor) -> Tensor:", first) + 1
+    places = {(f.file, f.line) for f in found if f.cause == "shape that changes"}
+    assert {(FILE, forward), (None, None)} <= places  # the second of fc, which is torch's own
+    assert {file for file, _ in places} == {FILE, None}, found
 
 
 def test_cuda_graphs_without_a_gpu_are_a_finding(compose, needs_compiler):
@@ -150,6 +174,34 @@ def test_a_marked_dimension_is_no_recompile(compose):
     marked = [f"{{input: {name}, dim: 0}}" for name in ("inputs", "targets")]
     one = of(compose, "Clean", f"compile.mark_dynamic=[{','.join(marked)}]")
     assert look(cut(one)).findings == []
+
+
+def test_a_value_that_a_break_brought_back_is_placed_at_the_break(compose):
+    line, _ = defect("Item")  # the value is used in the next line
+    used = [f for f in look(of(compose, "Item")).findings if f.cause == "value that a graph break brought back"]
+    assert [(f.line, f.code) for f in used] == [(line, SOURCE[line - 1].strip())]
+
+
+def test_an_error_of_torchs_says_where():
+    hint = "Set TORCHDYNAMO_VERBOSE=1 for the internal stack trace"
+    said = f'NotImplementedError: \n\nfrom user code:\n   File "net.py", line 9, in forward\n    y = f(x)\n\n{hint}\n'
+    expected = 'RuntimeError: NotImplementedError: from user code: File "net.py", line 9, in forward'
+    assert first_line(RuntimeError(said)) == expected
+    assert first_line(RuntimeError(f"backend='x' raised:\nKeyError: \n\n{hint}\n")).endswith("raised: KeyError:")
+    assert first_line(RuntimeError("of one line\nand another")) == "RuntimeError: of one line"
+    assert first_line(KeyError()) == "KeyError"
+
+
+def test_torchs_recompile_limit_is_reached_and_said(compose):
+    seen = look(of(compose, "Counter"))
+    assert [(phase.num_graphs, phase.recompile_limit_hit) for phase in seen.phases] == [(8, True)] * 2
+
+
+def test_the_recompile_that_the_limit_forbids_has_the_place_of_its_frame(compose):
+    line, _ = defect("Shuffle")
+    seen = look(of(compose, "Shuffle"))  # another order in each of ten steps
+    assert [phase.recompile_limit_hit for phase in seen.phases] == [True, True]
+    assert {(f.file, f.line) for f in seen.findings} == {(FILE, line)}
 
 
 def test_a_mark_that_the_network_fixes_is_the_users_to_correct(compose):
@@ -261,6 +313,11 @@ def test_the_stages_of_a_compile(compose, monkeypatch, needs_compiler):
     assert all(spent[name] > 0 for name in ("capture", "differentiation", "lowering", "code generation"))
     parts = ("compile.scope=parts", "compile.parts=[{match: fc}]", "compile.mode=eager")
     assert stages_of(compose(*config.job.overrides, *parts), "aot_eager")["capture"] > 0
+
+
+def test_a_recompile_limit_does_not_keep_the_stages_away(compose):
+    one = of(compose, "Clean", "compile.max_recompiles=3", "compile.on_recompile_limit=raise")
+    assert stages_of(one.config, "eager")["capture"] > 0
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,14 @@ def test_the_outcome_stays_what_it_was_whatever_the_inputs(name, words):
     torch._dynamo.reset()
 
 
+def test_private_names_of_a_class_and_super_are_what_they_were():
+    net, images = defects.Private(**SIZES), torch.randn(4, 1, 8, 8)
+    expected = net(images)
+    with held_still(SOURCE, line("# a private name"), lambda: net(images)):
+        assert torch.equal(torch.compile(net, backend="eager", fullgraph=True)(images), expected)
+    torch._dynamo.reset()
+
+
 @pytest.mark.parametrize(
     "words", ["positive = logits[logits > 0]", "while logits.norm() > 1:", "logits = doubled(logits)"]
 )

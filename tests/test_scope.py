@@ -184,6 +184,12 @@ def test_blocks_are_compiled_once_however_deep_the_network(compose, tmp_path, ow
         assert [part["num_graphs"] for part in row.compiled_parts[2:]] == [0] * (len(row.compiled_parts) - 2)
 
 
+def test_blocks_of_other_sizes_are_no_recompiles_of_each_other(compose):
+    row = run(compose(network("Narrows"), "compile.scope=blocks", *EXACT))
+    assert (row.recompile_limit_hit, row.effective_mode) == (False, "default")
+    assert (row.num_graphs, row.num_recompiles) == (9, 0)
+
+
 def test_a_function_is_compiled_for_the_time_of_the_run_alone(compose, tmp_path):
     plain = models.local_optimized.costly_activation
     parts = f"compile.parts=[{{match: {ACTIVATION}}}]"
@@ -233,7 +239,7 @@ def test_parts_compiled_in_different_ways_are_no_recompiles_of_each_other(compos
     parts = f"compile.parts=[{heads},{{match: features.*}}]"
     row = run(compose(*MIX, parts, *EXACT))
     assert (row.recompile_limit_hit, row.effective_mode) == (False, "default")
-    assert row.num_recompiles == 1  # features.2 is wider than features.0, and of its class
+    assert row.num_recompiles == 0
 
 
 @pytest.mark.parametrize("scope", ["blocks", "parts"])

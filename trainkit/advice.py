@@ -35,8 +35,8 @@ ITEM = Advice(
     ".item()",
     "a tensor's value becomes a Python number: the graph ends, the device is waited for, and code that depends on the "
     "number is compiled for it",
-    "keep it a tensor of no dimensions and compute with that; a number for a log: return it, and call .item() outside "
-    "of forward, seldom",
+    "keep it a tensor of no dimensions and compute with that; as a size (topk, a slice): a fixed size, and a mask over "
+    "it; a number for a log: return it, and call .item() outside of forward, seldom",
 )
 PRINT = Advice(
     "print",
@@ -105,6 +105,8 @@ BUILTIN = Advice(
     "torch.compile does not trace this function with these arguments",
     "compute it before forward, or with tensors",
 )
+# A line that takes a side by a tensor's value: as a statement, or within an expression.
+TESTED = r"^(if|elif|assert)\b|\bif\b.*(\.item\(|\b(float|int|bool)\()"
 # Torch's words (number, reason and explanation), the source line (None: any), and what to do.
 BREAKS: list[tuple[str, str | None, Advice]] = [
     ("", r"(?<!torch\.)\brandom\.\w+\(|\b(np|numpy)\.random\.", RANDOM),
@@ -113,6 +115,7 @@ BREAKS: list[tuple[str, str | None, Advice]] = [
     (r"GB0170|GB0155|generic_jump|[Dd]ata-dependent (branching|assertion)", None, TENSOR_BRANCH),
     (r"GB0124|GB0033|GB0109|\.item\(\)|_local_scalar_dense|tolist", r"^(for|while)\b|\brange\(", DATA_LOOP),
     (r"GB0033|_local_scalar_dense", r"\b(np|numpy)\.|\.numpy\(", NUMPY),
+    (r"GB0124|GB0033|GB0109|\.item\(\)|_local_scalar_dense|tolist", TESTED, TENSOR_BRANCH),
     (r"GB0124|GB0033|GB0109|\.item\(\)|_local_scalar_dense|tolist", None, ITEM),
     (r"GB0036|Dynamic shape operator|[Dd]ynamic slicing|data.dependent shape", None, SHAPE),
     (r"`print`", None, PRINT),
@@ -134,7 +137,12 @@ BREAKS: list[tuple[str, str | None, Advice]] = [
 AFTER_BREAK = Advice(
     "value that a graph break brought back",
     "what a break computed in Python is a constant in the graph after it, which is compiled for each new one",
-    "mend the break in this line, and this goes with it",
+    "mend the break in this line (or in what it calls), and this goes with it",
+)
+FLOAT = Advice(
+    "number in an attribute that changes",
+    "a number in an attribute of the module is a constant in the graph; another value is another graph",
+    'a tensor: self.register_buffer("t", torch.ones(())) and self.t = self.t * 0.99; or pass it in as a tensor',
 )
 COUNTER = Advice(
     "attribute counter",
@@ -146,6 +154,12 @@ GROWING = Advice(
     "list that grows",
     "the length of a list in an attribute is a constant in the graph; each new length is another graph",
     "a buffer of fixed size written by index, or return the value and collect outside of forward",
+)
+OTHER_SIZE = Advice(
+    "module of another size",
+    "modules of one class share their code, and what was compiled for the parameters of one does not hold for others",
+    "none needed for a few sizes: each is compiled once; for many: take away the graph break before this line, so that "
+    "all are in one graph; compile.max_recompiles=20 raises torch's limit of 8",
 )
 BATCH_SHAPE = Advice(
     "shape that changes",
@@ -187,6 +201,7 @@ STATE = Advice(
 )
 RECOMPILES: list[tuple[str, Advice]] = [
     (r"___stack\d+", AFTER_BREAK),
+    (r"\b_(parameters|buffers)\[.* (size|rank|stride) mismatch", OTHER_SIZE),
     (r"size mismatch|\.size\(\)\[|\.shape\[", BATCH_SHAPE),
     (r"rank mismatch", RANK),
     (r"stride mismatch|\.stride\(\)|storage_offset", LAYOUT),
@@ -195,6 +210,7 @@ RECOMPILES: list[tuple[str, Advice]] = [
     (r"dtype mismatch|device mismatch|dispatch key set mismatch", DTYPE),
     (r"GLOBAL_STATE|autocast|deterministic|torch_function|default_dtype|num_threads", STATE),
     (r"\blen\(|^\d+/\d+: not self\b", GROWING),
+    (r"\bself\b\S*\.\w+ == -?\d+(\.\d|e-?\d)", FLOAT),
     (r"\bself\b\S*\.\w+ == -?\d|integer attributes of the nn\.Module", COUNTER),
     (r"== .* resumed$", AFTER_BREAK),
     (r"[\w\]] == (-?[\d.]|['\"])", ARGUMENT),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import wraps
+from inspect import unwrap
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
@@ -23,6 +24,7 @@ from trainkit.facts import CompileFacts, Seen, Shapes
 from trainkit.marks import NAMES, MarkError
 from trainkit.scope import Part, parts, unwrapped
 
+HINT = "Set TORCHDYNAMO_VERBOSE"  # how the advice begins that torch closes its errors with
 LIMITS = ("recompile_limit", "accumulated_recompile_limit")
 
 
@@ -72,6 +74,7 @@ class Compiler:
         self._on_start, self._on_end, self._on_eager = on_start, on_end, on_eager
         self._shapes: Shapes = []  # of the batch that runs
         self._recompiles: dict[str, Shapes] = {}  # by id, what brought them
+        self._recompiled: dict[str, nn.Module] = {}  # by id, the part whose call brought them
         self._missing = self._uncompiled = False  # in this call: the variant that was looked for last; any
         self._spent = self._over_budget = False
         self._parts: list[CompiledPart] = []
@@ -109,6 +112,8 @@ class Compiler:
         self.num_cudagraphs += kind == "cudagraph"
         if kind == "recompile":
             self._recompiles.setdefault(compile_id, self._shapes)
+            if self._running and (module := self._running[-1].part.module) is not None:
+                self._recompiled.setdefault(compile_id, module)
         self._missing = False
         self._num_graphs = facts.num_graphs()
         self._on_start(kind)
@@ -179,7 +184,10 @@ class Compiler:
                 self._replace(part.place, part.attribute, self._counted(counted, part.function, part.function))
                 continue
             # One code object for all parts that may share their graphs, and for no other: its variants are theirs.
-            own, alike = _own_frame(part.module), (type(unwrapped(part.module)), str(options(part.asked)))
+            own, alike = (
+                _own_frame(part.module),
+                (type(unwrapped(part.module)), _sizes(part.module), str(options(part.asked))),
+            )
             own.__code__ = codes.setdefault(alike, own.__code__.replace())
             part.module._compiled_call_impl = self._counted(counted, own, part.module._call_impl)
         for part in chosen:  # left out also where it lies in a part that is compiled
@@ -276,6 +284,10 @@ class Compiler:
         )
         return facts.observe(self.config, seen)
 
+    def recompile_sites(self) -> list[dict[str, Any]]:
+        """As facts.recompile_sites, each part by the place of its own forward."""
+        return facts.recompile_sites({compile_id: _forward_of(part) for compile_id, part in self._recompiled.items()})
+
     def skips_function(self) -> bool:
         """Whether a function is left to Python for good while the rest is compiled. Not where all went on uncompiled:
         then `on_eager` tells from which call on."""
@@ -307,6 +319,17 @@ def _own_frame(module: nn.Module) -> FunctionType:
     return call  # type: ignore[return-value]  # a def is a FunctionType
 
 
+def _sizes(module: nn.Module) -> tuple[torch.Size, ...]:
+    """Of all parameters and buffers: a graph holds for these alone."""
+    return tuple(tensor.shape for tensor in (*module.parameters(), *module.buffers()))
+
+
+def _forward_of(module: nn.Module) -> CodeType | None:
+    """What the user wrote of a module; None where that is torch's own, or no code of Python's."""
+    code: CodeType | None = getattr(unwrap(type(unwrapped(module)).forward), "__code__", None)
+    return None if code is None or code.co_filename.startswith(facts.TORCH) else code
+
+
 def _told(counted: CompiledPart) -> dict[str, Any]:
     asked = counted.part.asked
     return {
@@ -326,9 +349,10 @@ def _throw_away(weights: torch.Tensor) -> torch.Tensor:
 
 
 def first_line(error: BaseException) -> str:
-    """The error's type and the first line of what it says; the first two where the first only announces the second."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
-    text = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
+    """The error's type and the first line of what it says, with the next one wherever a line only announces it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith(HINT)] or [""]
+    last = next((number for number, line in enumerate(lines) if not line.endswith(":")), len(lines))
+    text = " ".join(lines[: last + 1])
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 

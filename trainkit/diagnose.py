@@ -64,7 +64,7 @@ def _found(of: Subject, name: str) -> tuple[Phase, list[Finding]]:
             raise
         except Exception as caught:  # of any other kind: what was found before it stays
             error = first_line(caught)
-        seen, recompiles = trial.compiler.facts(), facts.recompile_sites()
+        seen, recompiles = trial.compiler.facts(), trial.compiler.recompile_sites()
     found = [_break(site) for site in seen.graph_breaks or []]
     alike = len({tuple(tensor.shape for tensor in batch) for batch in trial.batches}) == 1
     costs = zip(seen.recompile_shapes or [], seen.recompile_times_s or [], strict=True)
@@ -84,7 +84,8 @@ def _break(site: dict[str, Any]) -> Finding:
 
 def _recompile(site: dict[str, Any], shapes: facts.Shapes | None, spent_s: float) -> Finding:
     told = advice.of_recompile(site["reason"])
-    where = {name: site[name] for name in ("file", "line", "code")}
+    place = site["broken_at"] if told is advice.AFTER_BREAK and site["broken_at"] else site
+    where = {name: place[name] for name in ("file", "line", "code")}
     counted: dict[str, Any] = {"num_recompiles": 1, "recompile_s": spent_s}
     counted["recompile_shapes"] = [shapes] if shapes else []
     return Finding("recompile", told.cause, told.why, told.remedy, site["reason"], **where, **counted)

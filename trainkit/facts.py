@@ -9,10 +9,11 @@ import linecache
 import os
 import re
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import CodeType
 from typing import Any, TypeVar
 from unittest import mock
 
@@ -350,29 +351,51 @@ def source_line(file: str | None, line: int | None) -> str:
     return linecache.getline(file, line).strip() if file and line else ""
 
 
-def recompile_sites() -> list[dict[str, Any]]:
+def recompile_sites(parts: Mapping[str, CodeType | None]) -> list[dict[str, Any]]:
     """What made frames be compiled anew since `begin`, in the order of CompileFacts.recompiles: `reason` (torch's
-    words, on one line), and the user's line that it names, or else the function's first."""
-    sites = []
-    for metric in _metrics() or []:
+    words, on one line), and the user's line that it names, or else the function's first. `parts`, by the compile's id:
+    what the user wrote of a part that is compiled by itself, of which torch knows the frame that calls it; None for
+    what is torch's, which has no line of the user's. `broken_at`: of the rest of a function, the place (file, line,
+    code) of the graph break before it."""
+    sites, metrics = [], _metrics() or []
+    # Of a compile that the recompile limit forbids torch has no place: it is that of the frame's first one.
+    frames = {_frame(metric): metric for metric in reversed(metrics)}
+    for metric in metrics:
         if not _has(metric, "recompile_reason"):
             continue
-        words = str(metric.recompile_reason)
+        words, frame = str(metric.recompile_reason), frames[_frame(metric)]
         named = re.findall(r'File "([^"]+)", line (\d+), in', words)
-        file, line = metric.co_filename, metric.co_firstlineno
+        file, line = frame.co_filename, frame.co_firstlineno
         if named:
             file, line = named[-1][0], int(named[-1][1])
         elif (short := re.search(r"(\S+):(\d+) in ", words)) and file.endswith(short[1]):
             line = int(short[2])
+        if file == PART_CALL:
+            code = parts.get(_variant(str(metric.compile_id)))
+            file, line = (code.co_filename, code.co_firstlineno) if code else (None, None)
         sites.append(
             {
-                "file": shortened(file),
+                "file": None if file is None else shortened(file),
                 "line": line,
                 "reason": shortened(" ".join(words.partition("\nUser stack trace:")[0].split())),
                 "code": source_line(file, line),
+                "broken_at": _broken_at(frame),
             }
         )
     return sites
+
+
+def _frame(metric: Any) -> str:
+    return str(metric.compile_id).partition("/")[0]
+
+
+def _broken_at(metric: Any) -> dict[str, Any] | None:
+    """The place of the graph break after which a frame is the rest of a function; None of any other frame."""
+    resumed = re.fullmatch(r"torch_dynamo_resume_in_\w+_at_(\d+)", str(metric.co_name))
+    if resumed is None:
+        return None
+    line = int(resumed[1])
+    return {"file": shortened(metric.co_filename), "line": line, "code": source_line(metric.co_filename, line)}
 
 
 def stages_s() -> dict[str, float] | None:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
@@ -20,6 +21,8 @@ class Finding:
     `reason` is torch's, `cause`, `why`, `remedy` those of advice.py. `uncompiled`: the function that for this runs
     without torch.compile as a whole. `num_recompiles`, `recompile_s` (compile seconds) and `recompile_shapes` (of the
     batches that brought them, where these differ) are of all phases.
+    A CUDA-graph skip of training whose line torch does not give is taken to be the one of forward that is like it (same
+    cause, as many tensors): where it is another line, that one does not show.
     `cost_ms` is what the line costs a step of the last of its phases; `cost_unknown` says why there is none. See
     costs.py for what the figure is and is not.
     """
@@ -102,12 +105,19 @@ def merged(found: Iterable[Finding]) -> list[Finding]:
 
 
 def _placed(found: list[Finding]) -> list[Finding]:
-    """A skip of CUDA graphs that torch gives no line of (in training) is the first of its cause that has one."""
-    known = {f.cause: f for f in reversed(found) if f.kind == "CUDA graphs skipped" and f.file}
-    unplaced = [f.kind == "CUDA graphs skipped" and f.file is None and f.cause in known for f in found]
+    """A skip of CUDA graphs that torch gives no line of (in training) is the first that has one and is like it: of the
+    same cause and, where torch counts them ("2 instances"), of as many tensors. That it is the same line is assumed."""
+    skips = [f for f in found if f.kind == "CUDA graphs skipped"]
+    known = {_likeness(f): f for f in reversed(skips) if f.file}
+    unplaced = [f.kind == "CUDA graphs skipped" and f.file is None and _likeness(f) in known for f in found]
     return [
-        replace(known[f.cause], phases=f.phases) if without else f for f, without in zip(found, unplaced, strict=True)
+        replace(known[_likeness(f)], phases=f.phases) if without else f
+        for f, without in zip(found, unplaced, strict=True)
     ]
+
+
+def _likeness(skip: Finding) -> tuple[str, ...]:
+    return skip.cause, *re.findall(r"\((\d+) instances\)", skip.reason)
 
 
 def write_diagnosis(path: Path | str, diagnosis: Diagnosis) -> None:

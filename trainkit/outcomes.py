@@ -103,11 +103,26 @@ def _changed(file: str, line: int, code: CodeType, change: Change) -> CodeType:
     # The function's free variables become those of a function around it, so that its cells fit.
     around = ast.parse(f"def around({', '.join(code.co_freevars)}): pass")
     assert isinstance(around.body[0], ast.FunctionDef)
-    around.body[0].body = [node]
-    outer = compile(ast.fix_missing_locations(around), file, "exec")
-    made = _inner(_inner(outer, "around"), code.co_name)
+    owner = _class_of(tree, node)
+    around.body[0].body = [node] if owner is None else [_class(owner.name, node)]
+    inner = _inner(compile(ast.fix_missing_locations(around), file, "exec"), "around")
+    made = _inner(inner if owner is None else _inner(inner, owner.name), code.co_name)
     if made.co_freevars != code.co_freevars:
         raise NoOutcomeError("it is in a closure that would lose a variable")
+    return made
+
+
+def _class_of(tree: ast.AST, function: ast.stmt) -> ast.ClassDef | None:
+    """The innermost class around a function."""
+    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and function in ast.walk(node)]
+    return max(classes, key=lambda node: node.lineno, default=None)
+
+
+def _class(name: str, function: ast.stmt) -> ast.ClassDef:
+    """A class with this function alone: private names (`self.__n`) hold the name of their class."""
+    made = ast.parse(f"class {name}: pass").body[0]
+    assert isinstance(made, ast.ClassDef)
+    made.body = [function]
     return made
 
 

@@ -23,8 +23,7 @@ from trainkit.config import CompileConfig, Mode, OnError, RunConfig, check
 from trainkit.data.module import Batch
 from trainkit.task import clip_in_kernel, clips_in_kernel, mixed, objective_of
 
-NUM_BATCHES = 8
-NUM_WARMUP = 10  # steps: beyond torch's recompile limit of 8
+NUM_BATCHES = NUM_WARMUP = 10  # steps: beyond torch's recompile limit of 8
 PHASES = ("forward", "training")
 OPTIMIZER = "trainkit: optimizer"
 STEP = "trainkit: step"
@@ -49,9 +48,9 @@ class Subject:
 def subject(config: RunConfig) -> Subject:
     """The network and the first batches that the config asks for. Raises ConfigError for what cannot be run as asked.
 
-    Of compile.* the mode eager becomes default, fullgraph false, on_error raise and max_recompiles null: what breaks
-    is what is looked for. Parameters are those of `ckpt_path`, where one is given: what a network does may depend on
-    them.
+    Of compile.* the mode eager becomes default, fullgraph false, on_error raise, and max_recompiles null
+    with nothing to do at it: what breaks is what is looked for. Parameters are those of `ckpt_path`, where one is
+    given: what a network does may depend on them.
     """
     check(config)
     config = replace(config, compile=breakable(config.compile))
@@ -76,7 +75,8 @@ def breakable(asked: CompileConfig) -> CompileConfig:
         parts = [replace(part, mode=Mode["default"]) for part in parts]
         asked = replace(asked, mode=Mode["default"])
     # What cannot be compiled, or is compiled again and again, is to be seen.
-    return replace(asked, fullgraph=False, parts=parts, on_error=OnError["raise"], max_recompiles=None)
+    asked = replace(asked, max_recompiles=None, on_recompile_limit=OnError["eager"])
+    return replace(asked, fullgraph=False, parts=parts, on_error=OnError["raise"])
 
 
 class Trial:
