@@ -232,6 +232,21 @@ def test_links_are_compiled_each_as_asked_and_told_apart(bench):
 
 
 @pytest.mark.parametrize(
+    ("words", "num_graphs"),
+    [(("compile.scope=step",), 4), (("compile.scope=net",), 4), ((network("Breaks"),), 8)],
+    ids=["step", "net", "graph breaks"],
+)
+def test_links_of_one_network_share_neither_code_nor_torchs_limit_of_it(words, num_graphs, bench):
+    row = bench(
+        "compile.backend=eager", "compile.dynamic=false", "data=synthetic", "data.batch_sizes=[2,3,4,5]",
+        "forward.num_calls=4", "forward.deadline_ms=10000", "forward.fallback=['amp=off','amp=off']", *words,
+        "trainer.accelerator=cpu",
+    )  # fmt: skip
+    got = [(link["effective_mode"], link["num_graphs"]) for link in row.chain]
+    assert got == [("default", num_graphs)] * 3, row.chain
+
+
+@pytest.mark.parametrize(
     ("words", "complaint"),
     [
         (["forward.deadline_ms=0"], "forward.deadline_ms = 0.0: expected a number of milliseconds above 0"),
