@@ -264,6 +264,10 @@ def test_without_torchs_hook_the_steps_that_ran_eager_are_unknown(compose, monke
         (["compile.mark_dynamic=[{input: loss}]"], "compile.mark_dynamic = [{input: loss}]: expected one of inputs, "),
         (["compile.mark_dynamic=[0]"], "compile.mark_dynamic = [0]: expected a list, as in compile.mark_dynamic=[{in"),
         (["compile.mark_dynamic={dim:0}"], "compile.mark_dynamic = {dim:0}: expected a list, as in compile.mark_dyna"),
+        (["compile.dynamic=maybe"], "compile.dynamic = maybe: expected true, false or null"),
+        (["compile.fullgraph=maybe"], "compile.fullgraph = maybe: expected true or false"),
+        (["compile.fullgraph=null"], "compile.fullgraph = null: expected a value; null is not one of its values"),
+        (["compile.parts=[{dynamic: a}]"], "compile.parts = [{dynamic: a}]: expected true, false or null"),
         (["compile.mark_dynamic=[{}]", "compile.dynamic=false"], "compile.dynamic = False: excludes compile.mark"),
     ],
 )  # fmt: skip

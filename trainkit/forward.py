@@ -204,15 +204,9 @@ def forward(config: RunConfig, fallback: Sequence[RunConfig] = ()) -> Row:
         raise ConfigError(
             f"trainer.devices = {devices.world_size}: a call is of one process; use trainer.devices=1 without torchrun"
         )
-    for one in fallback:
-        build.devices(one)  # refuses what the device cannot do
     data = build.data(config)
     meters = CallMeters(measured_first=bool(fallback))
-    links = [_link(one, data, devices, meters) for one in (config, *fallback)]
-    if fallback:
-        _check_apart(links)
-        for link in links:
-            _own_code(link.network)
+    links = _links(config, fallback, data, devices, meters)
     logger = build.logger(config)
     with (
         build.attention(config, devices),
@@ -242,6 +236,26 @@ def forward(config: RunConfig, fallback: Sequence[RunConfig] = ()) -> Row:
         show(error)
         correct(error)
         return row
+
+
+def _links(
+    config: RunConfig, fallback: Sequence[RunConfig], data: DataModule, devices: build.Devices, meters: CallMeters
+) -> list[Link]:
+    """The run's own network first. Raises ConfigError with every complaint about the others at once."""
+    links, complaints = [_link(config, data, devices, meters)], []
+    for one in fallback:
+        try:
+            build.devices(one)  # refuses what the device cannot do
+            links.append(_link(one, data, devices, meters))
+        except ConfigError as error:
+            complaints += [f"forward.fallback, {line}" for line in error.complaints]
+    if complaints:
+        raise ConfigError(*complaints)
+    if fallback:
+        _check_apart(links)
+        for link in links:
+            _own_code(link.network)
+    return links
 
 
 def _link(config: RunConfig, data: DataModule, devices: build.Devices, meters: CallMeters) -> Link:
