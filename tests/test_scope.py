@@ -63,6 +63,11 @@ def test_patterns_do_not_see_the_wrapper_of_checkpointed_blocks():
             ["compile.parts = classifier: classifier is a ModuleList, which is never called; match its entries, class"],
         ),
         ([asked("features"), asked("features.2")], ["compile.parts = features.2: features.2 lies in features, which "]),
+        ([asked("torch.nn.functional.relu")], ["compile.parts = torch.nn.functional.relu: is of torch, and "]),
+        (
+            [asked("json.dumps"), asked("nothing")],
+            ["compile.parts = json.dumps: is of json, and would be replaced for all ", "compile.parts = nothing: "],
+        ),
         ([asked("features", "eager")], ["compile.parts: all are left out and nothing would be compiled; "]),
     ],
 )  # fmt: skip

@@ -1,6 +1,7 @@
 """What of a network is compiled: the parts that patterns match, or its repeated blocks."""
 
 import importlib
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from trainkit.config import CompileConfig, ConfigError, PartConfig
 
 # What activation checkpointing puts between a block and its name; checkpoint keys and patterns are without it.
 WRAPPER = "_checkpoint_wrapped_module"
+NOT_THE_NETWORKS = sys.stdlib_module_names | {"torch"}  # packages whose functions others call too
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,8 @@ def parts(config: CompileConfig, net: nn.Module) -> list[Part]:
 
     The name of a module is that in `net`; `*`, `?` and `[...]` of a pattern stand for characters between two dots. Of
     several patterns that match it the last one holds. A pattern that matches no module may name a function of an
-    installed Python module. ConfigError with one line for each pattern that matches nothing, or what cannot be called,
-    and for a part that lies in another one.
+    installed Python module, but torch and the standard library. ConfigError with one line for each pattern that matches
+    nothing, or what cannot be called, and for a part that lies in another one.
     """
     return _blocks(config, net) if config.scope.value == "blocks" else _matched(config, net)
 
@@ -80,6 +82,11 @@ def _matched(config: CompileConfig, net: nn.Module) -> list[Part]:
         names = [name for name in modules if _matches(name, asked.match)]
         if not names and (function := _function(asked)) is not None:
             found[asked.match] = function
+            if (package := asked.match.partition(".")[0]) in NOT_THE_NETWORKS:
+                complaints.append(
+                    f"compile.parts = {asked.match}: is of {package}, and would be replaced for all of the process; "
+                    "name a function of the network's own that calls it"
+                )
         elif not names:
             complaints.append(_nothing(asked.match, net, list(modules)))
         for name in names:
