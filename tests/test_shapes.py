@@ -276,6 +276,7 @@ def test_without_torchs_hook_the_steps_that_ran_eager_are_unknown(compose, monke
             ["data.batch_sizes=[4,8,16]", "data.order=list", "data.num_batches=2"],
             "data.batch_sizes = [4, 8, 16]: 3 sizes for data.num_batches = 2, some would never come; ",
         ),
+        (["compile.mark_dynamic=[{},{max: 5}]"], "compile.mark_dynamic, inputs 0: is marked 2 times; leave one "),
         (["compile.dynamic=maybe"], "compile.dynamic = maybe: expected true, false or null"),
         (["compile.fullgraph=maybe"], "compile.fullgraph = maybe: expected true or false"),
         (["compile.fullgraph=null"], "compile.fullgraph = null: expected a value; null is not one of its values"),

@@ -93,6 +93,8 @@ def run_config(cfg: DictConfig) -> RunConfig:
     idle = [word for word in hydra.overrides.hydra if word.startswith("hydra.launcher.")]
     if idle and hydra.mode == RunMode.RUN:
         raise ConfigError(*(f"{word.replace('=', ' = ', 1)}: belongs to a sweep; use it with -m" for word in idle))
+    if numbers := list(_numbers_for_truth(cfg)):
+        raise ConfigError(*(f"{word.replace('=', ' = ', 1)}: expected {KINDS['Boolean']}" for word in numbers))
     if unknown := sorted(_unknown(cfg)):
         raise ConfigError(*(f"{name} = {OmegaConf.select(cfg, name)}: no such setting; see --help" for name in unknown))
     if any(word.lstrip("+").startswith("model._target_=") for word in cfg.job.overrides):
@@ -107,6 +109,14 @@ def run_config(cfg: DictConfig) -> RunConfig:
     assert isinstance(config, RunConfig)
     check(config)
     return config
+
+
+def _numbers_for_truth(cfg: DictConfig) -> Iterator[str]:
+    """Overrides that give a number where true or false is expected; OmegaConf takes all but 0 for true."""
+    for word in cfg.job.overrides:
+        name, _, value = word.lstrip("+").partition("=")
+        if re.fullmatch(r"[-+]?\d+", value) and isinstance(OmegaConf.select(cfg, name), bool):
+            yield f"{name}={value}"
 
 
 def _unknown(cfg: DictConfig) -> Iterator[str]:
