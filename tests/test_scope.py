@@ -84,6 +84,12 @@ def test_a_network_without_repeated_blocks_is_one_line(compose):
         run(compose(network("Plain"), "compile.scope=blocks", *EXACT))
 
 
+@pytest.mark.parametrize("more", [(), ("trainer.activation_checkpointing=true",)], ids=["plain", "checkpointed"])
+def test_blocks_are_found_in_a_network_within_another_one(compose, more):
+    row = run(compose(network("Within"), "compile.scope=blocks", *EXACT, *more))
+    assert (row.status, [part["name"] for part in row.compiled_parts]) == ("ok", ["inner.blocks.0", "inner.blocks.1"])
+
+
 @pytest.mark.parametrize(
     ("typed", "line"),
     [

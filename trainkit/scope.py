@@ -40,13 +40,13 @@ def unwrapped(module: nn.Module) -> nn.Module:
 
 
 def blocks(net: nn.Module) -> dict[str, nn.Module]:
-    """The blocks of a network by name: the entries of the ModuleLists and Sequentials that are its children."""
-    return {
-        f"{name}.{entry}": block
-        for name, child in net.named_children()
-        if isinstance(child, nn.ModuleList | nn.Sequential)
-        for entry, block in child.named_children()
-    }
+    """The blocks of a network by name: the entries of the ModuleLists and Sequentials that are its children, or where
+    there are none, the blocks of its children, as of `transformer` in Hugging Face's GPT-2."""
+    lists = {name: child for name, child in net.named_children() if isinstance(child, nn.ModuleList | nn.Sequential)}
+    within = {name: dict(child.named_children()) for name, child in lists.items()}
+    if not lists:
+        within = {name: blocks(child) for name, child in net.named_children()}
+    return {f"{name}.{entry}": block for name, entries in within.items() for entry, block in entries.items()}
 
 
 def parts(config: CompileConfig, net: nn.Module) -> list[Part]:
@@ -69,7 +69,7 @@ def _blocks(config: CompileConfig, net: nn.Module) -> list[Part]:
     if not chosen:
         raise ConfigError(
             f"compile.scope = blocks: {type(net).__name__} has no repeated blocks (of one class, in an "
-            "nn.ModuleList or nn.Sequential that is a child of the network); use compile.scope=parts, net or step"
+            "nn.ModuleList or nn.Sequential of the network); use compile.scope=parts, net or step"
         )
     return chosen
 
