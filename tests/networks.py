@@ -186,6 +186,17 @@ class Narrows(Plain):
         return self.fc(hidden)
 
 
+class Within(nn.Module):
+    """A network within another one, as Hugging Face's have them."""
+
+    def __init__(self, **sizes: int):
+        super().__init__()
+        self.inner = Deep(**sizes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.inner(images)
+
+
 class Naps(Plain):
     """Sleeps for so many milliseconds in every call."""
 

@@ -85,6 +85,7 @@ def test_every_setting_is_in_the_manual():
         (["amp=fp16", "trainer.accelerator=cpu"], "amp.precision = 16-mixed: fp16 needs a GPU"),
         (["ddp.optimize_ddp=maybe"], "ddp.optimize_ddp = maybe: expected one of true, false, "),
         (["seed=-1"], "seed = -1: "),
+        (["compile.fullgraph=5"], "compile.fullgraph = 5: expected true or false"),
         (["optimizer.fused=maybe"], "optimizer.fused = maybe: expected true, false or null"),
         (["optimizer.foreach=1.5"], "optimizer.foreach = 1.5: expected true, false or null"),
         (["optimizer.fused=true", "optimizer.foreach=true"], "optimizer.fused = True: excludes optimizer.foreach = "),

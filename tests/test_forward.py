@@ -232,6 +232,21 @@ def test_links_are_compiled_each_as_asked_and_told_apart(bench):
 
 
 @pytest.mark.parametrize(
+    ("words", "num_graphs"),
+    [(("compile.scope=step",), 4), (("compile.scope=net",), 4), ((network("Breaks"),), 8)],
+    ids=["step", "net", "graph breaks"],
+)
+def test_links_of_one_network_share_neither_code_nor_torchs_limit_of_it(words, num_graphs, bench):
+    row = bench(
+        "compile.backend=eager", "compile.dynamic=false", "data=synthetic", "data.batch_sizes=[2,3,4,5]",
+        "forward.num_calls=4", "forward.deadline_ms=10000", "forward.fallback=['amp=off','amp=off']", *words,
+        "trainer.accelerator=cpu",
+    )  # fmt: skip
+    got = [(link["effective_mode"], link["num_graphs"]) for link in row.chain]
+    assert got == [("default", num_graphs)] * 3, row.chain
+
+
+@pytest.mark.parametrize(
     ("words", "complaint"),
     [
         (["forward.deadline_ms=0"], "forward.deadline_ms = 0.0: expected a number of milliseconds above 0"),
@@ -249,7 +264,11 @@ def test_links_are_compiled_each_as_asked_and_told_apart(bench):
         (["trainer.devices=2", "trainer.accelerator=cpu"], "trainer.devices = 2: a call is of one process"),
         (
             ["forward.deadline_ms=5", "forward.fallback=['compile.mark_dynamic=[{dim:9}]']"],
-            "compile.mark_dynamic, inputs 9: they are of shape [2, 1, 8, 8]",
+            "forward.fallback, compile.mark_dynamic, inputs 9: they are of shape [2, 1, 8, 8]",
+        ),
+        (
+            ["forward.deadline_ms=5", "forward.fallback=['compile.mode=eager','model.width=abc']"],
+            "forward.fallback, model = simple_cnn: TypeError: ",
         ),
     ],
 )
@@ -270,6 +289,8 @@ def test_a_setting_without_use_or_sense_is_one_line(words, complaint, bench):
         ("model=mini_transformer", "model = mini_transformer: takes tokens, but data = digits gives images"),
         ("compile.mode=default,eager", "compile.mode = default,eager: expected one value; several are a list, ["),
         ("compile.parts=[fc]", "compile.parts = [fc]: expected a list, as in compile.parts=[{match: NAME}]"),
+        ("compile.dynamic=maybe", "compile.dynamic = maybe: expected true, false or null"),
+        ("compile.cache=cold", "compile.cache = cold: all links compile into the run's cache, which is warm; "),
         ("compile.max_recompiles=3", "compile.max_recompiles = 3: counts those of one network"),
     ],
 )

@@ -6,12 +6,13 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from trainkit.results import read_epochs, read_row, read_rows
+from trainkit.results import read_epochs, read_row, read_rows, write_row
 
 ROOT = Path(__file__).parent.parent
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
@@ -177,10 +178,13 @@ def test_a_sweep_compares_and_skips_what_it_has_when_started_again(train, tmp_pa
     assert all("sweep=again" not in row.overrides for row in rows)
     assert "speed-up" in done.stdout
     (tmp_path / "runs" / "sweeps" / "again" / "diagnosis.json").write_text("[]")
+    calls = tmp_path / "runs" / "sweeps" / "again" / "forward" / "000-eager"  # a sweep of the other script, in this one
+    calls.mkdir(parents=True)
+    write_row(calls, replace(rows[0], kind="forward", repeat=2))
     again = train(*words, "hydra.launcher.repeats=3")
     assert (again.returncode, again.stdout.count("finished before")) == (0, 4)
     assert "diagnosis.json is not a diagnosis: it = []: expected Diagnosis; it is left out of the page" in again.stdout
-    assert len(read_rows(tmp_path / "runs" / "sweeps" / "again")) == 6
+    assert [row.kind for row in read_rows(tmp_path / "runs" / "sweeps" / "again")].count("train") == 6
 
 
 def test_a_sweep_goes_on_after_jobs_that_raise_are_killed_run_out_of_memory_or_take_too_long(train, tmp_path):

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from trainkit.compile import Compiler
 from trainkit.config import ConfigError
 from trainkit.results import Row, read_epochs, read_row
 from trainkit.run import run
@@ -122,12 +121,12 @@ def test_scope_net_compiles_the_network_alone(compose):
     assert row.num_graphs > 0
 
 
-def test_scope_net_of_a_bare_torch_class_is_an_error_because_nothing_would_be_compiled(compose):
-    with Compiler(compose("compile.scope=net").compile, lambda: None, lambda: None) as compiler:
-        objective = torch.nn.Module()
-        objective.net = torch.nn.Sequential(torch.nn.Linear(2, 2))
-        with pytest.raises(ConfigError, match=r"compile\.scope = net: .*Sequential"):
-            compiler.apply(objective, True)
+def test_scope_net_of_a_bare_torch_class_is_an_error_because_nothing_would_be_compiled(compose, tmp_path):
+    bare = ("model=simple_net", "model._target_=torch.nn.Flatten", "~model.width", "~model.channels")
+    words = (*bare, "~model.image_size", "~model.num_classes", "compile.scope=net", "compile.backend=eager")
+    with pytest.raises(ConfigError, match=r"compile\.scope = net: torch\.compile skips a bare Flatten of torch\.nn"):
+        run(compose(*words))
+    assert read_row(tmp_path / "run") is None
 
 
 def test_a_graph_break_is_counted_once_with_its_line(compose, capsys):

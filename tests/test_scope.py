@@ -63,6 +63,11 @@ def test_patterns_do_not_see_the_wrapper_of_checkpointed_blocks():
             ["compile.parts = classifier: classifier is a ModuleList, which is never called; match its entries, class"],
         ),
         ([asked("features"), asked("features.2")], ["compile.parts = features.2: features.2 lies in features, which "]),
+        ([asked("torch.nn.functional.relu")], ["compile.parts = torch.nn.functional.relu: is of torch, and "]),
+        (
+            [asked("json.dumps"), asked("nothing")],
+            ["compile.parts = json.dumps: is of json, and would be replaced for all ", "compile.parts = nothing: "],
+        ),
         ([asked("features", "eager")], ["compile.parts: all are left out and nothing would be compiled; "]),
     ],
 )  # fmt: skip
@@ -77,6 +82,12 @@ def test_a_pattern_that_cannot_be_compiled_is_one_line(parts, complaints):
 def test_a_network_without_repeated_blocks_is_one_line(compose):
     with pytest.raises(ConfigError, match=r"compile\.scope = blocks: Plain has no repeated blocks"):
         run(compose(network("Plain"), "compile.scope=blocks", *EXACT))
+
+
+@pytest.mark.parametrize("more", [(), ("trainer.activation_checkpointing=true",)], ids=["plain", "checkpointed"])
+def test_blocks_are_found_in_a_network_within_another_one(compose, more):
+    row = run(compose(network("Within"), "compile.scope=blocks", *EXACT, *more))
+    assert (row.status, [part["name"] for part in row.compiled_parts]) == ("ok", ["inner.blocks.0", "inner.blocks.1"])
 
 
 @pytest.mark.parametrize(

@@ -264,6 +264,23 @@ def test_without_torchs_hook_the_steps_that_ran_eager_are_unknown(compose, monke
         (["compile.mark_dynamic=[{input: loss}]"], "compile.mark_dynamic = [{input: loss}]: expected one of inputs, "),
         (["compile.mark_dynamic=[0]"], "compile.mark_dynamic = [0]: expected a list, as in compile.mark_dynamic=[{in"),
         (["compile.mark_dynamic={dim:0}"], "compile.mark_dynamic = {dim:0}: expected a list, as in compile.mark_dyna"),
+        (
+            ["data.batch_size=4", "compile.mark_dynamic=[{dim: 0, max: 3}]"],
+            "compile.mark_dynamic, inputs 0: no size from 2 to 3 comes, but 4; change min and max, or leave it out",
+        ),
+        (
+            ["model=dynamic_mlp", "data.seq_lens=[5,9]", "compile.mark_dynamic=[{dim: 1, min: 99, max: 120}]"],
+            "compile.mark_dynamic, inputs 1: no size from 99 to 120 comes, but 5 to 128; ",
+        ),
+        (
+            ["data.batch_sizes=[4,8,16]", "data.order=list", "data.num_batches=2"],
+            "data.batch_sizes = [4, 8, 16]: 3 sizes for data.num_batches = 2, some would never come; ",
+        ),
+        (["compile.mark_dynamic=[{},{max: 5}]"], "compile.mark_dynamic, inputs 0: is marked 2 times; leave one "),
+        (["compile.dynamic=maybe"], "compile.dynamic = maybe: expected true, false or null"),
+        (["compile.fullgraph=maybe"], "compile.fullgraph = maybe: expected true or false"),
+        (["compile.fullgraph=null"], "compile.fullgraph = null: expected a value; null is not one of its values"),
+        (["compile.parts=[{dynamic: a}]"], "compile.parts = [{dynamic: a}]: expected true, false or null"),
         (["compile.mark_dynamic=[{}]", "compile.dynamic=false"], "compile.dynamic = False: excludes compile.mark"),
     ],
 )  # fmt: skip

@@ -115,7 +115,7 @@ def net(config: RunConfig, data: DataModule, devices: Devices) -> nn.Module:
         )
     if (classes := data.sizes.get("num_classes")) is not None and logits.shape[-1] < classes:
         raise ConfigError(f"{subject}: gives {logits.shape[-1]} logits for {classes} classes; give it as many")
-    compile.check(config.compile, network, sample, devices.type)
+    compile.check(config.compile, network, sample, devices.type, data.coming_sizes())
     return network
 
 

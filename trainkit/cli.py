@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
@@ -21,6 +21,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import InterpolationKeyError, OmegaConfBaseException
 
+from trainkit import config as schema
 from trainkit.config import OF_A_LINK, ConfigError, RunConfig, check, is_of, misfit
 
 SPEAKING_S = 5
@@ -92,6 +93,8 @@ def run_config(cfg: DictConfig) -> RunConfig:
     idle = [word for word in hydra.overrides.hydra if word.startswith("hydra.launcher.")]
     if idle and hydra.mode == RunMode.RUN:
         raise ConfigError(*(f"{word.replace('=', ' = ', 1)}: belongs to a sweep; use it with -m" for word in idle))
+    if numbers := list(_numbers_for_truth(cfg)):
+        raise ConfigError(*(f"{word.replace('=', ' = ', 1)}: expected {KINDS['Boolean']}" for word in numbers))
     if unknown := sorted(_unknown(cfg)):
         raise ConfigError(*(f"{name} = {OmegaConf.select(cfg, name)}: no such setting; see --help" for name in unknown))
     if any(word.lstrip("+").startswith("model._target_=") for word in cfg.job.overrides):
@@ -106,6 +109,14 @@ def run_config(cfg: DictConfig) -> RunConfig:
     assert isinstance(config, RunConfig)
     check(config)
     return config
+
+
+def _numbers_for_truth(cfg: DictConfig) -> Iterator[str]:
+    """Overrides that give a number where true or false is expected; OmegaConf takes all but 0 for true."""
+    for word in cfg.job.overrides:
+        name, _, value = word.lstrip("+").partition("=")
+        if re.fullmatch(r"[-+]?\d+", value) and isinstance(OmegaConf.select(cfg, name), bool):
+            yield f"{name}={value}"
 
 
 def _unknown(cfg: DictConfig) -> Iterator[str]:
@@ -169,6 +180,11 @@ def _link(config: RunConfig, words: list[str], conf: Path) -> RunConfig:
     if link.data != config.data:
         raise ConfigError(
             f"{' '.join(words)}: is called with other batches than the run; choose one that fits the data"
+        )
+    if link.compile.cache != config.compile.cache:
+        raise ConfigError(
+            f"compile.cache = {link.compile.cache}: all links compile into the run's cache, which is "
+            f"{config.compile.cache}; set it for the run, or leave it out"
         )
     if link.compile.max_recompiles is not None:
         raise ConfigError(
@@ -243,6 +259,11 @@ def explain(override: str, error: Exception, accepted: list[str], conf: Path) ->
         return f"{subject}: expected one of {', '.join(found[1].split())}"
     if found := re.search(r"could not be converted to (\w+)", said):
         return f"{subject}: expected {KINDS.get(found[1], found[1])}"
+    if found := re.search(r"is not a valid bool.*full_key: (?:\S+\.)?(\w+).*object_type=(\w+)", said, re.DOTALL):
+        null = get_type_hints(getattr(schema, found[2]))[found[1]] == bool | None
+        return f"{subject}: expected {'true, false or null' if null else KINDS['Boolean']}"
+    if "is not Optional" in said:
+        return f"{subject}: expected a value; null is not one of its values"
     if found := re.search(r"incompatible with type hint '(.*)'", said):
         return f"{subject}: expected {found[1]}"
     if (found := re.search(r"Key '(\w+)' not in '\w+'", said)) and found[1] not in key.split("."):

@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import wraps
@@ -147,10 +147,7 @@ class Compiler:
     def apply(self, objective: nn.Module, optimize_ddp: Any) -> None:
         """Compile `objective` (scope step), `objective.net` (net), or what `scope.parts` finds in it, in place: its
         checkpoint keys stay as they are. Called once, before DDP wraps it. A function is replaced in its module until
-        `restore`.
-
-        Raises ConfigError where torch.compile would silently compile nothing.
-        """
+        `restore`."""
         self._objective = objective
         if self.config.mode.value == "eager":
             return
@@ -166,11 +163,6 @@ class Compiler:
             self._compile_parts(objective.get_submodule("net"))
             return
         target = objective if self.config.scope.value == "step" else objective.get_submodule("net")
-        if type(target).__module__.startswith("torch.nn."):
-            raise ConfigError(
-                f"compile.scope = net: torch.compile skips a bare {type(target).__name__} of torch.nn silently; "
-                "use compile.scope=step, or wrap the network in a class of your own"
-            )
         target.compile(**options(self.config))
 
     def _compile_parts(self, net: nn.Module) -> None:
@@ -366,10 +358,23 @@ def is_compile_error(error: BaseException) -> bool:
     return isinstance(error, COMPILE_ERRORS)
 
 
-def check(config: CompileConfig, net: nn.Module, batch: tuple[torch.Tensor, ...], device_type: str) -> None:
+def check(
+    config: CompileConfig,
+    net: nn.Module,
+    batch: tuple[torch.Tensor, ...],
+    device_type: str,
+    coming: Mapping[int, Collection[int]],
+) -> None:
     """Raise ConfigError where a backend cannot work on this machine (unknown, or inductor without a C++ compiler), and
-    where the scope does not fit the network, or a dimension to mark the batch."""
+    where the scope does not fit the network, or a dimension to mark the batch, or the sizes that are coming in it."""
     marks.check(config.mark_dynamic, batch)
+    marks.check_bounds(config.mark_dynamic, coming)
+    bare = type(net).__module__.startswith("torch.nn.")
+    if config.scope.value == "net" and config.mode.value != "eager" and bare:
+        raise ConfigError(
+            f"compile.scope = net: torch.compile skips a bare {type(net).__name__} of torch.nn silently; "
+            "use compile.scope=step, or wrap the network in a class of your own"
+        )
     asked: dict[str, CompileConfig | PartConfig] = {"compile.backend": config}
     if config.scope.value in ("parts", "blocks"):
         own = (part.asked for part in parts(config, net) if part.asked.backend != config.backend)

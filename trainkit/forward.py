@@ -5,11 +5,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from math import inf
+from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 import torch
 from lightning import seed_everything
-from torch import Tensor
+from torch import Tensor, nn
 
 from trainkit import build, compile, facts
 from trainkit.compile import Compiler
@@ -203,13 +204,9 @@ def forward(config: RunConfig, fallback: Sequence[RunConfig] = ()) -> Row:
         raise ConfigError(
             f"trainer.devices = {devices.world_size}: a call is of one process; use trainer.devices=1 without torchrun"
         )
-    for one in fallback:
-        build.devices(one)  # refuses what the device cannot do
     data = build.data(config)
     meters = CallMeters(measured_first=bool(fallback))
-    links = [_link(one, data, devices, meters) for one in (config, *fallback)]
-    if fallback:
-        _check_apart(links)
+    links = _links(config, fallback, data, devices, meters)
     logger = build.logger(config)
     with (
         build.attention(config, devices),
@@ -241,6 +238,26 @@ def forward(config: RunConfig, fallback: Sequence[RunConfig] = ()) -> Row:
         return row
 
 
+def _links(
+    config: RunConfig, fallback: Sequence[RunConfig], data: DataModule, devices: build.Devices, meters: CallMeters
+) -> list[Link]:
+    """The run's own network first. Raises ConfigError with every complaint about the others at once."""
+    links, complaints = [_link(config, data, devices, meters)], []
+    for one in fallback:
+        try:
+            build.devices(one)  # refuses what the device cannot do
+            links.append(_link(one, data, devices, meters))
+        except ConfigError as error:
+            complaints += [f"forward.fallback, {line}" for line in error.complaints]
+    if complaints:
+        raise ConfigError(*complaints)
+    if fallback:
+        _check_apart(links)
+        for link in links:
+            _own_code(link.network)
+    return links
+
+
 def _link(config: RunConfig, data: DataModule, devices: build.Devices, meters: CallMeters) -> Link:
     """A network with parameters from the run's seed, or those of its checkpoint."""
     seed_everything(config.seed, verbose=False)
@@ -248,6 +265,22 @@ def _link(config: RunConfig, data: DataModule, devices: build.Devices, meters: C
     build.load_parameters(config, net)
     compiler = Compiler(config.compile, meters.on_compile_start, meters.on_compile_end, meters.on_eager)
     return Link(config, Forward(net, data.prepare), compiler)
+
+
+def _own_code(network: nn.Module) -> None:
+    """Give the network's classes a code object each for its own modules: torch keeps what it compiles with the code
+    object, so links of one class would take each other's variants, their guards and their share of torch's limit."""
+    codes: dict[CodeType, CodeType] = {}
+    for module in network.modules():
+        plain = type(module).forward
+        if isinstance(plain, FunctionType) and not str(plain.__module__).startswith("torch."):
+            own = FunctionType(
+                codes.setdefault(plain.__code__, plain.__code__.replace()),
+                plain.__globals__, plain.__name__, plain.__defaults__, plain.__closure__,
+            )  # fmt: skip
+            own.__kwdefaults__ = plain.__kwdefaults__
+            own.__dict__.update(plain.__dict__)
+            module.forward = MethodType(own, module)
 
 
 def _check_apart(links: Sequence[Link]) -> None:

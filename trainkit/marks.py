@@ -1,6 +1,8 @@
 """Dimensions of a batch that are compiled as open from the start, `compile.mark_dynamic`: do they fit what is there?"""
 
 import re
+from collections.abc import Collection, Mapping
+from math import inf
 
 import torch
 
@@ -22,6 +24,21 @@ def check(asked: list[DimConfig], batch: tuple[torch.Tensor, ...]) -> None:
         for one in asked
         if one.dim >= len(shape := batch[NAMES.index(one.input.value)].shape)
     ]
+    if complaints:
+        raise ConfigError(*complaints)
+
+
+def check_bounds(asked: list[DimConfig], coming: Mapping[int, Collection[int]]) -> None:
+    """Raise ConfigError for each dimension to mark whose bounds hold none of the sizes that will come."""
+    complaints = []
+    for one in asked:
+        sizes, most = coming[one.dim], one.max or inf
+        if not any(one.min <= size <= most for size in sizes):
+            least, largest = min(sizes), max(sizes)
+            complaints.append(
+                f"compile.mark_dynamic, {one.input.value} {one.dim}: no size from {one.min} to {most} comes, but "
+                f"{least}{f' to {largest}' if largest > least else ''}; change min and max, or leave it out"
+            )
     if complaints:
         raise ConfigError(*complaints)
 

@@ -1,6 +1,7 @@
 """What of a network is compiled: the parts that patterns match, or its repeated blocks."""
 
 import importlib
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from trainkit.config import CompileConfig, ConfigError, PartConfig
 
 # What activation checkpointing puts between a block and its name; checkpoint keys and patterns are without it.
 WRAPPER = "_checkpoint_wrapped_module"
+NOT_THE_NETWORKS = sys.stdlib_module_names | {"torch"}  # packages whose functions others call too
 
 
 @dataclass(frozen=True)
@@ -38,13 +40,13 @@ def unwrapped(module: nn.Module) -> nn.Module:
 
 
 def blocks(net: nn.Module) -> dict[str, nn.Module]:
-    """The blocks of a network by name: the entries of the ModuleLists and Sequentials that are its children."""
-    return {
-        f"{name}.{entry}": block
-        for name, child in net.named_children()
-        if isinstance(child, nn.ModuleList | nn.Sequential)
-        for entry, block in child.named_children()
-    }
+    """The blocks of a network by name: the entries of the ModuleLists and Sequentials that are its children, or where
+    there are none, the blocks of its children, as of `transformer` in Hugging Face's GPT-2."""
+    lists = {name: child for name, child in net.named_children() if isinstance(child, nn.ModuleList | nn.Sequential)}
+    within = {name: dict(child.named_children()) for name, child in lists.items()}
+    if not lists:
+        within = {name: blocks(child) for name, child in net.named_children()}
+    return {f"{name}.{entry}": block for name, entries in within.items() for entry, block in entries.items()}
 
 
 def parts(config: CompileConfig, net: nn.Module) -> list[Part]:
@@ -52,8 +54,8 @@ def parts(config: CompileConfig, net: nn.Module) -> list[Part]:
 
     The name of a module is that in `net`; `*`, `?` and `[...]` of a pattern stand for characters between two dots. Of
     several patterns that match it the last one holds. A pattern that matches no module may name a function of an
-    installed Python module. ConfigError with one line for each pattern that matches nothing, or what cannot be called,
-    and for a part that lies in another one.
+    installed Python module, but torch and the standard library. ConfigError with one line for each pattern that matches
+    nothing, or what cannot be called, and for a part that lies in another one.
     """
     return _blocks(config, net) if config.scope.value == "blocks" else _matched(config, net)
 
@@ -67,7 +69,7 @@ def _blocks(config: CompileConfig, net: nn.Module) -> list[Part]:
     if not chosen:
         raise ConfigError(
             f"compile.scope = blocks: {type(net).__name__} has no repeated blocks (of one class, in an "
-            "nn.ModuleList or nn.Sequential that is a child of the network); use compile.scope=parts, net or step"
+            "nn.ModuleList or nn.Sequential of the network); use compile.scope=parts, net or step"
         )
     return chosen
 
@@ -80,6 +82,11 @@ def _matched(config: CompileConfig, net: nn.Module) -> list[Part]:
         names = [name for name in modules if _matches(name, asked.match)]
         if not names and (function := _function(asked)) is not None:
             found[asked.match] = function
+            if (package := asked.match.partition(".")[0]) in NOT_THE_NETWORKS:
+                complaints.append(
+                    f"compile.parts = {asked.match}: is of {package}, and would be replaced for all of the process; "
+                    "name a function of the network's own that calls it"
+                )
         elif not names:
             complaints.append(_nothing(asked.match, net, list(modules)))
         for name in names:

@@ -136,13 +136,14 @@ class TrainkitLauncher(Launcher):
     def _finished(self, sweep_dir: Path, overrides: list[str], repeat: int) -> Row | None:
         """The row of this job where it ran to its end, well or not, in an earlier start of the sweep.
 
-        A job that ran with other processes is another job, and one that hit another time limit has not ended.
+        A job of the other script, or that ran with other processes, is another job, and one that hit another time
+        limit has not ended.
         """
-        asked_for = settings_typed(overrides)
+        asked_for = (self.config.job.kind.value, settings_typed(overrides), repeat)
         for row in read_rows(sweep_dir):
             ended = row.status not in ("interrupted", "timeout") or (row.status, row.error) == self._timeout()
             as_many = self.nproc_per_node in (None, row.world_size) or row.device_name is None
-            if (row.overrides, row.repeat) == (asked_for, repeat) and ended and as_many:
+            if (row.kind, row.overrides, row.repeat) == asked_for and ended and as_many:
                 return row
         return None
 

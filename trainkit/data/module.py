@@ -1,6 +1,6 @@
 """What every data set here guarantees: which sample is seen by which process, when, and exactly how often."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import lightning
@@ -79,6 +79,14 @@ class DataModule(lightning.LightningDataModule):
         first = list(range(min(2, _length(self.train_set))))
         loader = DataLoader(self.train_set, batch_sampler=[first], collate_fn=_collate, generator=torch.Generator())
         return next(iter(loader))
+
+    def coming_sizes(self) -> dict[int, Collection[int]]:
+        """Every size that inputs and targets may have, by the number of the dimension."""
+        whole = range(1, self.batch_size + 1)  # validation's last batch may be short
+        if self.inputs == "tokens":
+            return {0: whole, 1: range(1, self.sizes["seq_len"] + 1)}
+        side = self.sizes["image_size"]
+        return {0: whole, 1: [self.sizes["channels"]], 2: [side], 3: [side]}
 
     def contradictions(self, **actual: Any) -> list[str]:
         """One complaint for each of the given settings that was declared otherwise."""

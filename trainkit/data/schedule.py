@@ -22,6 +22,10 @@ class Schedule:
     order: str
     seed: int
 
+    def possible(self) -> Sequence[int]:
+        """The sizes that may come."""
+        return range(min(self.sizes), max(self.sizes) + 1) if self.order == "random" else self.sizes
+
     def of_epoch(self, epoch: int, num_batches: int) -> list[int]:
         if self.order == "random":
             drawn = random.Random(f"{self.name} {self.seed} {epoch}")
@@ -40,14 +44,19 @@ def padded(length: int, padding: str, buckets: Sequence[int], longest: int) -> i
     return lengths[bisect_left(lengths, length)]
 
 
-def size_complaints(setting: str, sizes: object, order: str, most: int | None = None) -> list[str]:
-    """What is wrong with the sizes of a schedule; None is none."""
+def size_complaints(setting: str, sizes: object, order: str, num_batches: int, most: int | None = None) -> list[str]:
+    """What is wrong with the sizes of a schedule, of `num_batches` an epoch; None is none."""
     limit = "" if most is None else f" and at most {most}"
     whole = isinstance(sizes, Sequence) and all(type(size) is int and 1 <= size <= (most or size) for size in sizes)
     if sizes is not None and not (whole and sizes and not isinstance(sizes, str)):
         return [f"{setting} = {sizes}: expected a list of whole numbers of at least 1{limit}; try {setting}=[8,16]"]
     if order == "random" and isinstance(sizes, Sequence) and min(sizes) == max(sizes):
         return [f"{setting} = {sizes}: data.order=random draws between two of them; try {setting}=[8,16]"]
+    if order != "random" and isinstance(sizes, Sequence) and 0 < num_batches < len(sizes):
+        return [
+            f"{setting} = {sizes}: {len(sizes)} sizes for data.num_batches = {num_batches}, some would never come; "
+            "give fewer sizes or more batches"
+        ]
     return []
 
 

@@ -1,8 +1,7 @@
 """Random batches that lie on the device before training starts: what is left to measure is the network."""
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -82,17 +81,34 @@ class Synthetic(DataModule):
         """Two fresh samples in the declared shapes, on the CPU and without a trainer."""
         return self._batch(2, torch.Generator().manual_seed(self.seed))
 
+    def coming_sizes(self) -> dict[int, Collection[int]]:
+        validates = self.num_val_batches > 0
+        sizes, lengths = self._schedules()
+        found = {0: {*sizes.possible(), *[self.batch_size] * validates}}
+        if self.inputs == "tokens":
+            longest = self.sizes["seq_len"]
+            found[1] = {*map(self._fill, lengths.possible()), *[longest] * validates}
+        return super().coming_sizes() | found
+
     def _batches(self, length: int, generator: torch.Generator) -> "Cycle":
         num_distinct = min(self.num_distinct, length)
         return Cycle([self._batch(self.batch_size, generator) for _ in range(num_distinct)], length)
 
     def _varying(self, generator: torch.Generator) -> "Varying":
-        longest = self.sizes["seq_len"]
-        sizes = Schedule("batch_size", self.batch_sizes or [self.batch_size], self.order, self.seed)
-        lengths = Schedule("seq_len", self.seq_lens or [longest], self.order, self.seed)
+        sizes, lengths = self._schedules()
         whole = [self._batch(max(sizes.sizes), generator) for _ in range(min(self.num_distinct, self.num_batches))]
-        fill = partial(padded, padding=self.padding, buckets=self.buckets, longest=longest)
-        return Varying(whole, self.num_batches, sizes, lengths, fill)
+        return Varying(whole, self.num_batches, sizes, lengths, self._fill)
+
+    def _schedules(self) -> tuple[Schedule, Schedule]:
+        """Of batch sizes and of lengths before they are filled up."""
+        sizes, lengths = self.batch_sizes or [self.batch_size], self.seq_lens or [self.sizes["seq_len"]]
+        return (
+            Schedule("batch_size", sizes, self.order, self.seed),
+            Schedule("seq_len", lengths, self.order, self.seed),
+        )
+
+    def _fill(self, length: int) -> int:
+        return padded(length, self.padding, self.buckets, self.sizes["seq_len"])
 
     def _batch(self, batch_size: int, generator: torch.Generator) -> Batch:
         sizes = self.sizes
@@ -125,8 +141,8 @@ class Synthetic(DataModule):
 
     def _schedule_complaints(self) -> list[str]:
         seq_len, tokens = self.sizes["seq_len"], self.inputs == "tokens"
-        complaints = size_complaints("data.batch_sizes", self.batch_sizes, self.order)
-        complaints += size_complaints("data.seq_lens", self.seq_lens, self.order, seq_len)
+        complaints = size_complaints("data.batch_sizes", self.batch_sizes, self.order, self.num_batches)
+        complaints += size_complaints("data.seq_lens", self.seq_lens, self.order, self.num_batches, seq_len)
         if self.order not in ORDERS:
             complaints.append(f"data.order = {self.order}: expected one of {', '.join(ORDERS)}")
         elif self.order != "cycle" and self.batch_sizes is None and self.seq_lens is None:

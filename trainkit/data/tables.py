@@ -2,7 +2,7 @@
 
 import json
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -107,11 +107,16 @@ class Table(DataModule):
         assert self._cache
 
     def setup(self, stage: str) -> None:
+        self.train_set, self.val_set = (Sequences(self._cache, split, self._lengths) for split in ("train", "val"))
+
+    def coming_sizes(self) -> dict[int, Collection[int]]:
+        return super().coming_sizes() | {1: self._lengths}
+
+    @property
+    def _lengths(self) -> Sequence[int]:
+        """What a batch may be filled up to."""
         seq_len = self.sizes["seq_len"]
-        lengths = {"longest": range(seq_len + 1), "buckets": [*self.buckets, seq_len], "fixed": [seq_len]}
-        self.train_set, self.val_set = (
-            Sequences(self._cache, split, lengths[self.padding]) for split in ("train", "val")
-        )
+        return {"longest": range(seq_len + 1), "buckets": [*self.buckets, seq_len], "fixed": [seq_len]}[self.padding]
 
     @cached_property
     def _cache(self) -> Path:

@@ -1,7 +1,7 @@
 """Texts as blocks of tokens, every next token predicted: files here, or a data set of the hub."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -80,6 +80,9 @@ class Text(DataModule):
             self.val_set = self._blocks("val.npy", "data.val_path", self.val_path)
         else:
             self.val_set = self._blocks("val.npy", "data.val_fraction", self.val_fraction)
+
+    def coming_sizes(self) -> dict[int, Collection[int]]:
+        return super().coming_sizes() | {1: [self.sizes["seq_len"]]}
 
     @cached_property
     def _cache(self) -> Path:
