@@ -177,34 +177,33 @@ def compare(name: str, configs: list[RunConfig], nanogpt: Path | None, rounds: i
     batches = [(inputs.cuda(), targets.cuda()) for inputs, targets in data.train_dataloader().batches]
     if configs[0].trainer.channels_last:
         batches = [(inputs.contiguous(memory_format=torch.channels_last), targets) for inputs, targets in batches]
-    pairs = [(ours(config, data, batches), peer(name, config, batches, nanogpt)) for config in configs]
     step_flops, matmul, bandwidth = flops(configs[0], data, batches), matmul_flops_per_s(), copy_bytes_per_s()
     print(f"{name} batch {configs[0].data['batch_size']} on {torch.cuda.get_device_name()}, torch {torch.__version__}")
     print(f"matmul {matmul / 1e12:.0f} TFLOP/s, copy {bandwidth / 1e12:.2f} TB/s, step {step_flops / 1e12:.2f} TFLOP")
     moved = None
-    for config, pair in zip(configs, pairs, strict=True):
-        for arm in pair:
-            warm = partial(warmed, arm)
-            if name == "resnet50" and arm.name == "ours" and moved is None and config.compile.mode.value != "eager":
-                moved = bytes_moved(warm)
-            else:
-                warm()
-    for number in range(rounds):
-        for pair in pairs:
+    for config in configs:  # each is printed before the next is compiled: that can take minutes, and be cut off
+        mine, theirs = pair = ours(config, data, batches), peer(name, config, batches, nanogpt)
+        warm = partial(warmed, mine)
+        if name == "resnet50" and moved is None and config.compile.mode.value != "eager":
+            moved = bytes_moved(warm)
+        else:
+            warm()
+        warmed(theirs)
+        for number in range(rounds):
             for arm in pair if number % 2 else reversed(pair):
                 arm.round()
-    for config, (mine, theirs) in zip(configs, pairs, strict=True):
         ratios = [a / b for a, b in zip(mine.round_ms, theirs.round_ms, strict=True)]
         a, b = median(mine.round_ms), median(theirs.round_ms)
         shares = [step_flops / (ms / 1e3) / matmul for ms in (a, b)]
         print(
             f"{config.compile.mode.value}: {mine.name} {a:.2f} ms ({shares[0]:.1%} of the matmul), "
             f"{theirs.name} {b:.2f} ms ({shares[1]:.1%}), "
-            f"ratio {median(ratios):.4f} (min {min(ratios):.4f}, max {max(ratios):.4f})"
+            f"ratio {median(ratios):.4f} (min {min(ratios):.4f}, max {max(ratios):.4f})",
+            flush=True,
         )
         if moved is not None:
             share = moved / (a / 1e3) / bandwidth
-            print(f"  its kernels move {moved / 1e9:.2f} GB a step: {share:.1%} of the copy's bandwidth")
+            print(f"  its kernels move {moved / 1e9:.2f} GB a step: {share:.1%} of the copy's bandwidth", flush=True)
 
 
 def warmed(arm: Arm) -> None:
