@@ -17,7 +17,8 @@ def main(cfg: DictConfig) -> None:
     with cli.one_line_errors():
         config = cli.run_config(cfg)
         fallback = cli.fallback(config, CONF)
-        from trainkit.forward import forward  # imports torch: what was typed wrongly is said before
+        with cli.importing():  # after the settings: what was typed wrongly is said before
+            from trainkit.forward import forward
 
         row = forward(config, fallback)
     summary.print_run(row, Path(config.job.run_dir))

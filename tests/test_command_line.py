@@ -83,6 +83,15 @@ def test_a_graph_mode_on_a_cpu_runs_and_says_that_it_took_no_effect(train, tmp_p
     assert "CUDA graphs" in row.effective_mode_reason
 
 
+def test_a_run_in_eager_mode_does_not_wait_for_the_compiler(train):
+    """To import inductor takes more than a second, of the six of a short job."""
+    words = "model=simple_net", "data=synthetic", "data.num_batches=2", "trainer.max_epochs=1", "logger=none"
+    done = train(*words, "compile.mode=eager", env={"PYTHONPROFILEIMPORTTIME": "1"})
+    imported = {line.split("|")[-1].strip() for line in done.stderr.splitlines()}
+    assert done.returncode == 0 and "torch" in imported
+    assert not [name for name in imported if name.startswith("torch._inductor.compile")]
+
+
 def test_a_network_that_fails_on_the_data_says_where(train, tmp_path):
     (tmp_path / "mine.py").write_text(
         "import torch\n"

@@ -1,6 +1,7 @@
 """How the command line is read: overrides in, RunConfig out, and one line for each thing that cannot be run."""
 
 import difflib
+import gc
 import os
 import re
 import sys
@@ -69,6 +70,18 @@ def entry(main: Callable[[], Any], conf: Path, name: str = "config") -> None:
             raise ConfigError(
                 f"hydra.run.dir = {error.filename}: {error.strerror}; choose another, or another hydra.sweep.dir"
             ) from error
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """Within it torch, Lightning and what comes with them are imported: none of it is ever garbage, and looking through
+    it for some, again and again, would take a third of the time that such a process takes to start and end."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @contextmanager

@@ -220,6 +220,7 @@ class Compiler:
         self._shapes = [list(tensor.shape) for tensor in inputs]
         self._missing = self._uncompiled = False
         if self.config.mode.value != "eager":
+            torch.compiler.cudagraph_mark_step_begin()  # outputs of the call before are no longer needed
             mark_dynamic(self.config.mark_dynamic, inputs)
         outputs = self._outputs(inputs)
         if self._missing or self._uncompiled or self.error or facts.num_graphs() == 0:
@@ -386,7 +387,8 @@ def check(
 
 def check_backend(setting: str, backend: str, device_type: str, compiles: bool) -> None:
     """Raise ConfigError for a backend that is unknown, or that compiles and cannot on this machine."""
-    if backend not in torch._dynamo.list_backends(exclude_tags=()):
+    # The list takes half a second: it loads them all.
+    if backend != "inductor" and backend not in torch._dynamo.list_backends(exclude_tags=()):
         known = ", ".join(["eager", "aot_eager", *torch._dynamo.list_backends()])  # the list leaves out what debugs
         raise ConfigError(f"{setting} = {backend}: expected one of {known}")
     if compiles and backend == "inductor" and device_type == "cpu":

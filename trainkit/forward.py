@@ -54,7 +54,6 @@ class Link:
         for eager alone: compiled code is of tensors made in it or of others, and the second of two equal blocks would
         be compiled again, https://github.com/pytorch/pytorch/issues/134249; a test tells when no longer."""
         torch.set_float32_matmul_precision(self.config.amp.matmul_precision.value)
-        torch.compiler.cudagraph_mark_step_begin()  # the result of the call before is no longer needed
         dtype = AUTOCAST.get(self.config.amp.precision.value)
         with (
             self.compiler.listening(),

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 CONFIDENCE = 0.95
 NUM_DRAWS = 4_000
@@ -88,5 +88,5 @@ def _half_width(over: np.ndarray, under: np.ndarray, num_over: int, num_under: i
     if sum(variances) == 0:
         return 0.0
     freedom = sum(variances) ** 2 / (variances[0] ** 2 / (num_over - 1) + variances[1] ** 2 / (num_under - 1))
-    widened = stats.t.ppf((1 + CONFIDENCE) / 2, freedom) / stats.norm.ppf((1 + CONFIDENCE) / 2)
+    widened = special.stdtrit(freedom, (1 + CONFIDENCE) / 2) / special.ndtri((1 + CONFIDENCE) / 2)
     return float(widened * np.quantile(np.abs(medians[0] - medians[1]), CONFIDENCE))

@@ -168,7 +168,6 @@ class Task(LightningModule):
         self._skipped = None if scaler is None else SkippedSteps(scaler, self.device)
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
-        torch.compiler.cudagraph_mark_step_begin()  # outputs of the step before are no longer needed
         loss = self._compiler(*batch)
         num_targets = batch[1].numel()
         self._loss_sum += loss.detach() * num_targets
@@ -201,7 +200,6 @@ class Task(LightningModule):
         self._val_sums = torch.zeros(3, device=self.device, dtype=torch.float64)  # loss * targets, right, targets
 
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
-        torch.compiler.cudagraph_mark_step_begin()
         loss, num_right = self._compiler(*batch)
         num_targets = batch[1].numel()
         self._val_sums[0] += loss * num_targets
@@ -280,9 +278,8 @@ def objective_of(config: RunConfig, net: nn.Module, prepare: nn.Module | None = 
 
 
 def mixed(call: Callable[..., Any], batch: tuple[Tensor, ...], precision: str) -> Any:
-    """What `call(*batch)` returns at the start of a step in this amp.precision, outside of a Trainer: as in Lightning's
+    """What `call(*batch)` returns in this amp.precision, outside of a Trainer: as in Lightning's
     MixedPrecision autocast is of the forward alone, and keeps no cache of casted weights."""
-    torch.compiler.cudagraph_mark_step_begin()  # outputs of the step before are no longer needed
     dtype = AUTOCAST.get(precision)
     with torch.autocast(batch[0].device.type, dtype, cache_enabled=False) if dtype else nullcontext():
         return call(*batch)
