@@ -125,13 +125,12 @@ def test_shares_stand_beside_each_other_with_and_without():
         for n in range(2)
     ]
     found = contrasts(rows, "forward.fallback!=null", "forward.fallback=null", "deadline_miss_frac")
-    assert contrasted(found) == (
-        "deadline_miss_frac with forward.fallback!=null, and with forward.fallback=null: "
-        "0.0 % (0.0 % to 0.0 %) and 50.0 % (50.0 % to 50.0 %)."
-    )
+    assert contrasted(found) == [
+        "Missed deadlines of fallback!=null over fallback=null: 0.0 % (0.0 % to 0.0 %) and 50.0 % (50.0 % to 50.0 %)."
+    ]
     plot = contrast(found, "shares")
     assert plot is not None
-    assert plot.title == "deadline_miss_frac: forward.fallback!=null, and forward.fallback=null"
+    assert plot.title == "Missed deadlines of fallback!=null over fallback=null"
     assert "0.0 % and 50.0 %" in plot.svg
     assert contrast([], "none") is None
 
@@ -159,11 +158,14 @@ def test_a_choice_is_compared_where_all_else_is_equal():
         "10": 1.5,
         "30": 3.5,
     }
-    assert contrasted(found) == (
-        "Steps with compile.mode=default compile.dynamic=false, as fast as with compile.mode=eager: 0.60x [0.60, 0.60] "
-        "at model.num_ops=1; 1.50x [1.49, 1.51] at model.num_ops=10; 3.50x [3.49, 3.51] at model.num_ops=30; "
-        "measurably faster from 10 on."
-    )
+    assert contrasted(found) == [
+        "Speed of default, dynamic=false over eager: 0.60x [0.60, 0.60] at model.num_ops=1; 1.50x [1.49, 1.51] at 10; "
+        "3.50x [3.49, 3.51] at 30; measurably faster from 10 on."
+    ]
+    other = [replace(one, model="other", run_id=f"other-{one.run_id}") for one in crossing()]
+    begin, *lines = contrasted(contrasts([*crossing(), *other], found[0].of, found[0].over))
+    assert begin == "Speed of default, dynamic=false over eager:"
+    assert [line[: line.index("0x")] for line in lines] == ["op_chain: 0.6", "other: 0.6"]
 
 
 def test_another_field_is_a_ratio_and_dropped_rows_take_no_part():
@@ -199,10 +201,10 @@ def test_a_choice_that_ran_compiled_in_part_is_compared_and_remarked():
     mixed = {"effective_mode": "mixed", "effective_mode_reason": "recompile limit (8) reached", "num_eager_steps": 52}
     rows = [row(1, 1.2, n, compile_mode="eager", effective_mode="eager") for n in range(2)]
     rows += [row(1, 1.2, n, compile_mode="default", num_steps=60, **mixed) for n in range(2)]
-    assert contrasted(contrasts(rows, "compile.mode=default", "compile.mode=eager")) == (
-        "Steps with compile.mode=default, as fast as with compile.mode=eager: 1.00x [1.00, 1.00], "
-        "no measurable difference, 52 of 60 steps uncompiled (recompile limit (8) reached)."
-    )
+    assert contrasted(contrasts(rows, "compile.mode=default", "compile.mode=eager")) == [
+        "Speed of default over eager: 1.00x [1.00, 1.00], no measurable difference, 52 of 60 steps uncompiled "
+        "(recompile limit (8) reached)."
+    ]
     (dropped,) = compare(rows).dropped
     assert dropped.reason.startswith("asked default, got mixed")
 
@@ -253,13 +255,13 @@ def test_pages_are_made_of_the_rows_alone(tmp_path):
     page, index = texts["crossing_point.md"], texts["README.md"]
     assert page.startswith("# From how many element-wise operations on is")
     assert "Claimed: Compiled with static shapes, 0.35x at n = 1" in page
-    assert "1.50x \\[1.49, 1.51\\] at model.num\\_ops=10" in page
+    assert "1.50x \\[1.49, 1.51\\] at 10; " in page
     assert "(crossing_point/plot0.svg)" in page
     assert page.count("| eager | 1.00x |") == len(OPS)
     assert "(crossing_point.md)" in index
     assert index.count("\n## ") == len(NAMES)
     assert index.count("\n\nNot measured here.\n") == len(NAMES) - 1
-    assert "- Not measured: kind=forward compile.mode=default compile.dynamic=false over kind=forward" in page
+    assert "\n- Speed of default, dynamic=false over eager (forward): not measured.\n" in page
     assert {path.relative_to(tmp_path).as_posix(): path.read_text() for path in write_pages(tmp_path, STUDIES)} == texts
 
 

@@ -16,7 +16,7 @@ from trainkit.intervals import Ratio
 from trainkit.results import EpochRecord
 from trainkit.svg import BAND, BAR, DASHES, HUES, INK, MUTED, SHADES, STYLE, Look, curve_axes, legend, rows, svg_of
 from trainkit.verdicts import steps_of
-from trainkit.words import COMPILE_PARTS, step_of
+from trainkit.words import COMPILE_PARTS, choices, contrast_of, step_of
 
 STEP_PARTS = ("forward", "backward", "optimizer")
 CURVES = {"train_loss": "Training loss", "val_loss": "Validation loss", "val_accuracy": "Validation accuracy"}
@@ -160,8 +160,7 @@ def contrast(pairs: Sequence[Contrast], name: str) -> Plot | None:
     if first.shares is not None:
         return _shares(pairs, name)
     ratios = [pair.ratio for pair in pairs if pair.ratio is not None]
-    what = "Steps, as fast" if first.field is None else first.field
-    title = f"{what}: {first.of} over {first.over}"
+    title = contrast_of(first.field, first.of, first.over)
     words = [(_beside(pair), found(of)) for pair, of in zip(pairs, ratios, strict=True)]
     figure, axes, at = rows(words)
     axes.axvline(1, color=MUTED, linewidth=1)
@@ -171,8 +170,9 @@ def contrast(pairs: Sequence[Contrast], name: str) -> Plot | None:
 
 def _shares(pairs: Sequence[Contrast], name: str) -> Plot:
     first = pairs[0]
-    title = f"{first.field}: {first.of}, and {first.over}"
-    sides = [(HUES[0], 0, first.of), (MUTED, 1, first.over)]
+    title = contrast_of(first.field, first.of, first.over)
+    these, those, _ = choices(first.of, first.over)
+    sides = [(HUES[0], 0, these), (MUTED, 1, those)]
     medians = [tuple(percent(median(side)) for side in pair.shares or ()) for pair in pairs]
     words = [(_beside(pair), " and ".join(both)) for pair, both in zip(pairs, medians, strict=True)]
     figure, axes, at = rows(words, head=2)

@@ -135,8 +135,6 @@ def label(row: Row, varying: list[str]) -> str:
 
 def words(name: str, value: Any) -> str:
     """A setting as a user would type it: `dynamic=true`; what needs no name is the value alone."""
-    if name in ("kind", "model", "data", "compile.mode", "amp.precision"):
-        return str(value)
     if name == "compile.parts" and value:
         value = "+".join("/".join(str(setting) for setting in part.values()) for part in value)
     if name == "compile.mark_dynamic" and value:
@@ -144,7 +142,15 @@ def words(name: str, value: Any) -> str:
     if name == "forward.fallback" and value:
         value = " / ".join(value)
     value = {None: "null", True: "true", False: "false"}[value] if isinstance(value, bool | None) else value
-    return f"{name.removeprefix('compile.').removeprefix('forward.')}={value}"
+    return shortened(f"{name}={value}")
+
+
+def shortened(word: str) -> str:
+    """An override in a label: `dynamic=true` of `compile.dynamic=true`, `default` of `compile.mode=default`."""
+    name, value = word.split("=", 1)
+    if name in ("kind", "model", "data", "compile.mode", "amp.precision"):
+        return value
+    return word.removeprefix("compile.").removeprefix("forward.")
 
 
 def shared_overrides(rows: list[Row]) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from trainkit.report import escape, markdown_comparison, markdown_compiled, mark
 from trainkit.results import Row, read_rows
 from trainkit.svg import file_of
 from trainkit.verdicts import contrasted
-from trainkit.words import machine_of
+from trainkit.words import contrast_of, machine_of
 
 MOST_GROUPS = 3  # with a plot for each
 
@@ -100,8 +100,9 @@ def _answer(study: Study, rows: list[Row]) -> list[str]:
     if not rows:
         return [claimed, "Not measured here."]
     measured = "\n".join(
-        f"- {escape(contrasted(pairs) if pairs else f'Not measured: {_subject(*asked)}.')}"
+        f"{'  ' * bool(number)}- {escape(line)}"
         for asked, pairs in zip(study.measured, study.contrasts(rows), strict=True)
+        for number, line in enumerate(contrasted(pairs) if pairs else [_not_measured(*asked)])
     )
     machines = dict.fromkeys(machine_of(group.machine) for group in compare(rows).groups)
     where = "\n".join(f"- {escape(machine)}" for machine in machines)
@@ -117,8 +118,8 @@ def _answer(study: Study, rows: list[Row]) -> list[str]:
     return [*blocks, f"On:\n\n{where}"] if where else blocks
 
 
-def _subject(field: str | None, of: str, over: str) -> str:
-    return f"{f'{field} of ' if field else ''}{of} over {over}"
+def _not_measured(field: str | None, of: str, over: str) -> str:
+    return f"{contrast_of(field, of, over)}: not measured."
 
 
 def _write_plots(folder: Path, study: Study, rows: list[Row]) -> dict[str, Plot]:

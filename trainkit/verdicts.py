@@ -7,7 +7,10 @@ from statistics import median
 from trainkit.compare import BreakEven, Group, Setting, is_eager
 from trainkit.contrasts import Contrast
 from trainkit.formatting import clean, duration, fixed, found, middle, percent, times
-from trainkit.words import num_runs, step_of
+from trainkit.settings import shortened
+from trainkit.words import contrast_of, num_runs, step_of
+
+MOST_IN_LINE = 3  # what a choice measured, without a list
 
 
 def verdict(setting: Setting, group: Group) -> str:
@@ -152,18 +155,39 @@ def _unknown(group: Group) -> str:
     return "too few runs" if any(s.speedup for s in compiled) else "no eager run has the settings of the others"
 
 
-def contrasted(pairs: Sequence[Contrast]) -> str:
-    """One sentence: what a choice measured over another, for each work (at least one) that has both, with its
-    interval."""
+def contrasted(pairs: Sequence[Contrast]) -> list[str]:
+    """What a choice measured over another, for each work (at least one) that has both, with its interval: one sentence,
+    or its beginning and a line for each kind of work. Where they differ in a number one line goes through it."""
     first = pairs[0]
-    measured = [", ".join([f"{_chance(pair)}{_beside(pair)}", *_remarks(pair)]) for pair in pairs]
-    if first.shares is not None:
-        subject = f"{first.field} with {first.of}, and with {first.over}"
-    elif first.field is None:
-        subject = f"Steps with {first.of}, as fast as with {first.over}"
-    else:
-        subject = f"{first.field} with {first.of}, of that with {first.over}"
-    return clean(f"{subject}: {'; '.join(measured)}{_from_where(pairs)}.")
+    subject = f"{contrast_of(first.field, first.of, first.over)}:"
+    axis = _axis(pairs)
+    kinds: dict[str, list[Contrast]] = {}
+    for pair in pairs:
+        kinds.setdefault(_beside(pair, axis), []).append(pair)
+    if axis is None and len(pairs) <= MOST_IN_LINE:
+        measured = [_measured(pair, kind) for kind, (pair,) in kinds.items()]
+        return [clean(f"{subject} {'; '.join(measured)}.")]
+    lines = [(kind, _series(alike, axis) if axis else _measured(alike[0])) for kind, alike in kinds.items()]
+    if len(lines) == 1:
+        return [clean(f"{subject} {lines[0][1]}.")]
+    return [clean(subject), *(clean(f"{kind}: {measured}.") for kind, measured in lines)]
+
+
+def _axis(pairs: Sequence[Contrast]) -> str | None:
+    """The setting that is a number in all pairs, of several the one with most values."""
+    values = {name: {pair.beside.get(name, "") for pair in pairs} for pair in pairs for name in pair.beside}
+    numbers = [name for name, of in values.items() if len(of) > 1 and all(value.isdigit() for value in of)]
+    return max(numbers, key=lambda name: len(values[name]), default=None)
+
+
+def _series(pairs: Sequence[Contrast], axis: str) -> str:
+    ordered = sorted(pairs, key=lambda pair: int(pair.beside[axis]))
+    places = [f"{axis}={ordered[0].beside[axis]}", *(pair.beside[axis] for pair in ordered[1:])]
+    return "; ".join(map(_measured, ordered, places)) + _from_where(ordered, axis)
+
+
+def _measured(pair: Contrast, place: str = "") -> str:
+    return ", ".join([f"{_chance(pair)}{place and f' at {place}'}", *_remarks(pair)])
 
 
 def _chance(pair: Contrast) -> str:
@@ -182,25 +206,16 @@ def _shares(values: Sequence[float]) -> str:
     return f"{percent(median(values))}{between}"
 
 
-def _beside(pair: Contrast) -> str:
-    beside = [
-        value if name in ("model", "amp.precision", "compile.mode") else f"{name}={value}"
-        for name, value in pair.beside.items()
-    ]
-    return f" at {', '.join(beside)}" if beside else ""
+def _beside(pair: Contrast, axis: str | None) -> str:
+    """What tells its kind of work from the others."""
+    return ", ".join(shortened(f"{name}={value}") for name, value in pair.beside.items() if name != axis)
 
 
-def _from_where(pairs: Sequence[Contrast]) -> str:
-    """From which number on a choice is measurably faster, where one number is all that the pairs differ in."""
-    names = {name for pair in pairs for name in pair.beside}
-    known = [pair.ratio for pair in pairs if pair.ratio is not None and pair.field is None]
-    certain = len(known) == len(pairs) and all(of.measurable is not None for of in known)
-    if len(names) != 1 or not certain or not all(pair.beside.get(min(names), "").isdigit() for pair in pairs):
+def _from_where(ordered: Sequence[Contrast], axis: str) -> str:
+    """From which number on the choice is measurably faster."""
+    known = [pair.ratio for pair in ordered if pair.ratio is not None and pair.field is None]
+    if len(known) < len(ordered) or any(of.measurable is None for of in known):
         return ""
-    (name,) = names
-    ordered = sorted(
-        ((int(pair.beside[name]), of) for pair, of in zip(pairs, known, strict=True)), key=lambda found: found[0]
-    )
-    faster = [bool(of.measurable) and of.value > 1 for _, of in ordered]
-    sure = next((number for n, (number, _) in enumerate(ordered) if all(faster[n:])), None)
+    faster = [bool(of.measurable) and of.value > 1 for of in known]
+    sure = next((pair.beside[axis] for n, pair in enumerate(ordered) if all(faster[n:])), None)
     return "" if sure is None else f"; measurably faster from {sure} on"

@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from trainkit import settings
 from trainkit.advice import Advice, of_break, of_recompile
 from trainkit.baseline import Change
 from trainkit.compare import Comparison, Group, is_eager
@@ -29,6 +30,19 @@ COMPILE_PARTS = {
 # What the figures of a diagnosis are.
 ROUNDS = "Medians over rounds in which all variants ran by turns; beside them the lowest and the highest round."
 
+# What one choice of settings is measured over another in; without a field how fast the steps are.
+FIGURES = {
+    None: "Speed",
+    "compile_time_s": "Compile time",
+    "compile_forward_s": "Time to compile forward",
+    "compile_recompile_s": "Time of recompiles",
+    "peak_allocated_bytes": "Peak tensor memory",
+    "samples_per_s": "Samples a second",
+    "step_time_ms_p50": "Median of the times",
+    "step_time_ms_p99": "99th percentile of the times",
+    "deadline_miss_frac": "Missed deadlines",
+}
+
 
 def step_of(of: Row | Group | Change) -> str:
     """What a step of it is called."""
@@ -40,6 +54,21 @@ def trained_of(of: Row | Group | Change) -> str:
     alone = ", forward only" if of.kind == "forward" else ""
     batch = "" if of.batch_size is None else f", batch {fixed(of.batch_size, 0)}"
     return f"{of.model} on {of.data}{batch}{processes}{alone}"
+
+
+def contrast_of(field: str | None, of: str, over: str) -> str:
+    """`Speed of dynamic=true over dynamic=false (default)`."""
+    these, those, shared = choices(of, over)
+    return f"{FIGURES.get(field, field)} of {these} over {those}{f' ({shared})' if shared else ''}"
+
+
+def choices(of: str, over: str) -> tuple[str, str, str]:
+    """Two choices of settings as labels say them, and what both share."""
+    these, those = of.split(), over.split()
+    shared = [word for word in these if word in those]
+    own = [[word for word in words if word not in shared] for words in (these, those)]
+    of, over, both = (", ".join(settings.shortened(word) for word in words) for words in (*own, shared))
+    return of, over, both
 
 
 def work_of(group: Group) -> str:
