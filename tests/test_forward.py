@@ -393,7 +393,7 @@ def test_a_row_of_no_known_kind_is_refused():
 
 def test_links_of_one_network_have_the_same_parameters(bench, monkeypatch):
     nets = []
-    monkeypatch.setattr("trainkit.build.load_parameters", lambda config, net: nets.append(net))
+    monkeypatch.setattr("trainkit.checkpoint.load_parameters", lambda config, net: nets.append(net))
     bench(*EAGER, "forward.num_calls=1", "forward.deadline_ms=5", "forward.fallback=['amp=bf16']")
     first, second = (net.state_dict() for net in nets)
     assert all(torch.equal(first[name], second[name]) for name in first)

@@ -45,19 +45,20 @@ MAY_IMPORT = {
     "data": {"data", "config", "results"},
     "loss": set(),
     "task": {"compile", "config", "loss", "results", "scope"},
-    "build": {"compile", "config", "data", "loss", "results"},
+    "build": {"compile", "config", "data", "loss"},
+    "checkpoint": {"compile", "config", "results"},
     "numerics": {"compile", "config", "task"},
-    "trial": {"build", "clock", "compile", "config", "data", "facts", "task"},
+    "trial": {"build", "checkpoint", "clock", "compile", "config", "data", "facts", "task"},
     "costs": {"compile", "config", "findings", "graphs", "intervals", "outcomes", "trial"},
     "diagnose": {"advice", "compile", "config", "costs", "facts", "findings", "graphs", "machine", "trial"},
     "ending": {"compile", "config", "results"},
     "run": {
-        *("build", "clock", "compile", "config", "data", "facts", "machine", "meters", "numerics", "ending"),
-        *("results", "steps", "task"),
+        *("build", "checkpoint", "clock", "compile", "config", "data", "ending", "facts", "machine", "meters"),
+        *("numerics", "results", "steps", "task"),
     },
     "forward": {
-        *("build", "compile", "config", "data", "deadline", "facts", "latency", "machine", "ending", "results"),
-        *("scope", "steps", "task"),
+        *("build", "checkpoint", "compile", "config", "data", "deadline", "ending", "facts", "latency", "machine"),
+        *("results", "scope", "steps", "task"),
     },
 }
 WITHOUT_TORCH = (

@@ -12,7 +12,7 @@ import torch
 from lightning import seed_everything
 from torch import Tensor, nn
 
-from trainkit import build, compile, facts
+from trainkit import build, checkpoint, compile, facts
 from trainkit.compile import Compiler
 from trainkit.config import ConfigError, RunConfig, check
 from trainkit.data.module import Batch, DataModule
@@ -261,7 +261,7 @@ def _link(config: RunConfig, data: DataModule, devices: build.Devices, meters: C
     """A network with parameters from the run's seed, or those of its checkpoint."""
     seed_everything(config.seed, verbose=False)
     net = build.net(config, data, devices)
-    build.load_parameters(config, net)
+    checkpoint.load_parameters(config, net)
     compiler = Compiler(config.compile, meters.on_compile_start, meters.on_compile_end, meters.on_eager)
     return Link(config, Forward(net, data.prepare), compiler)
 

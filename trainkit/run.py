@@ -13,7 +13,7 @@ from lightning import LightningModule, Trainer, seed_everything
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.strategies import DDPStrategy
 
-from trainkit import build, compile, facts, numerics
+from trainkit import build, checkpoint, compile, facts, numerics
 from trainkit.clock import Breakdown
 from trainkit.compile import Compiler
 from trainkit.config import RunConfig, check
@@ -147,7 +147,7 @@ def run(config: RunConfig, on_epoch: Callable[[EpochRecord], None] = lambda reco
     net = build.net(config, data, devices)
     untrained = copy.deepcopy(net) if config.check else None
     optimizer = build.optimizer(config)
-    ckpt_path = build.resume_path(config, net, optimizer)
+    ckpt_path = checkpoint.resume_path(config, net, optimizer)
     attention = build.attention(config, devices)
     meters = Meters()
     with (

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.profiler import record_function
 
-from trainkit import build, compile, facts
+from trainkit import build, checkpoint, compile, facts
 from trainkit.clock import timed_ms
 from trainkit.compile import Compiler
 from trainkit.config import CompileConfig, Mode, OnError, RunConfig, check
@@ -58,7 +58,7 @@ def subject(config: RunConfig) -> Subject:
     devices = build.devices(config)
     data = build.data(config)
     net = build.net(config, data, devices)
-    build.load_parameters(config, net)
+    checkpoint.load_parameters(config, net)
     optimizer = build.optimizer(config)
     build.attention(config, devices)  # refuses what the device has not
     torch.set_float32_matmul_precision(config.amp.matmul_precision.value)
