@@ -1,8 +1,12 @@
 """`python train.py` as a user types it: exit status, one line for each mistake, no traceback."""
 
+import gc
+import importlib
 import re
 
 import pytest
+
+from trainkit import cli
 
 
 @pytest.mark.parametrize(
@@ -81,6 +85,13 @@ def test_a_graph_mode_on_a_cpu_runs_and_says_that_it_took_no_effect(train, tmp_p
     row = read_row(tmp_path / "run")
     assert (row.status, row.compile_mode, row.effective_mode) == ("ok", "reduce-overhead", "default")
     assert "CUDA graphs" in row.effective_mode_reason
+
+
+def test_garbage_is_looked_for_again_after_an_import_that_fails():
+    with pytest.raises(ImportError), cli.importing():
+        importlib.import_module("trainkit.nothing")
+    gc.unfreeze()  # for the tests after this one
+    assert gc.isenabled()
 
 
 def test_a_run_in_eager_mode_does_not_wait_for_the_compiler(train):
