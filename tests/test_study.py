@@ -259,6 +259,9 @@ def test_pages_are_made_of_the_rows_alone(tmp_path):
     assert "(crossing_point/plot0.svg)" in page
     assert page.count("| eager | 1.00x |") == len(OPS)
     assert "(crossing_point.md)" in index
+    entry = next(part for part in index.split("\n## ") if "(crossing_point.md)" in part)
+    assert "Measured on 1 x NVIDIA H100 80GB HBM3, torch" in entry
+    assert entry.count("\n- Speed of ") == 1  # what answers the question
     assert index.count("\n## ") == len(NAMES)
     assert index.count("\n\nNot measured here.\n") == len(NAMES) - 1
     assert "\n- Speed of default, dynamic=false over eager (forward): not measured.\n" in page

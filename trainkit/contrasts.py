@@ -52,9 +52,7 @@ def contrasts(rows: Iterable[Row], of: str, over: str, field: str | None = None)
             for k, v in settings.asked(row).items()
             if k not in named and not (compiled and k.startswith("compile."))
         }
-        return {
-            name: settings.words("", value).removeprefix("=") for name, value in (rest | settings.machine(row)).items()
-        }
+        return {name: settings.said(name, value) for name, value in (rest | settings.machine(row)).items()}
 
     sides = [
         settings.by([row for row in kept if _has(row, words)], lambda row: settings.hashable(beside(row)))
@@ -97,6 +95,6 @@ def _has(row: Row, words: Mapping[str, str]) -> bool:
 
     def holds(name: str, value: str) -> bool:
         plain = name.removesuffix("!")
-        return plain in asked and (settings.words("", asked[plain]).removeprefix("=") == value) == (plain == name)
+        return plain in asked and (settings.said("", asked[plain]) == value) == (plain == name)
 
     return all(holds(name, value) for name, value in words.items())

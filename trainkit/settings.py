@@ -134,15 +134,19 @@ def label(row: Row, varying: list[str]) -> str:
 
 
 def words(name: str, value: Any) -> str:
-    """A setting as a user would type it: `dynamic=true`; what needs no name is the value alone."""
+    """A setting in a label: `dynamic=true`; what needs no name is the value alone."""
+    return shortened(f"{name}={said(name, value)}")
+
+
+def said(name: str, value: Any) -> str:
+    """The value of a setting as a user would type it; of a list of the longer ones what tells it from another."""
     if name == "compile.parts" and value:
         value = "+".join("/".join(str(setting) for setting in part.values()) for part in value)
     if name == "compile.mark_dynamic" and value:
         value = "+".join(f"{dim['input']}.{dim['dim']}[{dim['min']}..{dim['max'] or ''}]" for dim in value)
     if name == "forward.fallback" and value:
         value = " / ".join(value)
-    value = {None: "null", True: "true", False: "false"}[value] if isinstance(value, bool | None) else value
-    return shortened(f"{name}={value}")
+    return {None: "null", True: "true", False: "false"}[value] if isinstance(value, bool | None) else str(value)
 
 
 def shortened(word: str) -> str:

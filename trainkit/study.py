@@ -1,8 +1,9 @@
 """A study: one question, the sweep that answers it, and the page that its rows make.
 
 The question, what was claimed elsewhere and which settings are compared with which stand in the head of the experiment
-that runs it, `conf/experiment/studies/NAME.yaml`, in lines `# Question: ...`, `# Claimed: ...` and, one or more,
-`# Measured: [field of a row of] SETTINGS over SETTINGS`; a line that starts with `#   ` goes on with the last one.
+that runs it, `conf/experiment/studies/NAME.yaml`, in lines `# Question: ...`, `# Claimed: ...` and, one or more, the
+first of which answers the question, `# Measured: [field of a row of] SETTINGS over SETTINGS`; a line that starts with
+`#   ` goes on with the last one.
 """
 
 import re
@@ -92,20 +93,29 @@ def page_of(study: Study, rows: list[Row], plots: dict[str, Plot], diagnoses: Se
 
 def _entry(study: Study, rows: list[Row]) -> str:
     title = escape(study.question)
-    return "\n\n".join([f"## {f'[{title}]({study.name}.md)' if rows else title}", *_answer(study, rows)])
+    head = f"## {f'[{title}]({study.name}.md)' if rows else title}"
+    on = f" on {' and '.join(machines)}" if (machines := _machines(rows)) else ""
+    first = f"Measured{on}:\n\n{_lines(study, rows)[0]}" if rows else "Not measured here."
+    return "\n\n".join([head, f"Claimed: {escape(study.claimed)}", first])
+
+
+def _machines(rows: list[Row]) -> list[str]:
+    return list(dict.fromkeys(escape(machine_of(group.machine)) for group in compare(rows).groups))
+
+
+def _lines(study: Study, rows: list[Row]) -> list[str]:
+    """Of each comparison what it came to, as Markdown."""
+    return [
+        "\n".join(
+            f"{'  ' * bool(number)}- {escape(line)}"
+            for number, line in enumerate(contrasted(pairs) if pairs else [_not_measured(*asked)])
+        )
+        for asked, pairs in zip(study.measured, study.contrasts(rows), strict=True)
+    ]
 
 
 def _answer(study: Study, rows: list[Row]) -> list[str]:
-    claimed = f"Claimed: {escape(study.claimed)}"
-    if not rows:
-        return [claimed, "Not measured here."]
-    measured = "\n".join(
-        f"{'  ' * bool(number)}- {escape(line)}"
-        for asked, pairs in zip(study.measured, study.contrasts(rows), strict=True)
-        for number, line in enumerate(contrasted(pairs) if pairs else [_not_measured(*asked)])
-    )
-    machines = dict.fromkeys(machine_of(group.machine) for group in compare(rows).groups)
-    where = "\n".join(f"- {escape(machine)}" for machine in machines)
+    where = "\n".join(f"- {machine}" for machine in _machines(rows))
     # The size that ran: a study's own, or its small one.
     ran = dict.fromkeys(
         f"{'scripts/bench.py' if row.kind == 'forward' else 'train.py'} -m {word}"
@@ -114,7 +124,8 @@ def _answer(study: Study, rows: list[Row]) -> list[str]:
         if word.startswith("experiment=")
     )
     again = ", ".join(f"`python {words}`" for words in ran)
-    blocks = [claimed, f"Measured{f' ({again})' if ran else ''}:\n\n{measured}"]
+    measured = "\n".join(_lines(study, rows))
+    blocks = [f"Claimed: {escape(study.claimed)}", f"Measured{f' ({again})' if ran else ''}:\n\n{measured}"]
     return [*blocks, f"On:\n\n{where}"] if where else blocks
 
 

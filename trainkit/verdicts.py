@@ -10,8 +10,6 @@ from trainkit.formatting import clean, duration, fixed, found, middle, percent, 
 from trainkit.settings import shortened
 from trainkit.words import contrast_of, num_runs, step_of
 
-MOST_IN_LINE = 3  # what a choice measured, without a list
-
 
 def verdict(setting: Setting, group: Group) -> str:
     """One line: what a setting gains over eager, what compiling costs and when it pays, what speaks against it."""
@@ -157,33 +155,46 @@ def _unknown(group: Group) -> str:
 
 def contrasted(pairs: Sequence[Contrast]) -> list[str]:
     """What a choice measured over another, for each work (at least one) that has both, with its interval: one sentence,
-    or its beginning and a line for each kind of work. Where they differ in a number one line goes through it."""
+    or its beginning and a line for each kind of work. Each goes through the values of one of the settings that tell the
+    works apart: of a number where there is one."""
     first = pairs[0]
     subject = f"{contrast_of(first.field, first.of, first.over)}:"
     axis = _axis(pairs)
     kinds: dict[str, list[Contrast]] = {}
     for pair in pairs:
         kinds.setdefault(_beside(pair, axis), []).append(pair)
-    if axis is None and len(pairs) <= MOST_IN_LINE:
-        measured = [_measured(pair, kind) for kind, (pair,) in kinds.items()]
-        return [clean(f"{subject} {'; '.join(measured)}.")]
-    lines = [(kind, _series(alike, axis) if axis else _measured(alike[0])) for kind, alike in kinds.items()]
+    lines = [(kind, _series(alike, axis)) for kind, alike in kinds.items()]
     if len(lines) == 1:
         return [clean(f"{subject} {lines[0][1]}.")]
     return [clean(subject), *(clean(f"{kind}: {measured}.") for kind, measured in lines)]
 
 
 def _axis(pairs: Sequence[Contrast]) -> str | None:
-    """The setting that is a number in all pairs, of several the one with most values."""
-    values = {name: {pair.beside.get(name, "") for pair in pairs} for pair in pairs for name in pair.beside}
-    numbers = [name for name, of in values.items() if len(of) > 1 and all(value.isdigit() for value in of)]
-    return max(numbers, key=lambda name: len(values[name]), default=None)
+    """The setting that is a number in all pairs, of several the one with most values; the last one where none is."""
+    names = dict.fromkeys(name for pair in pairs for name in pair.beside)
+    values = {name: {pair.beside.get(name, "") for pair in pairs} for name in names}
+    numbers = [name for name, of in values.items() if all(map(_is_number, of))]
+    return max(numbers, key=lambda name: len(values[name]), default=next(reversed(names), None))
 
 
-def _series(pairs: Sequence[Contrast], axis: str) -> str:
-    ordered = sorted(pairs, key=lambda pair: int(pair.beside[axis]))
-    places = [f"{axis}={ordered[0].beside[axis]}", *(pair.beside[axis] for pair in ordered[1:])]
-    return "; ".join(map(_measured, ordered, places)) + _from_where(ordered, axis)
+def _is_number(value: str) -> bool:
+    return value.replace(".", "", 1).isdigit()
+
+
+def _series(pairs: Sequence[Contrast], axis: str | None) -> str:
+    if axis is None:
+        return "; ".join(map(_measured, pairs))
+    places = [pair.beside.get(axis, "") for pair in pairs]
+    if not all(map(_is_number, places)):
+        return "; ".join(_measured(pair, place) for pair, place in zip(pairs, _named(axis, places), strict=True))
+    ordered = sorted(pairs, key=lambda pair: float(pair.beside[axis]))
+    places = [f"{float(pair.beside[axis]):g}" for pair in ordered]
+    return "; ".join(map(_measured, ordered, _named(axis, places))) + _from_where(ordered, places)
+
+
+def _named(axis: str, places: list[str]) -> list[str]:
+    """The first with the setting's name; of models and the like none."""
+    return [shortened(f"{axis}={places[0]}"), *places[1:]]
 
 
 def _measured(pair: Contrast, place: str = "") -> str:
@@ -211,11 +222,11 @@ def _beside(pair: Contrast, axis: str | None) -> str:
     return ", ".join(shortened(f"{name}={value}") for name, value in pair.beside.items() if name != axis)
 
 
-def _from_where(ordered: Sequence[Contrast], axis: str) -> str:
+def _from_where(ordered: Sequence[Contrast], places: Sequence[str]) -> str:
     """From which number on the choice is measurably faster."""
     known = [pair.ratio for pair in ordered if pair.ratio is not None and pair.field is None]
     if len(known) < len(ordered) or any(of.measurable is None for of in known):
         return ""
     faster = [bool(of.measurable) and of.value > 1 for of in known]
-    sure = next((pair.beside[axis] for n, pair in enumerate(ordered) if all(faster[n:])), None)
+    sure = next((place for n, place in enumerate(places) if all(faster[n:])), None)
     return "" if sure is None else f"; measurably faster from {sure} on"
