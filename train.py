@@ -13,7 +13,7 @@ from trainkit import cli, summary
 def main(cfg: DictConfig) -> None:
     with cli.one_line_errors():
         config = cli.run_config(cfg)
-        with cli.importing():  # after the settings: what was typed wrongly is said before
+        with cli.importing():  # torch with it: what was typed wrongly is said before
             from trainkit.run import run
 
         row = run(config, on_epoch=lambda record: summary.print_epoch(record, config.trainer.max_epochs))

@@ -17,7 +17,7 @@ def main(cfg: DictConfig) -> None:
     with cli.one_line_errors():
         config = cli.run_config(cfg)
         fallback = cli.fallback(config, CONF)
-        with cli.importing():  # after the settings: what was typed wrongly is said before
+        with cli.importing():  # torch with it: what was typed wrongly is said before
             from trainkit.forward import forward
 
         row = forward(config, fallback)

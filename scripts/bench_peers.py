@@ -20,6 +20,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
 from bench_kernels import copy_bytes_per_s, median_ms
@@ -48,8 +49,6 @@ class Arm:
         self.round_ms: list[float] = []
 
     def step(self, number: int) -> Tensor:
-        # Once anyone in a process marks its steps, a loop that does not records CUDA graphs for ever.
-        torch.compiler.cudagraph_mark_step_begin()
         inputs, targets = self.batches[number % len(self.batches)]
         with torch.autocast("cuda", torch.bfloat16):
             loss = self.loss(inputs, targets)
@@ -79,26 +78,31 @@ def ours(config: RunConfig, data: DataModule, batches: list) -> Arm:
     return Arm("ours", objective, compiler, config, batches)
 
 
-def peer(name: str, config: RunConfig, batches: list, nanogpt: Path | None) -> Arm:
-    """The other one's network of the same size, from where the user has it."""
+def package_of(name: str, nanogpt: Path | None) -> Any:
+    """Where the user has the other one's network."""
+    if name != "gpt2":
+        return found({"bert": "transformers"}.get(name, "timm"))
+    if nanogpt is None or not (nanogpt / "model.py").is_file():
+        raise ConfigError(f"--nanogpt = {nanogpt}: no model.py in it; give the path of a clone of nanoGPT")
+    sys.path.insert(0, str(nanogpt))
+    return importlib.import_module("model")
+
+
+def peer(name: str, config: RunConfig, batches: list, package: Any) -> Arm:
+    """The other one's network of the same size."""
     data, model = config.data, config.model
     if name == "gpt2":
-        if nanogpt is None or not (nanogpt / "model.py").is_file():
-            raise ConfigError(f"--nanogpt = {nanogpt}: no model.py in it; give the path of a clone of nanoGPT")
-        sys.path.insert(0, str(nanogpt))
-        theirs = importlib.import_module("model")
         sizes = {"n_layer": model["depth"], "n_head": model["num_heads"], "n_embd": model["dim"]}
         sizes |= {"block_size": data["seq_len"], "vocab_size": data["vocab_size"]}
-        net = theirs.GPT(theirs.GPTConfig(dropout=model["dropout"], bias=model["bias"], **sizes))
+        net = package.GPT(package.GPTConfig(dropout=model["dropout"], bias=model["bias"], **sizes))
     elif name == "bert":
-        transformers = found("transformers")
         shared = {"vocab_size": data["vocab_size"], "num_labels": data["num_classes"], "hidden_size": model["dim"]}
         shared |= {"num_hidden_layers": model["depth"], "num_attention_heads": model["num_heads"]}
         dropout = {f"{part}_dropout_prob": model["dropout"] for part in ("hidden", "attention_probs")}
-        net = transformers.BertForSequenceClassification(transformers.BertConfig(**shared, **dropout))
+        net = package.BertForSequenceClassification(package.BertConfig(**shared, **dropout))
     else:
         known = {"vit_b16": "vit_base_patch16_224", "resnet50": "resnet50"}
-        net = found("timm").create_model(known[name], num_classes=data["num_classes"], in_chans=data["channels"])
+        net = package.create_model(known[name], num_classes=data["num_classes"], in_chans=data["channels"])
     net = net.cuda().train()
     if config.trainer.channels_last:
         net = net.to(memory_format=torch.channels_last)
@@ -106,6 +110,8 @@ def peer(name: str, config: RunConfig, batches: list, nanogpt: Path | None) -> A
     compiled = net if mode == "eager" else torch.compile(net, mode=mode, dynamic=config.compile.dynamic)
 
     def loss(inputs: Tensor, targets: Tensor) -> Tensor:
+        # Once anyone in a process marks its steps, as trainkit does, a loop that does not records graphs for ever.
+        torch.compiler.cudagraph_mark_step_begin()
         if name == "gpt2":
             return compiled(inputs, targets)[1]
         return cross_entropy(logits_of(compiled(inputs)), targets)
@@ -170,6 +176,7 @@ def main() -> None:
 
 
 def compare(name: str, configs: list[RunConfig], nanogpt: Path | None, rounds: int) -> None:
+    package = package_of(name, nanogpt)
     torch.manual_seed(0)
     torch.set_float32_matmul_precision("high")
     data = build.data(configs[0])
@@ -180,14 +187,13 @@ def compare(name: str, configs: list[RunConfig], nanogpt: Path | None, rounds: i
     step_flops, matmul, bandwidth = flops(configs[0], data, batches), matmul_flops_per_s(), copy_bytes_per_s()
     print(f"{name} batch {configs[0].data['batch_size']} on {torch.cuda.get_device_name()}, torch {torch.__version__}")
     print(f"matmul {matmul / 1e12:.0f} TFLOP/s, copy {bandwidth / 1e12:.2f} TB/s, step {step_flops / 1e12:.2f} TFLOP")
-    moved = None
     for config in configs:  # each is printed before the next is compiled: that can take minutes, and be cut off
-        mine, theirs = pair = ours(config, data, batches), peer(name, config, batches, nanogpt)
-        warm = partial(warmed, mine)
-        if name == "resnet50" and moved is None and config.compile.mode.value in ("default", "reduce-overhead"):
-            moved = bytes_moved(warm)  # of kernels that are not tuned: without caches that would take minutes more
+        mine, theirs = pair = ours(config, data, batches), peer(name, config, batches, package)
+        moved = None
+        if name == "resnet50" and config.compile.mode.value in ("default", "reduce-overhead"):
+            moved = bytes_moved(partial(warmed, mine))  # with tuning that would take minutes: it is without caches
         else:
-            warm()
+            warmed(mine)
         warmed(theirs)
         for number in range(rounds):
             for arm in pair if number % 2 else reversed(pair):
@@ -204,6 +210,7 @@ def compare(name: str, configs: list[RunConfig], nanogpt: Path | None, rounds: i
         if moved is not None:
             share = moved / (a / 1e3) / bandwidth
             print(f"  its kernels move {moved / 1e9:.2f} GB a step: {share:.1%} of the copy's bandwidth", flush=True)
+        del mine, theirs, pair, arm  # and what their CUDA graphs hold, before the next are built
 
 
 def warmed(arm: Arm) -> None:

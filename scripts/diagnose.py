@@ -40,7 +40,7 @@ def main() -> int:
             except OSError as error:
                 raise ConfigError(f"--code = {given.code}: {error.strerror}; give a folder") from error
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler says on stderr that it starts and stops
-        with cli.importing():  # after the settings: what was typed wrongly is said before
+        with cli.importing():  # torch with it: what was typed wrongly is said before
             from trainkit import diagnose, trial
 
         logging.getLogger("torch").setLevel(logging.ERROR)  # the diagnosis says what torch would log

@@ -1,14 +1,16 @@
 """What the compiler did is read back exactly, to the line; what a torch does not tell is unknown, and stops nothing."""
 
+import sys
 from pathlib import Path
 
 import pytest
 import torch._dynamo
+from torch import Tensor, nn
 
 from tests import networks
 from trainkit import facts
 from trainkit.compile import Compiler
-from trainkit.config import CompileConfig
+from trainkit.config import CompileConfig, Mode
 from trainkit.run import run
 
 TRAINING = ("compile.backend=aot_eager", "trainer.max_epochs=1", "trainer.limit_val_batches=0")
@@ -71,6 +73,23 @@ def test_the_start_up_is_apart_and_nothing_of_it_is_counted(compose):
     with started:
         started.start_up(torch.device("cpu"))
         assert (seen, started.facts().num_graphs) == ([], 0)
+
+
+class Doubled(nn.Module):
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs * 2
+
+
+@pytest.mark.parametrize(("mode", "num_marks"), [("eager", 0), ("default", 2)])
+def test_each_call_of_what_is_compiled_begins_a_step_of_cuda_graphs(mode, num_marks, monkeypatch):
+    marks = []
+    monkeypatch.delitem(sys.modules, "torch._inductor.cudagraph_trees", raising=False)
+    monkeypatch.setattr(torch.compiler, "cudagraph_mark_step_begin", lambda: marks.append(1))
+    with Compiler(CompileConfig(mode=Mode[mode], backend="eager")) as compiler:
+        compiler.apply(Doubled(), optimize_ddp=True)
+        for _ in range(2):
+            compiler(torch.ones(2))
+    assert len(marks) == num_marks
 
 
 def test_a_cache_that_has_it_all_is_warm(compose, tmp_path, needs_compiler):

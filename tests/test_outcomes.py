@@ -1,5 +1,7 @@
 """A line whose outcome is held still computes what it did, and the code is afterwards what it was."""
 
+import gc
+
 import pytest
 import torch
 from torch import Tensor
@@ -66,3 +68,11 @@ def test_a_failure_inside_leaves_the_code_as_it_was():
     with pytest.raises(ArithmeticError), held_still(SOURCE, line("largest = logits"), lambda: net(images)):
         raise ArithmeticError
     assert type(net).forward.__code__ is code
+
+
+def test_a_function_of_what_was_imported_out_of_sight_of_gc_is_found():
+    gc.freeze()  # as cli.importing does
+    net, images = defects.Item(**SIZES), torch.randn(4, 1, 8, 8)
+    with held_still(SOURCE, line("largest = logits"), lambda: net(images)):
+        pass
+    assert gc.get_freeze_count() == 0

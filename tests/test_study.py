@@ -20,13 +20,15 @@ from tests.sweeps import GPU
 from trainkit import cli
 from trainkit.compare import compare
 from trainkit.config import RunConfig
-from trainkit.contrasts import contrasts
+from trainkit.contrasts import Contrast, contrasts
 from trainkit.findings import Diagnosis, write_diagnosis
+from trainkit.intervals import Ratio
 from trainkit.plots import contrast, looks_of, series_of, speedups_over
 from trainkit.report import markdown_compiled
 from trainkit.results import Row, asked, write_row
 from trainkit.study import read_study, write_pages
 from trainkit.verdicts import contrasted
+from trainkit.words import contrast_of
 
 STUDIES = CONF / "experiment" / "studies"
 NAMES = sorted(path.stem for path in STUDIES.glob("*.yaml"))
@@ -126,11 +128,12 @@ def test_shares_stand_beside_each_other_with_and_without():
     ]
     found = contrasts(rows, "forward.fallback!=null", "forward.fallback=null", "deadline_miss_frac")
     assert contrasted(found) == [
-        "Missed deadlines of fallback!=null over fallback=null: 0.0 % (0.0 % to 0.0 %) and 50.0 % (50.0 % to 50.0 %)."
+        "Missed deadlines with fallback!=null and with fallback=null: "
+        "0.0 % (0.0 % to 0.0 %) and 50.0 % (50.0 % to 50.0 %)."
     ]
     plot = contrast(found, "shares")
     assert plot is not None
-    assert plot.title == "Missed deadlines of fallback!=null over fallback=null"
+    assert plot.title == "Missed deadlines with fallback!=null and with fallback=null"
     assert "0.0 % and 50.0 %" in plot.svg
     assert contrast([], "none") is None
 
@@ -166,6 +169,39 @@ def test_a_choice_is_compared_where_all_else_is_equal():
     begin, *lines = contrasted(contrasts([*crossing(), *other], found[0].of, found[0].over))
     assert begin == "Speed of default, dynamic=false over eager:"
     assert [line[: line.index("0x")] for line in lines] == ["op_chain: 0.6", "other: 0.6"]
+
+
+@pytest.mark.parametrize(
+    ("besides", "said"),
+    [
+        ([{"model": "a", "data.batch_size": "32"}, {"model": "b", "data.batch_size": "32"}], "2.00x at a; 2.00x at b"),
+        ([{"cuda_version": "12.10"}, {"cuda_version": "13.0"}], "2.00x at cuda_version=12.10; 2.00x at 13.0"),
+        ([{"data.num_samples": "1281168"}, {"data.num_samples": "1281167.0"}],
+         "2.00x at data.num_samples=1281167; 2.00x at 1281168; measurably faster from 1281167 on"),
+        ([{"model.depth": "unset"}, {"model.depth": "2"}], "2.00x at model.depth=unset; 2.00x at 2"),
+    ],
+)  # fmt: skip
+def test_a_line_goes_through_what_tells_the_works_apart(besides, said):
+    two = Ratio(2.0, 1.9, 2.1, 0.01, True)
+    pairs = [Contrast(None, "compile.mode=default", "compile.mode=eager", beside, two) for beside in besides]
+    assert contrasted(pairs) == [f"Speed of default over eager: {said.replace('2.00x', '2.00x [1.90, 2.10]')}."]
+
+
+def test_choices_of_which_one_says_nothing_more_keep_what_they_share():
+    assert contrast_of("compile_time_s", "compile.mode=default cache_found=warm", "compile.mode=default") == (
+        "Compile time of default, cache_found=warm over default"
+    )
+
+
+def test_a_setting_that_only_some_have_tells_them_apart():
+    rows = [
+        replace(row(1, 2.0, n, compile_mode=mode), overrides=words)
+        for mode in ("eager", "default")
+        for words in ([], ["model.depth=2"])
+        for n in range(2)
+    ]
+    found = contrasts(rows, "compile.mode=default", "compile.mode=eager")
+    assert [pair.beside for pair in found] == [{"model.depth": "unset"}, {"model.depth": "2"}]
 
 
 def test_another_field_is_a_ratio_and_dropped_rows_take_no_part():
@@ -261,7 +297,8 @@ def test_pages_are_made_of_the_rows_alone(tmp_path):
     assert "(crossing_point.md)" in index
     entry = next(part for part in index.split("\n## ") if "(crossing_point.md)" in part)
     assert "Measured on 1 x NVIDIA H100 80GB HBM3, torch" in entry
-    assert entry.count("\n- Speed of ") == 1  # what answers the question
+    assert entry.count("\n- Speed of ") == 1  # what answers the question: the first that was measured
+    assert "(train): 0.60x" in entry
     assert index.count("\n## ") == len(NAMES)
     assert index.count("\n\nNot measured here.\n") == len(NAMES) - 1
     assert "\n- Speed of default, dynamic=false over eager (forward): not measured.\n" in page

@@ -76,12 +76,14 @@ def entry(main: Callable[[], Any], conf: Path, name: str = "config") -> None:
 def importing() -> Iterator[None]:
     """Within it torch, Lightning and what comes with them are imported: none of it is ever garbage, and looking through
     it for some, again and again, would take a third of the time that such a process takes to start and end."""
+    looks = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         gc.freeze()
-        gc.enable()
+        if looks:
+            gc.enable()
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """How a network is compiled: with facts.py the only file that knows torch.compile and torch._dynamo."""
 
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -219,8 +220,10 @@ class Compiler:
         is compiled from that many on: variants that are there are used, all others run uncompiled."""
         self._shapes = [list(tensor.shape) for tensor in inputs]
         self._missing = self._uncompiled = False
+        if self.config.mode.value != "eager" or "torch._inductor.cudagraph_trees" in sys.modules:
+            # Outputs of the call before are no longer needed. Once anyone in a process says so, everyone must.
+            torch.compiler.cudagraph_mark_step_begin()
         if self.config.mode.value != "eager":
-            torch.compiler.cudagraph_mark_step_begin()  # outputs of the call before are no longer needed
             mark_dynamic(self.config.mark_dynamic, inputs)
         outputs = self._outputs(inputs)
         if self._missing or self._uncompiled or self.error or facts.num_graphs() == 0:

@@ -63,7 +63,11 @@ def contrasts(rows: Iterable[Row], of: str, over: str, field: str | None = None)
             raise ValueError(f"{words}: says several settings that were measured; add what tells them apart")
     every = [beside(of[0]) for side in sides for of in side.values()]
     names = dict.fromkeys(name for rest in every for name in rest)
-    varying = [name for name in names if len({rest[name] for rest in every if name in rest}) > 1]
+    # What eager rows lack of compile.* tells nothing apart; a setting that only some have does.
+    values = {
+        name: {rest.get(name) for rest in every if name in rest or name not in settings.COMPILE_ONLY} for name in names
+    }
+    varying = [name for name in names if len(values[name]) > 1]
     pairs = [(beside(one[0]), one, sides[1][key]) for key, one in sides[0].items() if key in sides[1]]
     found = []
     for others, *two in pairs:
@@ -71,7 +75,8 @@ def contrasts(rows: Iterable[Row], of: str, over: str, field: str | None = None)
             two = [by_cache(side)[0] for side in two]
         these, those = ([_figure(row, field) for row in side] for side in two)
         mixed = tuple(dict.fromkeys(filter(None, (_mixed(row) for side in two for row in side[:1]))))
-        apart = {name: others[name] for name in varying if name in others}
+        apart = {name: others.get(name, "unset") for name in varying}
+        apart = {name: value for name, value in apart.items() if name in others or name not in settings.COMPILE_ONLY}
         if field and field.endswith("_frac"):
             found.append(Contrast(field, of, over, apart, None, (these, those), mixed))
         else:

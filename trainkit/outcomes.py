@@ -57,6 +57,7 @@ def held_still(file: str, line: int, call: Callable[[], object]) -> Iterator[Non
 
 def _functions(file: str, line: int) -> list[FunctionType]:
     """The function that holds a line, the innermost one; all objects that share its code."""
+    gc.unfreeze()  # gc tells nothing of what cli.importing has put out of its sight
     holding = [
         thing
         for thing in gc.get_objects()

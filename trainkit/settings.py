@@ -139,7 +139,7 @@ def words(name: str, value: Any) -> str:
 
 
 def said(name: str, value: Any) -> str:
-    """The value of a setting as a user would type it; of a list of the longer ones what tells it from another."""
+    """The value of a setting as a user would type it; of `compile.parts` and the like a short form."""
     if name == "compile.parts" and value:
         value = "+".join("/".join(str(setting) for setting in part.values()) for part in value)
     if name == "compile.mark_dynamic" and value:
@@ -159,10 +159,10 @@ def shortened(word: str) -> str:
 
 def shared_overrides(rows: list[Row]) -> tuple[str, ...]:
     """The overrides that all rows share, but for those that have their own words in a title or label."""
-    said = {"model", "data", "data.batch_size", "compile.mode", "amp.precision"}
+    elsewhere = {"model", "data", "data.batch_size", "compile.mode", "amp.precision"}
     shared = [override for override in rows[0].overrides if all(override in row.overrides for row in rows)]
     return tuple(
-        override for override in shared if override.lstrip("+").partition("=")[0] not in said | SILENT - {"seed"}
+        override for override in shared if override.lstrip("+").partition("=")[0] not in elsewhere | SILENT - {"seed"}
     )
 
 

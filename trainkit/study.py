@@ -1,9 +1,9 @@
 """A study: one question, the sweep that answers it, and the page that its rows make.
 
 The question, what was claimed elsewhere and which settings are compared with which stand in the head of the experiment
-that runs it, `conf/experiment/studies/NAME.yaml`, in lines `# Question: ...`, `# Claimed: ...` and, one or more, the
-first of which answers the question, `# Measured: [field of a row of] SETTINGS over SETTINGS`; a line that starts with
-`#   ` goes on with the last one.
+that runs it, `conf/experiment/studies/NAME.yaml`, in lines `# Question: ...`, `# Claimed: ...` and, one or more,
+`# Measured: [field of a row of] SETTINGS over SETTINGS`; a line that starts with `#   ` goes on with the last one. In
+the index the first comparison that was measured answers the question.
 """
 
 import re
@@ -95,7 +95,9 @@ def _entry(study: Study, rows: list[Row]) -> str:
     title = escape(study.question)
     head = f"## {f'[{title}]({study.name}.md)' if rows else title}"
     on = f" on {' and '.join(machines)}" if (machines := _machines(rows)) else ""
-    first = f"Measured{on}:\n\n{_lines(study, rows)[0]}" if rows else "Not measured here."
+    lines = list(zip(study.contrasts(rows), _lines(study, rows), strict=True))
+    answer = next((line for pairs, line in lines if pairs), lines[0][1])
+    first = f"Measured{on}:\n\n{answer}" if rows else "Not measured here."
     return "\n\n".join([head, f"Claimed: {escape(study.claimed)}", first])
 
 

@@ -1,13 +1,14 @@
-"""What a comparison comes to, in one sentence each: of a setting, of a group, of one choice over another."""
+"""What a comparison comes to, in words: of a setting, of a group, of one choice over another."""
 
 import math
+import re
 from collections.abc import Sequence
 from statistics import median
 
 from trainkit.compare import BreakEven, Group, Setting, is_eager
 from trainkit.contrasts import Contrast
 from trainkit.formatting import clean, duration, fixed, found, middle, percent, times
-from trainkit.settings import shortened
+from trainkit.settings import MACHINE, shortened
 from trainkit.words import contrast_of, num_runs, step_of
 
 
@@ -170,31 +171,28 @@ def contrasted(pairs: Sequence[Contrast]) -> list[str]:
 
 
 def _axis(pairs: Sequence[Contrast]) -> str | None:
-    """The setting that is a number in all pairs, of several the one with most values; the last one where none is."""
+    """Of the settings that tell the pairs apart a number, of several the one with most values; the last one where none
+    is."""
     names = dict.fromkeys(name for pair in pairs for name in pair.beside)
     values = {name: {pair.beside.get(name, "") for pair in pairs} for name in names}
-    numbers = [name for name, of in values.items() if all(map(_is_number, of))]
-    return max(numbers, key=lambda name: len(values[name]), default=next(reversed(names), None))
+    apart = [name for name in names if len(values[name]) > 1] or list(names)
+    numbers = [name for name in apart if name not in MACHINE and all(map(_is_number, values[name]))]
+    return max(numbers, key=lambda name: len(values[name]), default=apart[-1] if apart else None)
 
 
 def _is_number(value: str) -> bool:
-    return value.replace(".", "", 1).isdigit()
+    return re.fullmatch(r"[0-9]+(\.[0-9]+)?", value) is not None
 
 
 def _series(pairs: Sequence[Contrast], axis: str | None) -> str:
     if axis is None:
         return "; ".join(map(_measured, pairs))
-    places = [pair.beside.get(axis, "") for pair in pairs]
-    if not all(map(_is_number, places)):
-        return "; ".join(_measured(pair, place) for pair, place in zip(pairs, _named(axis, places), strict=True))
-    ordered = sorted(pairs, key=lambda pair: float(pair.beside[axis]))
-    places = [f"{float(pair.beside[axis]):g}" for pair in ordered]
-    return "; ".join(map(_measured, ordered, _named(axis, places))) + _from_where(ordered, places)
-
-
-def _named(axis: str, places: list[str]) -> list[str]:
-    """The first with the setting's name; of models and the like none."""
-    return [shortened(f"{axis}={places[0]}"), *places[1:]]
+    numbers = axis not in MACHINE and all(_is_number(pair.beside[axis]) for pair in pairs)
+    ordered = sorted(pairs, key=lambda pair: float(pair.beside[axis])) if numbers else pairs
+    places = [pair.beside[axis].removesuffix(".0") if numbers else pair.beside[axis] for pair in ordered]
+    named = [shortened(f"{axis}={places[0]}"), *places[1:]]
+    measured = "; ".join(map(_measured, ordered, named))
+    return measured + (_from_where(ordered, places) if numbers else "")
 
 
 def _measured(pair: Contrast, place: str = "") -> str:
@@ -225,7 +223,7 @@ def _beside(pair: Contrast, axis: str | None) -> str:
 def _from_where(ordered: Sequence[Contrast], places: Sequence[str]) -> str:
     """From which number on the choice is measurably faster."""
     known = [pair.ratio for pair in ordered if pair.ratio is not None and pair.field is None]
-    if len(known) < len(ordered) or any(of.measurable is None for of in known):
+    if not 1 < len(ordered) == len(known) or any(of.measurable is None for of in known):
         return ""
     faster = [bool(of.measurable) and of.value > 1 for of in known]
     sure = next((place for n, place in enumerate(places) if all(faster[n:])), None)

@@ -57,15 +57,18 @@ def trained_of(of: Row | Group | Change) -> str:
 
 
 def contrast_of(field: str | None, of: str, over: str) -> str:
-    """`Speed of dynamic=true over dynamic=false (default)`."""
+    """`Speed of dynamic=true over dynamic=false (default)`; of a share, which is no ratio, `with` and `and with`."""
     these, those, shared = choices(of, over)
-    return f"{FIGURES.get(field, field)} of {these} over {those}{f' ({shared})' if shared else ''}"
+    words = f"with {these} and with {those}" if (field or "").endswith("_frac") else f"of {these} over {those}"
+    return f"{FIGURES.get(field, field)} {words}{f' ({shared})' if shared else ''}"
 
 
 def choices(of: str, over: str) -> tuple[str, str, str]:
-    """Two choices of settings as labels say them, and what both share."""
+    """Two choices of settings as labels say them, and what both share; all with each where one is nothing more."""
     these, those = of.split(), over.split()
     shared = [word for word in these if word in those]
+    if len(shared) in (len(these), len(those)):
+        shared = []
     own = [[word for word in words if word not in shared] for words in (these, those)]
     of, over, both = (", ".join(settings.shortened(word) for word in words) for words in (*own, shared))
     return of, over, both
