@@ -95,7 +95,8 @@ def _entry(study: Study, rows: list[Row]) -> str:
     title = escape(study.question)
     head = f"## {f'[{title}]({study.name}.md)' if rows else title}"
     on = f" on {' and '.join(machines)}" if (machines := _machines(rows)) else ""
-    lines = list(zip(study.contrasts(rows), _lines(study, rows), strict=True))
+    measured = study.contrasts(rows)
+    lines = list(zip(measured, _lines(study, measured), strict=True))
     answer = next((line for pairs, line in lines if pairs), lines[0][1])
     first = f"Measured{on}:\n\n{answer}" if rows else "Not measured here."
     return "\n\n".join([head, f"Claimed: {escape(study.claimed)}", first])
@@ -105,14 +106,14 @@ def _machines(rows: list[Row]) -> list[str]:
     return list(dict.fromkeys(escape(machine_of(group.machine)) for group in compare(rows).groups))
 
 
-def _lines(study: Study, rows: list[Row]) -> list[str]:
+def _lines(study: Study, measured: list[list[Contrast]]) -> list[str]:
     """Of each comparison what it came to, as Markdown."""
     return [
         "\n".join(
             f"{'  ' * bool(number)}- {escape(line)}"
             for number, line in enumerate(contrasted(pairs) if pairs else [_not_measured(*asked)])
         )
-        for asked, pairs in zip(study.measured, study.contrasts(rows), strict=True)
+        for asked, pairs in zip(study.measured, measured, strict=True)
     ]
 
 
@@ -126,7 +127,7 @@ def _answer(study: Study, rows: list[Row]) -> list[str]:
         if word.startswith("experiment=")
     )
     again = ", ".join(f"`python {words}`" for words in ran)
-    measured = "\n".join(_lines(study, rows))
+    measured = "\n".join(_lines(study, study.contrasts(rows)))
     blocks = [f"Claimed: {escape(study.claimed)}", f"Measured{f' ({again})' if ran else ''}:\n\n{measured}"]
     return [*blocks, f"On:\n\n{where}"] if where else blocks
 
