@@ -187,6 +187,21 @@ def test_a_line_goes_through_what_tells_the_works_apart(besides, said):
     assert contrasted(pairs) == [f"Speed of default over eager: {said.replace('2.00x', '2.00x [1.90, 2.10]')}."]
 
 
+def test_a_setting_that_eager_rows_lack_is_no_place():
+    besides = (
+        {"compile.mode": "eager"},
+        *({"compile.mode": "default", "compile.dynamic": of} for of in ("false", "true")),
+    )
+    two = Ratio(2.0, 1.9, 2.1, 0.01, True)
+    pairs = [Contrast(None, "amp.precision=bf16-mixed", "amp.precision=32-true", of, two) for of in besides]
+    assert contrasted(pairs) == [
+        "Speed of bf16-mixed over 32-true:",
+        "2.00x [1.90, 2.10] at eager.",
+        "dynamic=false: 2.00x [1.90, 2.10] at default.",
+        "dynamic=true: 2.00x [1.90, 2.10] at default.",
+    ]
+
+
 def test_choices_of_which_one_says_nothing_more_keep_what_they_share():
     assert contrast_of("compile_time_s", "compile.mode=default cache_found=warm", "compile.mode=default") == (
         "Compile time of default, cache_found=warm over default"

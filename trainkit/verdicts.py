@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import median
 
 from trainkit.compare import BreakEven, Group, Setting, is_eager
@@ -167,27 +167,27 @@ def contrasted(pairs: Sequence[Contrast]) -> list[str]:
     lines = [(kind, _series(alike, axis)) for kind, alike in kinds.items()]
     if len(lines) == 1:
         return [clean(f"{subject} {lines[0][1]}.")]
-    return [clean(subject), *(clean(f"{kind}: {measured}.") for kind, measured in lines)]
+    return [clean(subject), *(clean(f"{kind and f'{kind}: '}{measured}.") for kind, measured in lines)]
 
 
 def _axis(pairs: Sequence[Contrast]) -> str | None:
-    """Of the settings that tell the pairs apart a number, of several the one with most values; the last one where none
-    is."""
-    names = dict.fromkeys(name for pair in pairs for name in pair.beside)
-    values = {name: {pair.beside.get(name, "") for pair in pairs} for name in names}
-    apart = [name for name in names if len(values[name]) > 1] or list(names)
-    numbers = [name for name in apart if name not in MACHINE and all(map(_is_number, values[name]))]
+    """Of the settings that all pairs have and that tell them apart a number, of several the one with most values; the
+    last one where none is."""
+    names = [name for name in pairs[0].beside if all(name in pair.beside for pair in pairs)]
+    values = {name: {pair.beside[name] for pair in pairs} for name in names}
+    apart = [name for name in names if len(values[name]) > 1] or names
+    numbers = [name for name in apart if _is_number(name, values[name])]
     return max(numbers, key=lambda name: len(values[name]), default=apart[-1] if apart else None)
 
 
-def _is_number(value: str) -> bool:
-    return re.fullmatch(r"[0-9]+(\.[0-9]+)?", value) is not None
+def _is_number(name: str, values: Iterable[str]) -> bool:
+    return name not in MACHINE and all(re.fullmatch(r"[0-9]+(\.[0-9]+)?", value) for value in values)
 
 
 def _series(pairs: Sequence[Contrast], axis: str | None) -> str:
     if axis is None:
         return "; ".join(map(_measured, pairs))
-    numbers = axis not in MACHINE and all(_is_number(pair.beside[axis]) for pair in pairs)
+    numbers = _is_number(axis, (pair.beside[axis] for pair in pairs))
     ordered = sorted(pairs, key=lambda pair: float(pair.beside[axis])) if numbers else pairs
     places = [pair.beside[axis].removesuffix(".0") if numbers else pair.beside[axis] for pair in ordered]
     named = [shortened(f"{axis}={places[0]}"), *places[1:]]
