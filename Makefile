@@ -24,8 +24,8 @@ test: setup
 
 studies: setup
 	for study in $(STUDIES); do \
-		[ $$study = deadline ] || $(BIN)/python train.py -m experiment=studies/$(SIZE)$$study \
-			hydra.sweep.dir=$(ROWS)/$$study $(ARGS) || [ $$? = 1 ] || exit; \
+		case $$study in deadline|crossing_point) ;; *) $(BIN)/python train.py -m experiment=studies/$(SIZE)$$study \
+			hydra.sweep.dir=$(ROWS)/$$study $(ARGS) || [ $$? = 1 ] || exit;; esac; \
 		case $$study in deadline|modes|crossing_point) $(BIN)/python scripts/bench.py -m experiment=studies/$(SIZE)$$study \
 			hydra.sweep.dir=$(ROWS)/$$study/forward $(ARGS) || [ $$? = 1 ] || exit;; esac; \
 		[ $$study != compile_cost ] || for depth in $(DEPTHS); do \

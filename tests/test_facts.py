@@ -1,5 +1,7 @@
 """What the compiler did is read back exactly, to the line; what a torch does not tell is unknown, and stops nothing."""
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -73,6 +75,22 @@ def test_the_start_up_is_apart_and_nothing_of_it_is_counted(compose):
     with started:
         started.start_up(torch.device("cpu"))
         assert (seen, started.facts().num_graphs) == ([], 0)
+
+
+def test_the_start_up_waits_for_the_compile_workers_which_would_be_measured_with_the_steps():
+    started = """
+import torch
+from torch._inductor.async_compile import AsyncCompile
+from trainkit.compile import Compiler
+from trainkit.config import CompileConfig
+
+AsyncCompile.wakeup()  # as inductor does at its first compile for a GPU
+with Compiler(CompileConfig(backend="aot_eager"), print, print) as compiler:
+    compiler.start_up(torch.device("cpu"))
+    assert AsyncCompile._ready_future.done()
+"""
+    environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "2"}
+    subprocess.run([sys.executable, "-c", started], check=True, env=environment)
 
 
 class Doubled(nn.Module):

@@ -4,6 +4,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import wraps
@@ -27,6 +28,7 @@ from trainkit.scope import Part, parts, unwrapped
 
 HINT = "Set TORCHDYNAMO_VERBOSE"  # how the advice begins that torch closes its errors with
 LIMITS = ("recompile_limit", "accumulated_recompile_limit")
+WORKERS_START_S = 60  # at most; a run does without them too
 
 
 class RecompileLimitError(RuntimeError):
@@ -143,6 +145,7 @@ class Compiler:
         except Exception as error:
             if not is_compile_error(error):
                 raise
+        _await_workers()
         self.__enter__()
 
     def apply(self, objective: nn.Module, optimize_ddp: Any) -> None:
@@ -342,6 +345,14 @@ def _told(counted: CompiledPart) -> dict[str, Any]:
 def _throw_away(weights: torch.Tensor) -> torch.Tensor:
     """A matrix product, a convolution and a sum: on a GPU their libraries are loaded at the first call too."""
     return torch.conv2d((weights @ weights)[None, None], weights[None, None, :3, :3]).sum()
+
+
+def _await_workers() -> None:
+    """Wait until inductor's compile workers have started, if it starts some: it does so at its first compile for a GPU.
+    Meanwhile they take processor time, which would be measured with the first steps."""
+    inductor = sys.modules.get("torch._inductor.async_compile")
+    if inductor is not None and (ready := inductor.AsyncCompile._ready_future) is not None:
+        wait([ready], WORKERS_START_S)
 
 
 def first_line(error: BaseException) -> str:
