@@ -36,6 +36,7 @@ from trainkit import cli
         (["model=mini_transformer", "data=text"], [r"data\.path = .*; .*"]),
         (["model=mini_transformer", "data=text", "data.path=missing.txt"], [r"data\.path = missing\.txt: no .*; .*"]),
         (["amp=fp16"], [r"amp\.precision = 16-mixed: fp16 needs a GPU.*"]),
+        (["trainer.memory_limit_gib=4"], [r"trainer\.memory_limit_gib = 4\.0: limits a GPU's memory; .*"]),
         (["compile.backend=foo"], [r"compile\.backend = foo: expected one of eager, aot_eager, .*"]),
         (["ckpt_path=missing.ckpt"], [r"ckpt_path = missing\.ckpt: no such file; .*"]),
         (["ckpt_path=last"], [r"ckpt_path = last: no run of this model and data left one; .*"]),

@@ -69,6 +69,7 @@ def test_every_setting_is_in_the_manual():
         (["data.batch_size=1.5"], "data.batch_size = 1.5: expected a whole number"),
         (["data.num_workers=-1"], "data.num_workers = -1: "),
         (["optimizer.lr=0"], "optimizer.lr = 0: expected a number above 0"),
+        (["trainer.memory_limit_gib=0"], "trainer.memory_limit_gib = 0.0: expected a number above 0"),
         (["trainer.max_epochs=0"], "trainer.max_epochs = 0: "),
         (["trainer.max_steps=0"], "trainer.max_steps = 0: "),
         (["trainer.limit_val_batches=1.5"], "trainer.limit_val_batches = 1.5: "),

@@ -195,7 +195,7 @@ SMALL_GPT2 = (
 )  # fmt: skip
 
 
-def trained(run_dir, *settings: str) -> Row:
+def trained(run_dir, *settings: str, status: str = "ok") -> Row:
     """In a process of its own: the allocator of this one holds what other tests have left."""
     done = subprocess.run(
         [sys.executable, "train.py", *SMALL_GPT2, "trainer.accelerator=gpu", *settings, f"hydra.run.dir={run_dir}"],
@@ -206,7 +206,7 @@ def trained(run_dir, *settings: str) -> Row:
     )
     row = read_row(run_dir)
     assert row is not None, done.stderr
-    assert row.status == "ok", row.error
+    assert row.status == status, row.error
     assert row.peak_allocated_bytes is not None
     print(f"{' '.join(settings)}: {row.peak_allocated_bytes / MIB:.0f} MiB, {row.step_time_ms_p50} ms")
     return row
@@ -234,6 +234,16 @@ def test_accumulation_has_the_peak_of_its_batch(tmp_path):
     # Beside a batch's activations there are the gradients of those before it: a copy of the parameters.
     assert accumulated.peak_allocated_bytes < 1.2 * one.peak_allocated_bytes
     assert accumulated.peak_allocated_bytes < 0.6 * whole.peak_allocated_bytes
+
+
+def test_what_exceeds_a_memory_limit_is_out_of_memory_and_what_does_not_trains_as_before(tmp_path):
+    limit = "trainer.memory_limit_gib=0.75"
+    whole = trained(tmp_path / "whole", "compile.mode=eager")
+    assert whole.peak_allocated_bytes > 2**30
+    refused = trained(tmp_path / "refused", "compile.mode=eager", limit, status="oom")
+    assert refused.peak_reserved_bytes <= 0.75 * 2**30
+    chunks = ("data.batch_size=2", "trainer.accumulate_grad_batches=8", "data.num_batches=192")
+    trained(tmp_path / "chunks", "compile.mode=eager", limit, *chunks)
 
 
 def test_a_fused_optimizer_needs_no_memory_of_its_own(tmp_path):

@@ -71,6 +71,8 @@ def devices(config: RunConfig) -> Devices:
     if asked_for == "cpu" or (asked_for == "auto" and found == 0):
         if config.amp.precision.value == "16-mixed":
             raise ConfigError("amp.precision = 16-mixed: fp16 needs a GPU, none was found; use amp=bf16 or amp=off")
+        if (limit := config.trainer.memory_limit_gib) is not None:
+            raise ConfigError(f"trainer.memory_limit_gib = {limit}: limits a GPU's memory; on a CPU leave it out")
         return Devices("cpu", per_node, num_nodes)
     if found == 0:
         raise ConfigError("trainer.accelerator = gpu: no CUDA device was found; use trainer.accelerator=cpu")

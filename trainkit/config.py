@@ -32,7 +32,7 @@ NOT_ARGUMENTS = ("inputs", "language_model")  # what a model's yaml says of the 
 TRAINING = (
     *("optimizer", "ddp", "check", "meters", "trainer.max_epochs", "trainer.max_steps", "trainer.limit_train_batches"),
     *("trainer.limit_val_batches", "trainer.accumulate_grad_batches", "trainer.gradient_clip_val", "trainer.schedule"),
-    *("trainer.warmup_steps", "trainer.activation_checkpointing", "data.num_val_batches"),
+    *("trainer.warmup_steps", "trainer.activation_checkpointing", "trainer.memory_limit_gib", "data.num_val_batches"),
 )
 WHERE = {  # to go with a setting of the other kind of run
     "train": "train.py trains; use it with scripts/bench.py",
@@ -120,6 +120,7 @@ class TrainerConfig:
     activation_checkpointing: bool = False
     attention: AttentionBackend = AttentionBackend["auto"]
     channels_last: bool = False
+    memory_limit_gib: float | None = None
 
 
 @dataclass
@@ -307,6 +308,7 @@ def _bounds(config: RunConfig) -> Iterator[str]:
     for setting, number in (
         ("optimizer.lr", config.optimizer.get("lr")),
         ("trainer.gradient_clip_val", trainer.gradient_clip_val),
+        ("trainer.memory_limit_gib", trainer.memory_limit_gib),
     ):
         if number is not None and (not isinstance(number, int | float) or not number > 0):
             yield f"{setting} = {number}: expected a number above 0"

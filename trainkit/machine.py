@@ -14,6 +14,7 @@ import lightning
 import pynvml
 import torch
 
+GIB = 2**30
 CLEAR_REFS = Path("/proc/self/clear_refs")
 
 
@@ -67,6 +68,14 @@ def held_bytes(device: torch.device) -> int:
             return int(process.usedGpuMemory)
     free, total = torch.cuda.mem_get_info(device)
     return total - free
+
+
+def limit_memory(device: torch.device, limit_gib: float | None) -> None:
+    """From now on the allocator takes no more than so many GiB of a GPU, None: than there are. What needs more raises
+    torch.OutOfMemoryError, as on a smaller card; the CUDA context is not counted."""
+    if device.type == "cuda":
+        share = 1.0 if limit_gib is None else limit_gib * GIB / torch.cuda.get_device_properties(device).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(share, 1.0), device)
 
 
 def idle_pool_bytes(device: torch.device) -> int:

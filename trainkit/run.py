@@ -20,13 +20,11 @@ from trainkit.config import RunConfig, check
 from trainkit.data.module import DataModule
 from trainkit.ending import NonFiniteLossError, close_logger, correct, outcome, quiet, show
 from trainkit.facts import CompileFacts, combined
-from trainkit.machine import machine
+from trainkit.machine import GIB, limit_memory, machine
 from trainkit.meters import Meters, gather
 from trainkit.results import EpochRecord, Row, append_epoch, asked, end_row, fail_row, finite, set_aside, write_row
 from trainkit.steps import percentile, samples_per_s
 from trainkit.task import Task
-
-GIB = 2**30
 
 
 class Recorder(Callback):
@@ -58,6 +56,7 @@ class Recorder(Callback):
             write_row(self.run_dir, self.row)
             if trainer.logger is not None:
                 trainer.logger.log_hyperparams(asdict(self.config))
+        limit_memory(device, self.config.trainer.memory_limit_gib)
         self.meters.start_up(lambda: self.compiler.start_up(device))
 
     def on_train_epoch_end(self, trainer: Trainer, task: LightningModule) -> None:
