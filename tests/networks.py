@@ -99,6 +99,16 @@ class PrintsLate(Plain):
         return super().forward(images)
 
 
+class FailsInValidation(Plain):
+    trained = False
+
+    def forward(self, images: Tensor) -> Tensor:
+        if self.trained and not self.training:  # before the first step it is tried out
+            raise ArithmeticError("nothing is validated")
+        self.trained = self.training
+        return super().forward(images)
+
+
 class Blocks(Plain):
     """With dropout and BatchNorm, and blocks to checkpoint."""
 

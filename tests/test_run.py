@@ -249,6 +249,13 @@ def test_the_epochs_of_the_row_are_those_of_the_records(compose, tmp_path, capsy
     assert row.num_steps == 30  # the steps of the epoch that broke off are not lost
 
 
+def test_what_was_trained_is_in_the_row_of_a_validation_that_fails(compose, capsys):
+    row = run(compose(network("FailsInValidation"), "compile.mode=eager", "trainer.max_epochs=2"))
+    assert (row.status, row.error) == ("failed", "ArithmeticError: nothing is validated")
+    assert row.num_steps == 22
+    assert 0 < row.train_loss < 10
+
+
 def test_going_on_uncompiled_late_is_mixed_and_its_steps_count(compose, capsys):
     asked = ("compile.backend=eager", "compile.fullgraph=true", "compile.on_error=eager", "trainer.max_epochs=2")
     row = run(compose(network("PrintsLate"), *asked))

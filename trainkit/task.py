@@ -193,6 +193,7 @@ class Task(LightningModule):
         self.num_skipped_steps = None if self._skipped is None else self._skipped.count()
 
     def on_validation_epoch_start(self) -> None:
+        self.finish_train_epoch()  # here too: what was trained is known where validation fails
         # Ranks train with batch statistics of their own; validation is of one network: rank 0's, as in a checkpoint.
         if self.trainer.world_size > 1:
             for buffer in self.objective.buffers():
