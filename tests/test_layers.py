@@ -18,10 +18,12 @@ MAY_IMPORT = {
     "formatting": {"compare", "intervals"},
     "words": {"advice", "baseline", "compare", "findings", "formatting", "intervals", "results", "settings"},
     "verdicts": {"compare", "contrasts", "formatting", "settings", "words"},
-    "report": {"baseline", "compare", "findings", "formatting", "results", "verdicts", "words"},
+    "report": {"baseline", "compare", "findings", "formatting", "results", "settings", "verdicts", "words"},
     "summary": {"compare", "formatting", "report", "results", "words"},
     "svg": {"formatting"},
-    "plots": {"compare", "contrasts", "formatting", "intervals", "results", "svg", "verdicts", "words"},
+    "plots": {
+        *("compare", "contrasts", "formatting", "intervals", "results", "settings", "svg", "verdicts", "words"),
+    },
     "page": {
         *("advice", "compare", "findings", "formatting", "plots", "report", "results", "svg", "verdicts", "words"),
     },

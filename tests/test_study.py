@@ -283,6 +283,10 @@ def test_a_dropped_row_still_says_what_the_compiler_did():
     *_, line = markdown_compiled([one, replace(one, repeat=1)]).splitlines()
     dropped = "asked default, got mixed: recompile limit (8) reached"
     assert line == f"| model.num\\_ops=1 | 8 | 0 | 7 | 52 | 60 | {dropped} |"
+    sides = [replace(one, kind=kind, overrides=["model.rewritten=True"]) for kind in ("train", "forward")]
+    *_, trained, called = markdown_compiled(sides).splitlines()
+    assert trained.startswith("| kind=train model.rewritten=true | 8 |")
+    assert called.startswith("| kind=forward model.rewritten=true | 8 |")
 
 
 def test_groups_over_a_number_are_a_series_and_no_other_groups_are():
@@ -292,6 +296,11 @@ def test_groups_over_a_number_are_a_series_and_no_other_groups_are():
     assert series_of(groups[:2]) == []
     other = [replace(one, model="other", run_id=f"other-{one.run_id}") for one in crossing()]
     assert [of.beside for of in series_of(compare([*crossing(), *other]).groups)] == ["op_chain", "other"]
+    larger = [replace(one, batch_size=2048, run_id=f"larger-{one.run_id}") for one in crossing()]
+    two = series_of(compare([*crossing(), *larger]).groups)
+    assert [of.beside for of in two] == [f"data.batch_size={crossing()[0].batch_size}", "data.batch_size=2048"]
+    called = [replace(one, kind="forward", run_id=f"called-{one.run_id}") for one in crossing()]
+    assert [of.beside for of in series_of(compare([*crossing(), *called]).groups)] == ["train", "forward"]
     plot = speedups_over(series, looks_of(groups), "p")
     assert plot is not None
     assert dict(plot.keys) == {"default, dynamic=false": "0.60x to 3.50x", "default, dynamic=true": "0.48x to 2.80x"}

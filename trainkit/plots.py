@@ -14,10 +14,12 @@ from trainkit.contrasts import Contrast
 from trainkit.formatting import clean, decimals, fixed, found, in_one_unit, middle, percent, seconds, times
 from trainkit.intervals import Ratio
 from trainkit.results import EpochRecord
+from trainkit.settings import shortened
 from trainkit.svg import BAND, BAR, DASHES, HUES, INK, MUTED, SHADES, STYLE, Look, curve_axes, legend, rows, svg_of
 from trainkit.verdicts import steps_of
-from trainkit.words import COMPILE_PARTS, choices, contrast_of, step_of
+from trainkit.words import COMPILE_PARTS, choices, contrast_of, machine_of, step_of
 
+NUMBER = re.compile(r"\d+(\.\d+)?")
 STEP_PARTS = ("forward", "backward", "optimizer")
 CURVES = {"train_loss": "Training loss", "val_loss": "Validation loss", "val_accuracy": "Validation accuracy"}
 
@@ -64,9 +66,11 @@ def curves_of(group: Group, looks: Looks, epochs: Epochs, name: str) -> list[Plo
 
 
 @rc_context(STYLE)
-def speedups(group: Group, looks: Looks, name: str) -> Plot | None:
-    """Each setting's speed-up over eager with its interval; within the band, differences are chance."""
-    title, known = "Speed-up over eager", [(s, s.speedup) for s in group.settings if s.speedup is not None]
+def speedups(group: Group, looks: Looks, name: str, beside: str = "") -> Plot | None:
+    """Each setting's speed-up over eager with its interval; within the band, differences are chance. `beside` tells the
+    group from others."""
+    title = f"Speed-up over eager{f', {beside}' if beside else ''}"
+    known = [(setting, setting.speedup) for setting in group.settings if setting.speedup is not None]
     if not known:
         return None
     words = [(setting.label, found(speedup)) for setting, speedup in known]
@@ -91,29 +95,37 @@ class Series:
 
 def series_of(groups: Sequence[Group]) -> list[Series]:
     """The groups over the number that takes most values among them; empty where none takes three."""
-    works = [_numbers(group) for group in groups]
-    values = {name: {work.get(name) for work in works} for name in dict.fromkeys(n for work in works for n in work)}
-    most = max(values, key=lambda name: len(values[name] - {None}), default=None)
-    if most is None or len(values[most] - {None}) < 3:
+    works = [_asked(group) for group in groups]
+    names = dict.fromkeys(name for work in works for name in work)
+    values = {name: {work[name] for work in works if NUMBER.fullmatch(work.get(name, ""))} for name in names}
+    most = max(values, key=lambda name: len(values[name]), default=None)
+    if most is None or len(values[most]) < 3:
         return []
-    alike: dict[tuple[object, ...], list[tuple[float, Group]]] = {}
+    alike: dict[tuple[str | None, ...], list[tuple[float, Group]]] = {}
     for group, work in zip(groups, works, strict=True):
-        if (number := work.pop(most, None)) is not None:
-            machine = tuple(group.machine.values())
-            others = tuple(word for word in group.overrides if not word.startswith(f"{most}="))
-            alike.setdefault((group.model, group.data, others, *work.items(), machine), []).append((number, group))
-    named = len({group.model for group in groups}) > 1
-    return [
-        Series(most, of[0][1].model if named else "", tuple(sorted(of, key=lambda one: one[0])))
-        for of in alike.values()
-        if len(of) > 1
-    ]
+        if work.get(most) in values[most]:
+            beside = tuple(None if name == most else work.get(name) for name in names)
+            alike.setdefault(beside, []).append((float(work[most]), group))
+    several = [sorted(of, key=lambda one: one[0]) for of in alike.values() if len(of) > 1]
+    told = apart([of[0][1] for of in several], but=most)
+    return [Series(most, beside, tuple(of)) for beside, of in zip(told, several, strict=True)]
 
 
-def _numbers(group: Group) -> dict[str, float]:
+def apart(groups: Sequence[Group], but: str = "") -> list[str]:
+    """What tells each group from the others, but for this setting; empty of a single one."""
+    works = [_asked(group) for group in groups]
+    names = dict.fromkeys(name for work in works for name in work if name != but)
+    telling = [name for name in names if len({work.get(name) for work in works}) > 1]
+    return [", ".join(shortened(f"{name}={work[name]}") for name in telling if name in work) for work in works]
+
+
+def _asked(group: Group) -> dict[str, str]:
+    """What was asked of all in the group, and where it ran, by the names of the settings."""
+    batch_size = {} if group.batch_size is None else {"data.batch_size": str(group.batch_size)}
+    precision = {} if group.precision is None else {"amp.precision": group.precision}
+    named = {"kind": group.kind, "model": group.model, "data": group.data, **batch_size, **precision}
     words = dict(override.partition("=")[::2] for override in group.overrides)
-    found = {name: float(value) for name, value in words.items() if re.fullmatch(r"\d+(\.\d+)?", value)}
-    return found if group.batch_size is None else {"data.batch_size": group.batch_size} | found
+    return named | {"processes": str(group.world_size), "machine": machine_of(group.machine)} | words
 
 
 @rc_context(STYLE)

@@ -34,6 +34,7 @@ from trainkit.formatting import (
     times,
 )
 from trainkit.results import Row
+from trainkit.settings import as_typed
 from trainkit.verdicts import advice, cache_of, verdict
 from trainkit.words import (
     ROUNDS,
@@ -97,11 +98,14 @@ def markdown_comparison(comparison: Comparison) -> str:
 
 def markdown_compiled(rows: Iterable[Row]) -> str:
     """A table of what the compiler did in each run but eager ones and repeats, dropped ones included: by what was typed
-    for it."""
+    for it, and where both are among them whether it trained or called."""
+    rows = list(rows)
+    kinds = len({row.kind for row in rows}) > 1
     fields = ("num_graphs", "num_graph_breaks", "num_recompiles", "num_eager_steps", "num_steps")
     lines: dict[str, str] = {}
     for row in rows:
-        words = " ".join(word for word in row.overrides if not word.startswith("experiment="))
+        typed = [as_typed(word) for word in row.overrides if not word.startswith("experiment=")]
+        words = " ".join([f"kind={row.kind}"] * kinds + typed)
         if row.compile_mode != "eager" and row.num_graphs is not None and words not in lines:
             counts = [fixed(getattr(row, name), 0) for name in fields]
             lines[words] = _pipes([escape(words), *counts, escape(short(why_dropped(row) or ""))])

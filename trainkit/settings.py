@@ -5,6 +5,7 @@ The *work* is what is trained or called: one model, data, batch size, number of 
 are its repeats: processes, not steps; they may differ in the seed.
 """
 
+import re
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
@@ -162,8 +163,15 @@ def shared_overrides(rows: list[Row]) -> tuple[str, ...]:
     elsewhere = {"model", "data", "data.batch_size", "compile.mode", "amp.precision"}
     shared = [override for override in rows[0].overrides if all(override in row.overrides for row in rows)]
     return tuple(
-        override for override in shared if override.lstrip("+").partition("=")[0] not in elsewhere | SILENT - {"seed"}
+        as_typed(override)
+        for override in shared
+        if override.lstrip("+").partition("=")[0] not in elsewhere | SILENT - {"seed"}
     )
+
+
+def as_typed(override: str) -> str:
+    """With true and false in the small letters of the command line, which a sweep of Hydra's capitalises."""
+    return re.sub("=(True|False)$", lambda found: found[0].lower(), override)
 
 
 def by(rows: list[Row], key: Callable[[Row], K]) -> dict[K, list[Row]]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from trainkit.compare import Comparison, compare
 from trainkit.contrasts import Contrast, contrasts
 from trainkit.findings import Diagnosis, read_diagnoses
-from trainkit.plots import Plot, contrast, looks_of, series_of, speedups, speedups_over
+from trainkit.plots import Plot, apart, contrast, looks_of, series_of, speedups, speedups_over
 from trainkit.report import escape, markdown_comparison, markdown_compiled, markdown_stages
 from trainkit.results import Row, read_rows
 from trainkit.svg import file_of
@@ -84,7 +84,10 @@ def _write_page(folder: Path, study: Study, rows: list[Row]) -> list[Path]:
 def page_of(study: Study, rows: list[Row], plots: dict[str, Plot], diagnoses: Sequence[Diagnosis] = ()) -> str:
     """The page: question, claim, what was measured, the plots (by the names of their files), all settings as tables,
     and the stages of a compile from each diagnosis that has them."""
-    figures = [f"![{escape(plot.title)}]({study.name}/{name})\n\n{escape(plot.note)}" for name, plot in plots.items()]
+    figures = [
+        f"**{escape(plot.title)}**\n\n![{escape(plot.title)}]({study.name}/{name})\n\n{escape(plot.note)}"
+        for name, plot in plots.items()
+    ]
     blocks = [f"# {escape(study.question)}", *_answer(study, rows), *figures, "## All that was measured"]
     blocks += [markdown_comparison(compare(rows)), "## What the compiler did", markdown_compiled(rows)]
     staged = [markdown_stages(diagnosis) for diagnosis in diagnoses if diagnosis.stages]
@@ -150,6 +153,7 @@ def _plots(comparison: Comparison, measured: list[list[Contrast]]) -> dict[str, 
     drawn = [speedups_over(series, looks, f"series{n}") for n, series in enumerate(series_of(groups))]
     if not drawn:
         few = groups if len(groups) <= MOST_GROUPS else []
-        drawn += [speedups(group, looks, f"speedup{n}") for n, group in enumerate(few)]
+        told = zip(few, apart(few), strict=True)
+        drawn += [speedups(group, looks, f"speedup{n}", beside) for n, (group, beside) in enumerate(told)]
         drawn += [contrast(pairs, f"contrast{n}") for n, pairs in enumerate(measured) if len(pairs) > 1]
     return {f"plot{n}.svg": plot for n, plot in enumerate(plot for plot in drawn if plot is not None)}
