@@ -40,13 +40,21 @@ def unwrapped(module: nn.Module) -> nn.Module:
 
 
 def blocks(net: nn.Module) -> dict[str, nn.Module]:
-    """The blocks of a network by name: the entries of the ModuleLists and Sequentials that are its children, or where
-    there are none, the blocks of its children, as of `transformer` in Hugging Face's GPT-2."""
-    lists = {name: child for name, child in net.named_children() if isinstance(child, nn.ModuleList | nn.Sequential)}
-    within = {name: dict(child.named_children()) for name, child in lists.items()}
-    if not lists:
-        within = {name: blocks(child) for name, child in net.named_children()}
-    return {f"{name}.{entry}": block for name, entries in within.items() for entry, block in entries.items()}
+    """The blocks of a network by name: of its children, and of the entries of those that are ModuleLists or
+    Sequentials, those with layers of their own; children only where another one is of the same class. Where there are
+    none, the blocks of its children, as of `transformer` in Hugging Face's GPT-2."""
+    children = dict(net.named_children())
+    repeats = Counter(type(unwrapped(child)) for child in children.values())
+    found: dict[str, nn.Module] = {}
+    for name, child in children.items():
+        if isinstance(child, nn.ModuleList | nn.Sequential):
+            entries = {f"{name}.{entry}": block for entry, block in child.named_children()}
+        else:
+            entries = {name: child} if repeats[type(unwrapped(child))] > 1 else {}
+        found |= {where: block for where, block in entries.items() if any(unwrapped(block).children())}
+    if found:
+        return found
+    return {f"{name}.{entry}": block for name, child in children.items() for entry, block in blocks(child).items()}
 
 
 def parts(config: CompileConfig, net: nn.Module) -> list[Part]:
@@ -61,15 +69,15 @@ def parts(config: CompileConfig, net: nn.Module) -> list[Part]:
 
 
 def _blocks(config: CompileConfig, net: nn.Module) -> list[Part]:
-    """Of a network's blocks those whose class repeats, single layers of torch.nn left out."""
-    found = {name: block for name, block in blocks(net).items() if any(unwrapped(block).children())}
+    """Of a network's blocks those whose class repeats."""
+    found = blocks(net)
     repeats = Counter(type(unwrapped(block)) for block in found.values())
     asked = PartConfig("", config.mode, config.dynamic, config.fullgraph, config.backend)
     chosen = [Part(name, asked, block) for name, block in found.items() if repeats[type(unwrapped(block))] > 1]
     if not chosen:
         raise ConfigError(
-            f"compile.scope = blocks: {type(net).__name__} has no repeated blocks (of one class, in an "
-            "nn.ModuleList or nn.Sequential of the network); use compile.scope=parts, net or step"
+            f"compile.scope = blocks: {type(net).__name__} has no repeated blocks (several modules of one "
+            "class, with layers of their own); use compile.scope=parts, net or step"
         )
     return chosen
 

@@ -308,6 +308,7 @@ def checkpoint_blocks(net: nn.Module) -> None:
     if not blocks:
         raise ConfigError(
             f"trainer.activation_checkpointing = True: {type(net).__name__} has no blocks to checkpoint "
-            "(children of an nn.ModuleList or nn.Sequential of the network); set it to false"
+            "(modules with layers of their own in an nn.ModuleList or nn.Sequential, or several of one class); set it to "
+            "false"
         )
     apply_activation_checkpointing(net, check_fn=lambda module: module in blocks)
