@@ -100,6 +100,37 @@ def test_images_are_decoded_once_and_again_when_one_has_changed(images, tmp_path
     assert images(tmp_path / "all")._cache == changed._cache
 
 
+def test_another_folder_of_files_alike_in_name_size_and_time_is_another_cache(images, tmp_path):
+    for name, seed in (("one", 1), ("two", 2)):
+        fill(tmp_path / name)
+        for file in sorted((tmp_path / name).glob("*/*.png")):
+            picture(seed).save(file, format="BMP")
+            os.utime(file, (0, 0))
+    first, second = (images(tmp_path / name).train_set.dataset.__getitems__([0])[0] for name in ("one", "two"))
+    assert not torch.equal(first, second)
+
+
+def test_what_the_library_would_leave_out_is_named(images, tmp_path):
+    (fill(tmp_path / "all/train") / "ant/06.png").symlink_to(tmp_path / "nowhere.png")
+    (tmp_path / "all/train/cow").mkdir()
+    picture(1).save(tmp_path / "all/train/loose.png")
+    with pytest.raises(ConfigError) as caught:
+        images(tmp_path / "all")
+    train = tmp_path / "all/train"
+    assert sorted(line.split(": ", 1)[1] for line in caught.value.complaints) == [
+        f"{train}/ant/06.png is a link to nothing; mend it or leave it out",
+        f"{train}/cow has no images; give it some, or remove it",
+        f"{train}/loose.png lies beside the folders of the classes; move it into one",
+    ]
+
+
+def test_a_file_to_validate_on_that_cannot_be_read_is_named_with_its_own_setting(images, tmp_path):
+    fill(tmp_path / "all")
+    (fill(tmp_path / "other") / "bee/03.png").write_bytes(b"no image")
+    with pytest.raises(ConfigError, match=r"^data\.val_path = .*other: .*bee/03\.png cannot be read"):
+        images(tmp_path / "all", val_path=str(tmp_path / "other"))
+
+
 def test_settings_that_make_other_pixels_have_a_cache_of_their_own(images, tmp_path):
     fill(tmp_path / "all")
     grey = {"channels": 1, "mean": [0.5], "std": [0.5]}
@@ -134,6 +165,10 @@ def test_a_file_that_cannot_be_read_is_one_line_and_nothing_is_cached(images, tm
         ({"std": [0.2, 0, 0.2]}, r"data.std = \[0.2, 0, 0.2\]: expected numbers above 0"),
         ({"std": [0.2, -0.1, 0.2]}, "data.std = .*: expected numbers above 0"),
         ({"std": [0.2, "a", 0.2]}, "data.std = .*: expected numbers above 0"),
+        ({"mean": [0.2, "a", 0.2]}, "data.mean = .*: expected numbers"),
+        ({"flip": "maybe"}, "data.flip = maybe: expected true or false"),
+        ({"crop_padding": -1}, "data.crop_padding = -1: expected a number of pixels of at least 0"),
+        ({"cache_dir": "/proc/nowhere"}, "data.cache_dir = /proc/nowhere.*: .*give a folder that can be written"),
         ({"label": "colour"}, "data.label = colour: .*all has the class columns label"),
         ({"val_path": "nowhere"}, "data.val_path = nowhere: .*give a folder of class folders"),
     ],
@@ -176,7 +211,7 @@ def test_a_class_has_one_number_in_both_folders(images, tmp_path, classes):
 def test_a_picture_of_too_many_pixels_is_one_line(images, tmp_path, monkeypatch):
     fill(tmp_path / "all")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 20)
-    with pytest.raises(ConfigError, match=r"data.path: .*00.png cannot be read \(Image size"):
+    with pytest.raises(ConfigError, match=r"data.path = .*all: .*00.png cannot be read \(Image size"):
         images(tmp_path / "all")
 
 
@@ -232,7 +267,9 @@ def test_grey_of_sixteen_bits_keeps_its_shades(images, tmp_path):
 def test_pixels_of_unknown_range_are_refused(images, tmp_path, dtype):
     file = fill(tmp_path / "all") / "bee" / "09.tif"
     Image.fromarray(np.ones((8, 8), dtype=dtype)).save(file)
-    with pytest.raises(ConfigError, match=rf"^data\.path: {file} cannot be read \(pixels of 32 bits\); mend it"):
+    with pytest.raises(
+        ConfigError, match=rf"^data\.path = .*all: {file} cannot be read \(pixels of 32 bits\); mend it"
+    ):
         images(tmp_path / "all")
 
 

@@ -247,6 +247,8 @@ def test_the_epochs_of_the_row_are_those_of_the_records(compose, tmp_path, capsy
     assert row.status == "failed"
     assert row.num_epochs == len(list(read_epochs(tmp_path / "run"))) == 1
     assert row.num_steps == 30  # the steps of the epoch that broke off are not lost
+    (record,) = read_epochs(tmp_path / "run")
+    assert (row.val_loss, row.val_accuracy) == (record.val_loss, record.val_accuracy) != (None, None)
 
 
 def test_what_was_trained_is_in_the_row_of_a_validation_that_fails(compose, capsys):

@@ -161,7 +161,6 @@ class Task(LightningModule):
     def on_train_epoch_start(self) -> None:
         mixed = random.Random(f"{self._config.seed} {self.current_epoch} {self.global_rank}")
         seed_everything(mixed.getrandbits(32), verbose=False)
-        self.val_loss = self.val_accuracy = None
         self._loss_sum = torch.zeros((), device=self.device)
         self._num_targets = 0
         scaler = self.trainer.scaler
@@ -194,6 +193,7 @@ class Task(LightningModule):
 
     def on_validation_epoch_start(self) -> None:
         self.finish_train_epoch()  # here too: what was trained is known where validation fails
+        self.val_loss = self.val_accuracy = None
         # Ranks train with batch statistics of their own; validation is of one network: rank 0's, as in a checkpoint.
         if self.trainer.world_size > 1:
             for buffer in self.objective.buffers():
@@ -308,7 +308,7 @@ def checkpoint_blocks(net: nn.Module) -> None:
     if not blocks:
         raise ConfigError(
             f"trainer.activation_checkpointing = True: {type(net).__name__} has no blocks to checkpoint "
-            "(modules with layers of their own in an nn.ModuleList or nn.Sequential, or several of one class); set it to "
-            "false"
+            "(modules with layers of their own, in an nn.ModuleList or nn.Sequential or several of one class); set it "
+            "to false"
         )
     apply_activation_checkpointing(net, check_fn=lambda module: module in blocks)

@@ -22,8 +22,8 @@ def cached(cache_dir: Path, made_from: object, make: Callable[[Path], None]) -> 
     done, unfinished = cache_dir / key, cache_dir / f".{key}"
     if done.exists():
         return done
+    made(cache_dir)
     try:
-        cache_dir.mkdir(parents=True, exist_ok=True)
         with FileLock(cache_dir / f".{key}.lock"):
             if done.exists():  # by another process, while this one waited
                 return done
@@ -35,10 +35,21 @@ def cached(cache_dir: Path, made_from: object, make: Callable[[Path], None]) -> 
             finally:
                 shutil.rmtree(unfinished, ignore_errors=True)
     except OSError as error:
-        raise ConfigError(
-            f"data.cache_dir = {cache_dir}: {error.strerror or error}; give a folder that can be written"
-        ) from error
+        raise _unwritable(cache_dir, error) from error
     return done
+
+
+def made(cache_dir: Path) -> Path:
+    """The folder, made where it is not there. ConfigError where it cannot be."""
+    try:
+        cache_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(cache_dir, error) from error
+    return cache_dir
+
+
+def _unwritable(cache_dir: Path, error: OSError) -> ConfigError:
+    return ConfigError(f"data.cache_dir = {cache_dir}: {error.strerror or error}; give a folder that can be written")
 
 
 def array(file: Path) -> np.ndarray:

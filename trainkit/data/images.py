@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, cached_property, partial
 from io import BytesIO
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import datasets
 import numpy as np
 import torch
+from datasets.packaged_modules.imagefolder.imagefolder import ImageFolder
 from numpy.lib.format import open_memmap
 from PIL import Image
 from rich.console import Console
@@ -20,9 +21,9 @@ from torch.utils.data import Subset
 
 from trainkit.config import ConfigError
 from trainkit.data.augment import Augment
-from trainkit.data.cache import array, cached
+from trainkit.data.cache import array, cached, made
 from trainkit.data.module import ArrayDataset, DataModule, is_part, not_whole
-from trainkit.data.splits import first, load, train_and_val
+from trainkit.data.splits import TRAIN, VALIDATION, first, load, train_and_val
 
 DECODING = 3  # raise it when the code below makes other pixels of the same file: older caches are then left alone
 MODES = {1: "L", 3: "RGB"}  # by channels
@@ -43,9 +44,10 @@ class Images(DataModule):
     `train/` and `val/` (or `test/`, `validation/`); or the name of a data set of the hub. `val_path` is another folder
     to validate on, whose classes are found by name; without either the seed picks `val_fraction` of the images. Every
     image is decoded once, its shorter side scaled to `side` (null: image_size) and its middle cut out, into a
-    memory-mapped file in `cache_dir`, under a hash of the files' names, sizes and times and of the settings; any number
+    memory-mapped file in `cache_dir`, under a hash of the files' paths, sizes and times and of the settings; any number
     of processes may do so at once.
-    ConfigError naming the file for one that is missing, cut off or no image, and for classes that are not the declared.
+    ConfigError naming the file for one that is missing, cut off or no image, or lies beside the classes, and for
+    classes that have no image or are not the declared.
     """
 
     def __init__(
@@ -82,7 +84,7 @@ class Images(DataModule):
         self.val_fraction, self.label = val_fraction, label
         self.side = image_size if side is None else side
         self.cache_dir = Path(cache_dir).expanduser()
-        if complaints := self._complaints(crop_padding, mean, std):
+        if complaints := self._complaints(crop_padding, flip, mean, std):
             raise ConfigError(*complaints)
         self.prepare = Augment(image_size, crop_padding, flip, mean, std)
 
@@ -114,7 +116,7 @@ class Images(DataModule):
         for name, (images, targets) in splits.items():
             shape = (len(images), self.sizes["channels"], self.side, self.side)
             pixels = open_memmap(folder / f"{name}-images.npy", mode="w+", dtype=np.uint8, shape=shape)
-            decode = partial(_decode, mode=MODES[shape[1]], side=self.side)
+            decode = partial(_decode, mode=MODES[shape[1]], side=self.side, subject=" = ".join(self._named(name)))
             with ThreadPoolExecutor(os.cpu_count()) as threads:  # Pillow decodes without the interpreter's lock
                 done = threads.map(decode, images["image"])
                 title = f"decoding {self.path} ({name})"
@@ -136,7 +138,7 @@ class Images(DataModule):
         train_split, names = self._columns("data.path", self.path, train)
         splits = {"train": train_split}
         if val is not None:
-            setting, path = ("data.val_path", self.val_path) if self.val_path else ("data.path", self.path)
+            setting, path = self._named("val")
             images, val_names = self._columns(setting, path, val)
             trained = {names[number]: number for number in sorted(set(train_split.targets))}
             if unseen := sorted({val_names[number] for number in images.targets} - set(trained)):
@@ -150,8 +152,16 @@ class Images(DataModule):
             raise ConfigError(f"data.num_classes = {declared}: {self.path} has {has}; say data.num_classes={has}")
         return splits
 
+    def _named(self, split: str) -> tuple[str, str]:
+        """The setting that says where a split lies, and its value."""
+        return ("data.val_path", self.val_path) if split == "val" and self.val_path else ("data.path", self.path)
+
     def _load(self, setting: str, path: str) -> dict[str, datasets.Dataset]:
-        folder, cache_dir = Path(path).expanduser(), str(self.cache_dir / "datasets")
+        folder, cache_dir = Path(path).expanduser(), str(made(self.cache_dir / "datasets"))
+        if folder.is_file():
+            raise ConfigError(f"{setting} = {path}: a single file; {REMEDY}")
+        if complaints := list(_left_out(setting, path, folder)):
+            raise ConfigError(*complaints)
         if not folder.is_dir():
             return load(setting, path, REMEDY, path, cache_dir=cache_dir)
         # With one class alone the library would take a folder to validate on for one without classes.
@@ -181,7 +191,7 @@ class Images(DataModule):
         kept = kept if images[0] == "image" else kept.rename_column(images[0], "image")
         return Split(kept.cast_column("image", datasets.Image(decode=False)), targets), features[label].names
 
-    def _complaints(self, crop_padding: int, mean: Sequence[float], std: Sequence[float]) -> list[str]:
+    def _complaints(self, crop_padding: int, flip: bool, mean: Sequence[float], std: Sequence[float]) -> list[str]:
         channels, image_size = self.sizes["channels"], self.sizes["image_size"]
         complaints = self.contradictions(inputs="images")
         if not self.path:
@@ -190,10 +200,16 @@ class Images(DataModule):
             complaints.append(f"data.channels = {channels}: expected 1 (grey) or 3 (RGB)")
         elif {len(mean), len(std)} != {channels}:
             complaints.append(f"data.mean = {list(mean)}, data.std = {list(std)}: expected {channels} values each")
+        if not isinstance(flip, bool):
+            complaints.append(f"data.flip = {flip}: expected true or false")
+        if not all(isinstance(value, int | float) for value in mean):
+            complaints.append(f"data.mean = {list(mean)}: expected numbers")
         if not all(isinstance(value, int | float) and value > 0 for value in std):
             complaints.append(f"data.std = {list(std)}: expected numbers above 0")
         if no_numbers := not_whole(image_size=image_size, side=self.side, crop_padding=crop_padding):
             complaints += no_numbers
+        elif crop_padding < 0:
+            complaints.append(f"data.crop_padding = {crop_padding}: expected a number of pixels of at least 0")
         elif not 0 < image_size <= self.side + 2 * crop_padding or self.side < 1:
             complaints.append(
                 f"data.image_size = {image_size}: cut out of data.side = {self.side} and {crop_padding} pixels around "
@@ -204,14 +220,30 @@ class Images(DataModule):
         return complaints
 
 
+def _left_out(setting: str, path: str, folder: Path) -> Iterator[str]:
+    """A complaint for each thing that the library would leave out without a word: a link to nothing, a class without
+    an image, an image beside the folders of the classes."""
+    splits = {folder, *(folder / word for word in (*TRAIN, *VALIDATION))}
+    for place, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith((".", "__"))]
+        for name in sorted(files):
+            file = Path(place, name)
+            if not file.exists():
+                yield f"{setting} = {path}: {file} is a link to nothing; mend it or leave it out"
+            elif folders and file.parent in splits and file.suffix.lower() in ImageFolder.EXTENSIONS:
+                yield f"{setting} = {path}: {file} lies beside the folders of the classes; move it into one"
+        if not folders and not files:
+            yield f"{setting} = {path}: {place} has no images; give it some, or remove it"
+
+
 def _stamp(images: datasets.Dataset, targets: list[int]) -> str:
-    """What these images were made from: names, sizes and times of files; of what came from the hub its fingerprint."""
+    """What these images were made from: paths, sizes and times of files; of what came from the hub its fingerprint."""
     stamps = []
     for image in images["image"]:
         file = Path(image["path"] or "")
         if image["bytes"] is not None or not file.is_file():
             return f"{images._fingerprint} {targets}"
-        stamps.append((file.name, file.parent.name, file.stat().st_size, file.stat().st_mtime_ns))
+        stamps.append((str(file.absolute()), file.stat().st_size, file.stat().st_mtime_ns))
     return hashlib.sha256(repr((stamps, targets)).encode()).hexdigest()
 
 
@@ -228,7 +260,7 @@ def _eight_bits(opened: Image.Image) -> Image.Image:
     return opened
 
 
-def _decode(image: dict[str, Any], mode: str, side: int) -> np.ndarray:
+def _decode(image: dict[str, Any], mode: str, side: int, subject: str) -> np.ndarray:
     """The middle of an image whose shorter side is scaled to `side`: uint8 [C, side, side]."""
     source = image["path"] if image["bytes"] is None else BytesIO(image["bytes"])
     try:
@@ -236,7 +268,7 @@ def _decode(image: dict[str, Any], mode: str, side: int) -> np.ndarray:
             opened.draft(mode, (side, side))  # a JPEG decodes to the next larger size that is cheap
             picture = _eight_bits(opened).convert(mode)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise ConfigError(f"data.path: {image['path']} cannot be read ({error}); mend it or leave it out") from error
+        raise ConfigError(f"{subject}: {image['path']} cannot be read ({error}); mend it or leave it out") from error
     scale = side / min(picture.size)
     width, height = (max(round(scale * length), side) for length in picture.size)
     left, top = (width - side) // 2, (height - side) // 2
