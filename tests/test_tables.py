@@ -335,8 +335,8 @@ print(int(table.train_set.tokens.sum()), len(table.val_set))
         (b"good\t1\nbad\t0\t8\t9\n", "{file}: .*in line 2, .*mend it or leave it out"),
         (b"good\t1\nb\xffd\t0\n", "{file} is not UTF-8 .byte 8. in line 2; convert it or leave it out"),
         (b"", "{file} has no rows; give"),
-        (b"good\t1\nbad\t0\nfine\tO\n", "has 3 .0, 1, O; O first in {file}, line 3.; say data.num_classes=3, or mend"),
-        (b"good\t1\nfine\t1\n", "has 1 .1.; say data.num_classes=1, or mend the labels"),
+        (b"good\t1\nbad\t0\nfine\tO\n", "has 3 .0, 1, O; O first in {file}, line 3.; mend the labels, or say"),
+        (b"good\t1\nfine\t1\n", "has 1 .1.; mend the labels, or say data.num_classes=1"),
     ],
 )
 def test_a_faulty_row_is_one_line_that_names_it_and_nothing_is_cached(table, tmp_path, content, said):

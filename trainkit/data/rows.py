@@ -122,12 +122,14 @@ class Source:
     def _check_columns(self, table: datasets.Dataset) -> None:
         """ConfigError where a column is not there, or holds neither text nor classes."""
         has = ", ".join(name for name in table.column_names if name != SURPLUS)
+        read = any(READERS[file.suffix] == "csv" for file in self.files)
+        way_out = "name one of them" + ", or say how it is read: data.delimiter, data.columns" * read
         for setting, name in (
             *(("data.text_column", text) for text in self.columns.texts),
             ("data.label_column", self.columns.label),
         ):
             if name not in table.column_names:
-                raise ConfigError(f"{setting} = {name}: {self.path} has the columns {has}; name one of them")
+                raise ConfigError(f"{setting} = {name}: {self.path} has the columns {has}; {way_out}")
             kind = str(getattr(table.features[name], "dtype", type(table.features[name]).__name__))
             if not (CLASSES.fullmatch(kind) if setting == "data.label_column" else kind.endswith("string")):
                 wanted = "classes (words or whole numbers)" if setting == "data.label_column" else "text"

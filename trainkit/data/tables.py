@@ -160,7 +160,7 @@ class Table(DataModule):
             names = ", ".join(classes[:10]) + (", ..." if len(classes) > 10 else "")
             raise ConfigError(
                 f"data.num_classes = {declared}: {train.path} has {len(classes)} ({names}{''.join(surplus)}); "
-                f"say data.num_classes={len(classes)}, or mend the labels"
+                f"mend the labels, or say data.num_classes={len(classes)}"
             )
         return classes
 
