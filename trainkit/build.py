@@ -3,6 +3,7 @@
 import copy
 import inspect
 import os
+import textwrap
 import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -132,7 +133,7 @@ def instance(group: str, name: str, node: dict[str, Any]) -> Any:
         if isinstance(cause := error.__cause__, ConfigError):
             raise cause from None
         signature = ", ".join(inspect.signature(target).parameters)
-        said = first_line(cause) if cause else first_line(error)
+        said = textwrap.shorten(first_line(cause or error), 300, placeholder=" ...")  # transformers lists all it has
         raise ConfigError(f"{group} = {name}: {said}; {target.__name__} takes ({signature})") from error
 
 
