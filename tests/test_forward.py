@@ -139,6 +139,18 @@ def test_dynamic_dimensions_and_a_recompile_budget_hold_for_calls(bench):
     assert limited.recompile_shapes[0][0][1:] == [3, 32, 32]
 
 
+def test_a_recompile_budget_ends_the_calls_where_it_is_asked_to(bench, capsys):
+    row = bench(
+        "data=synthetic", "data.batch_sizes=[2,3,4,5]", "model=simple_net", "compile.backend=aot_eager",
+        "compile.dynamic=false", "compile.max_recompiles=2", "compile.on_recompile_limit=raise", "forward.num_calls=8",
+        "trainer.accelerator=cpu",
+    )  # fmt: skip
+    assert (row.status, row.num_steps, row.num_recompiles, row.num_graphs) == ("compile_error", 3, 2, 3)
+    assert row.error.endswith("compile.max_recompiles = 2: [5, 3, 32, 32] needed one more")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("or let it run uncompiled (compile.on_recompile_limit=eager)")
+
+
 def test_a_network_is_called_in_eval_mode_without_gradients_in_the_asked_precision(bench, monkeypatch):
     from tests.networks import Plain
 
