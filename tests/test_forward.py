@@ -342,8 +342,11 @@ def test_a_wrong_link_is_one_line(link, complaint):
 
 def test_a_link_with_other_batches_or_a_compiled_function_is_refused(bench):
     chain = "forward.deadline_ms=5"
-    with pytest.raises(ConfigError, match="is called with other batches than the run"):
-        bench("data=synthetic", chain, "forward.fallback=['model=mini_transformer']")
+    tokens = ("model=mini_transformer", "data=synthetic", chain)
+    with pytest.raises(ConfigError, match="model=gpt2: is called with other batches than the run"):
+        bench(*tokens, "forward.fallback=['model=gpt2']")  # gpt2's have a target for each token
+    with pytest.raises(ConfigError, match="model = simple_net: takes images, but data = synthetic "):
+        bench(*tokens, "forward.fallback=['model=simple_net']")
     function = "models.local_optimized.costly_activation"
     with pytest.raises(ConfigError, match=f"compile.parts = {function}: a function would be compiled for every link"):
         bench(
