@@ -208,14 +208,16 @@ class Within(nn.Module):
 
 
 class Naps(Plain):
-    """Sleeps for so many milliseconds in every call."""
+    """Sleeps for so many milliseconds in every call, or in one of so many."""
 
-    def __init__(self, channels: int, image_size: int, num_classes: int, width: int, ms: float = 0.0):
+    def __init__(self, channels: int, image_size: int, num_classes: int, width: int, ms: float = 0.0, one_of: int = 1):
         super().__init__(channels, image_size, num_classes, width)
-        self.ms = ms
+        self.ms, self.one_of, self.calls = ms, one_of, 0
 
     def forward(self, images: Tensor) -> Tensor:
-        time.sleep(self.ms / 1e3)
+        self.calls += 1
+        if self.calls % self.one_of == 0:
+            time.sleep(self.ms / 1e3)
         return super().forward(images)
 
 

@@ -195,7 +195,9 @@ def test_the_budget_fails_where_it_is_asked_to(compose, capsys):
     row = run(compose(*words, "compile.max_recompiles=2"))
     assert row.status == "compile_error"
     assert row.error == "RecompileLimitError: compile.max_recompiles = 2: [5, 3, 4, 4] and [5] needed one more"
-    assert row.num_steps == 3
+    assert (row.num_steps, row.num_recompiles, row.num_graphs) == (3, 2, 3)  # the one more was not compiled
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("compile.max_recompiles = 2: [5, 3, 4, 4] and [5] needed one more; raise compile.max_recomp")
 
 
 @pytest.mark.parametrize(

@@ -192,6 +192,9 @@ def _link(config: RunConfig, words: list[str], conf: Path) -> RunConfig:
     own += [f"hydra.searchpath=[{','.join(searched)}]"] if searched else []
     GlobalHydra.instance().clear()
     link = typed([*own, *words], conf, config.job.run_dir, FORWARD)
+    # Of data=synthetic the inputs follow the network; the run's batches do not follow a link.
+    if complaint := misfit(link.job.model, link.job.data, link.model.get("inputs"), config.data.get("inputs")):
+        raise ConfigError(complaint)
     if link.data != config.data:
         raise ConfigError(
             f"{' '.join(words)}: is called with other batches than the run; choose one that fits the data"

@@ -28,11 +28,17 @@ from trainkit.scope import Part, parts, unwrapped
 
 HINT = "Set TORCHDYNAMO_VERBOSE"  # how the advice begins that torch closes its errors with
 LIMITS = ("recompile_limit", "accumulated_recompile_limit")
+FAIL = "fail_on_recompile"  # torch's stance; the error that it raises names it
 WORKERS_START_S = 60  # at most; a run does without them too
 
 
 class RecompileLimitError(RuntimeError):
     """More variants were needed than `compile.max_recompiles` allows, with `compile.on_recompile_limit=raise`."""
+
+    way_out = (
+        "raise compile.max_recompiles, leave sizes open (compile.dynamic=null or true), or let it run uncompiled "
+        "(compile.on_recompile_limit=eager)"
+    )
 
 
 # The third: a dimension that was marked dynamic is not; the last says which.
@@ -218,9 +224,9 @@ class Compiler:
     def __call__(self, *inputs: torch.Tensor) -> Any:
         """The objective's outputs. With on_error=eager, an objective that cannot be compiled runs uncompiled.
 
-        MarkError, a ConfigError, where it fixes a dimension of compile.mark_dynamic.
-        RecompileLimitError, with on_recompile_limit=raise, once there are more than max_recompiles; else nothing more
-        is compiled from that many on: variants that are there are used, all others run uncompiled."""
+        From max_recompiles on nothing more is compiled: variants that are there are used, all others run uncompiled.
+        RecompileLimitError in place of the latter, with on_recompile_limit=raise.
+        MarkError, a ConfigError, where the objective fixes a dimension of compile.mark_dynamic."""
         self._shapes = [list(tensor.shape) for tensor in inputs]
         self._missing = self._uncompiled = False
         if self.config.mode.value != "eager" or "torch._inductor.cudagraph_trees" in sys.modules:
@@ -228,7 +234,12 @@ class Compiler:
             torch.compiler.cudagraph_mark_step_begin()
         if self.config.mode.value != "eager":
             mark_dynamic(self.config.mark_dynamic, inputs)
-        outputs = self._outputs(inputs)
+        try:
+            outputs = self._outputs(inputs)
+        except RuntimeError as error:
+            if self._spent and FAIL in str(error):
+                raise self._one_more() from error
+            raise
         if self._missing or self._uncompiled or self.error or facts.num_graphs() == 0:
             self._over_budget |= self._spent
             self._on_eager()
@@ -239,12 +250,16 @@ class Compiler:
         most, found = self.config.max_recompiles, len(self._recompiles)
         if most is None or self._spent or found < most:
             return
-        if self.config.on_recompile_limit.value == "eager":
-            self._spent = True
-            self._undo.enter_context(torch.compiler.set_stance("eager_on_recompile"))  # backward must see it too
-        elif found > most:
-            shapes = " and ".join(map(str, self._shapes))
-            raise RecompileLimitError(f"compile.max_recompiles = {most}: {shapes} needed one more")
+        self._spent = True
+        raises = self.config.on_recompile_limit.value == "raise"
+        stance = FAIL if raises else "eager_on_recompile"
+        self._undo.enter_context(torch.compiler.set_stance(stance))  # backward must see it too
+        if raises and found > most:  # one call may bring several
+            raise self._one_more()
+
+    def _one_more(self) -> RecompileLimitError:
+        shapes = " and ".join(map(str, self._shapes))
+        return RecompileLimitError(f"compile.max_recompiles = {self.config.max_recompiles}: {shapes} needed one more")
 
     def _outputs(self, inputs: tuple[torch.Tensor, ...]) -> Any:
         assert self._objective is not None

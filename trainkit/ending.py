@@ -3,6 +3,7 @@
 import logging
 import os
 import signal
+import sys
 import traceback
 import warnings
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import torch
 from lightning.pytorch.loggers import Logger, WandbLogger
 from lightning.pytorch.utilities.exceptions import MisconfigurationException, SIGTERMException
 
-from trainkit.compile import first_line, is_compile_error
+from trainkit.compile import RecompileLimitError, first_line, is_compile_error
 from trainkit.config import ConfigError
 from trainkit.results import Row
 
@@ -38,8 +39,11 @@ def outcome(error: BaseException | None) -> tuple[str, str | None]:
 
 
 def show(error: BaseException | None) -> None:
-    """Print where a failure came from that is neither the user's to correct nor said by its status."""
-    if outcome(error)[0] in ("failed", "compile_error") and not isinstance(
+    """Print where a failure came from that is neither the user's to correct nor said by its status. Of a limit that was
+    to end the run: one line."""
+    if isinstance(error, RecompileLimitError):
+        print(f"{error}; {error.way_out}", file=sys.stderr)
+    elif outcome(error)[0] in ("failed", "compile_error") and not isinstance(
         error, ConfigError | MisconfigurationException
     ):
         traceback.print_exception(error)

@@ -1,7 +1,7 @@
 """The network alone, forward: a typed config in, a typed row of the kind `forward` out, on success and on failure."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from math import inf
@@ -27,7 +27,7 @@ from trainkit.steps import Step, num_warmup, percentile
 from trainkit.task import AUTOCAST, Forward, channels_last
 
 NUM_MEASURING = 32  # calls of each link with each shape before the first request
-QUANTILE = 95  # of a link's times: what a call is expected to take
+EXPECTED, TYPICAL = 95, 50  # percentiles of a link's times: whether a call fits, and which link is the fastest
 
 
 @dataclass
@@ -62,9 +62,9 @@ class Link:
         ):
             yield
 
-    def expected_ms(self, shape: Shape) -> float:
+    def percentile_ms(self, shape: Shape, q: float) -> float:
         """Infinity where nothing is known: something compiled in every call that should have measured it."""
-        return inf if (expected := percentile(self.times_ms[shape], QUANTILE)) is None else expected
+        return inf if (time_ms := percentile(self.times_ms[shape], q)) is None else time_ms
 
     def observe(self) -> None:
         """Keep what the compiler did since the counts began."""
@@ -124,7 +124,8 @@ class Bench:
         inputs, targets = batch[0].to(self.device), batch[1].to(self.device)
         shape, number = tuple(inputs.shape), 0
         if requests is not None:
-            number = choose([link.expected_ms(shape) for link in self.links], requests.remaining_ms)
+            expected, typical = ([link.percentile_ms(shape, q) for link in self.links] for q in (EXPECTED, TYPICAL))
+            number = choose(expected, typical, requests.remaining_ms)
         num_right, step = self._call(number, inputs, targets)
         self.num_right += num_right
         self.num_targets += targets.numel()
@@ -154,7 +155,7 @@ class Bench:
         tells_eager = facts.tells_lookups() and not several  # of several networks it does not tell which one it was
         return replace(
             self.row,
-            **asdict(first.facts or first.compiler.facts()),
+            **asdict(together([link.facts for link in self.links if link.facts] or [first.compiler.facts()])),
             **self.meters.summary(autotune_s, tells_eager, first.compiler.skips_function()),
             val_accuracy=self.num_right / self.num_targets if self.num_targets else None,
             num_val_targets=self.num_targets_once or None,
@@ -175,9 +176,43 @@ class Bench:
             "call_frac": of_it["num_calls"] / num_calls if num_calls else None,
             **of_it,
             "expected_ms": [
-                {"shape": list(shape), "time_ms": finite(link.expected_ms(shape))} for shape in sorted(link.times_ms)
+                {
+                    "shape": list(shape),
+                    "time_ms": finite(link.percentile_ms(shape, EXPECTED)),
+                    "time_ms_p50": finite(link.percentile_ms(shape, TYPICAL)),
+                }
+                for shape in sorted(link.times_ms)
             ],
         }
+
+
+def together(links: Sequence[CompileFacts]) -> CompileFacts:
+    """What the compiler did in a chain: mode and parts of the first link, what is counted or listed of all of them."""
+    joins: dict[Callable[[Any], Any], tuple[str, ...]] = {
+        sum: ("num_graphs", "num_recompiles", "num_cudagraph_skips", "num_cudagraphs", "cache_hits", "cache_misses"),
+        any: ("recompile_limit_hit",),
+        _all: ("recompiles", "recompile_shapes", "recompile_times_s"),
+        _distinct: ("graph_breaks", "cudagraph_skips"),
+    }
+    found: dict[str, Any] = {}
+    for join, names in joins.items():
+        for name in names:
+            values = [getattr(link, name) for link in links]
+            found[name] = None if None in values else join(values)
+    breaks, caches = found["graph_breaks"], {link.cache_found for link in links} - {None}
+    found["num_graph_breaks"] = None if breaks is None else len(breaks)
+    found["cache_found"] = caches.pop() if len(caches) == 1 else "mixed" if caches else None
+    return replace(links[0], **found)
+
+
+def _all(lists: Sequence[list[Any]]) -> list[Any]:
+    return list(itertools.chain(*lists))
+
+
+def _distinct(lists: Sequence[list[Any]]) -> list[Any]:
+    """Links of one network break at the same places."""
+    values = _all(lists)
+    return [value for place, value in enumerate(values) if value not in values[:place]]
 
 
 def batches(data: DataModule) -> Iterator[tuple[int, Batch]]:

@@ -22,6 +22,7 @@ from trainkit.words import (
     count_of_findings,
     diagnosed,
     dropped_title,
+    expected,
     finding_lines,
     finding_title,
     graph_breaks,
@@ -216,9 +217,11 @@ def _chains(group: Group, looks: Looks) -> str:
     lines = []
     for setting in group.settings:
         for link in setting.rows[0].chain or ():
-            words = [_text(link_of(link, setting.rows[0])), _text(percent(link["call_frac"]))]
-            lines.append([_key(looks, setting.label, setting.label), *words, *_times(link)])
-    return _table("Which link answered", ["setting", "link", "share", *TIMES], lines, numbers=True)
+            words = [link_of(link, setting.rows[0]), link["effective_mode"] or "-", fixed(link["num_graphs"], 0)]
+            words += [expected(link), percent(link["call_frac"])]
+            lines.append([_key(looks, setting.label, setting.label), *map(_text, words), *_times(link)])
+    heads = ["setting", "link", "got", "graphs", "expected ms", "share", *TIMES]
+    return _table("Which link answered", heads, lines, numbers=True)
 
 
 def _times(of: Mapping[str, Any]) -> list[str]:

@@ -48,8 +48,9 @@ class Row:
     `deadline_miss_frac` is the share of the steady calls that missed `deadline_ms` (deadline.Requests). With a
     `fallback`, `chain` has for each link, the run's own setting first: settings, model, compile_mode, effective_mode,
     effective_mode_reason, num_graphs, num_recompiles, num_calls (steady ones) and call_frac, its share of them all,
-    time_ms_p50, time_ms_p99, and expected_ms: for each shape of the inputs what the choice went by in the end. What the
-    compiler did is then that of the first link, and what compiling cost that of all.
+    time_ms_p50, time_ms_p90, time_ms_p99, and expected_ms: for each shape of the inputs what the choice went by in the
+    end: time_ms, whether it fits, and time_ms_p50, which is the fastest. Mode and parts are then those of the first
+    link; what else the compiler did, and what it cost, is that of all.
     """
 
     # identity

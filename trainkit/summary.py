@@ -18,6 +18,7 @@ from trainkit.results import EpochRecord, Row
 from trainkit.words import (
     COMPILE_PARTS,
     compiled_parts,
+    expected,
     graph_breaks,
     link_of,
     machine_of,
@@ -107,7 +108,9 @@ def _calls(row: Row) -> Iterable[tuple[str, str]]:
     if words := missed(row):
         yield "deadline", words
     for number, link in enumerate(row.chain or []):
-        yield "" if number else "chain", f"{percent(link['call_frac'])} {link_of(link, row)}: {_latency(link)}"
+        got = f"got {link['effective_mode'] or '-'}, graphs {fixed(link['num_graphs'], 0)}"
+        took = _latency(link) if link["num_calls"] else f"expected {expected(link)} ms"
+        yield "" if number else "chain", f"{percent(link['call_frac'])} {link_of(link, row)}: {got}; {took}"
     shapes = sorted(row.latency_by_shape or [], key=lambda one: -one["num_calls"])
     for number, one in enumerate(shapes[:MOST_SHAPES]):
         yield "" if number else "shapes", f"{one['shape']}: {_latency(one)}; {fixed(one['num_calls'], 0)} calls"

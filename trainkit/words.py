@@ -184,6 +184,13 @@ def link_of(link: Mapping[str, Any], row: Row) -> str:
     return words if got in (None, link["compile_mode"]) else f"{words} (got {got}: {link['effective_mode_reason']})"
 
 
+def expected(link: Mapping[str, Any]) -> str:
+    """The milliseconds by which a link was chosen or not: from the least to the most over the shapes of the inputs."""
+    known = [of["time_ms"] for of in link["expected_ms"] if of["time_ms"] is not None]
+    digits = decimals(known, 4)
+    return " to ".join(dict.fromkeys(fixed(ms, digits) for ms in (min(known), max(known)))) if known else "-"
+
+
 def skipped(row: Row) -> str:
     """How many steps the gradient scaler skipped, and what that means; "" where it skipped none, or there is none."""
     if not row.num_skipped_steps:
