@@ -2,7 +2,8 @@
 
     python scripts/diagnose.py model=convnet_mix model.random_head=true [override ...]
 
-Takes the overrides of train.py. Works on copies, trains a few steps of them, leaves no run and changes nothing. With
+Takes the overrides of train.py. Works on copies, trains a few steps of them, leaves no run and changes nothing. What
+was found is printed before it is measured; on stderr a line says what is being measured. With
 --json runs/sweeps/NAME/diagnosis.json the report of that sweep shows it too. --code writes the graphs that were
 captured and the code that was generated for them. --stages compiles the network once more with each of three
 backends, in processes of their own with a cold cache, and shows where the seconds go.
@@ -46,12 +47,19 @@ def main() -> int:
         logging.getLogger("torch").setLevel(logging.ERROR)  # the diagnosis says what torch would log
         logging.getLogger("torch._guards").setLevel(logging.CRITICAL)  # as in a run (ending.quiet)
         warnings.filterwarnings("ignore", module="torch")
+        if cli.rank() == 0:
+            progress = logging.getLogger("trainkit")
+            progress.addHandler(logging.StreamHandler())
+            progress.setLevel(logging.INFO)
+            progress.propagate = False  # the network may have set up logging for itself
         of = trial.subject(config)
-        found = diagnose.diagnose(of)
+        seen = diagnose.look(of)
+        report.print_findings(seen)
+        found = diagnose.measured(of, seen)
         if given.stages:
             found = replace(found, stages=diagnose.stages(config))
         written = diagnose.write_code(of, given.code) if given.code else []
-    report.print_diagnosis(found)
+    report.print_measurements(found)
     if written:
         print(f"written: {len(written)} files into {given.code}")
     if given.json:

@@ -7,6 +7,7 @@ import copy
 import logging
 import os
 import random
+import sys
 import threading
 import time
 import warnings
@@ -487,6 +488,37 @@ class Blocks(Classifier):
         for block in self.blocks:
             logits = block(logits)
         return logits
+
+
+class Talks(Classifier):
+    """Says the same in each way that there is."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        print("loudly")
+        print("loudly", file=sys.stderr)
+        warnings.warn("loudly", stacklevel=1)
+        logger.warning("loudly")
+        return logits * 2
+
+
+class OnlyEager(Classifier):
+    """What torch makes of NumPy's percentile while it compiles raises an error."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        return logits * float(np.percentile(images.numpy(), 90))  # compiled, it raises
+
+
+class OnlyEagerWithoutBreak(Classifier):
+    """The same in a function that runs uncompiled, for a break in its loop."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        for _ in range(2):
+            if logits.sum() > -100:  # left out, the rest is compiled
+                logits = logits * 2
+        return logits * float(np.percentile(images.numpy(), 90))  # compiled without the break, it raises
 
 
 class Clean(Classifier):

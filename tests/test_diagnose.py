@@ -1,9 +1,11 @@
 """Every known defect is named by its line and its remedy, which takes it away; where there is none, none is found."""
 
+import logging
 import os
 import re
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import torch
 
 from tests import defects
 from tests.conftest import ROOT
-from trainkit import costs, facts, trial
+from trainkit import costs, facts, silence, trial
 from trainkit.compile import first_line
 from trainkit.config import ConfigError
 from trainkit.diagnose import diagnose, look, stages, stages_of, write_code
@@ -106,6 +108,60 @@ def test_a_reason_that_torch_has_in_no_record_is_heard(compose, monkeypatch, nee
     assert (found.file, found.line) == (FILE, 9)
 
 
+def test_what_a_network_says_is_left_out_and_what_is_found_stays(compose, capsys, caplog, monkeypatch):
+    one = of(compose, "Talks")
+    own = logging.StreamHandler(sys.stderr)  # as a script sets it up where it begins
+    monkeypatch.setattr(defects.logger, "handlers", [own])
+    caplog.set_level("INFO", "trainkit")
+    silence._say_so.cache_clear()
+    with monkeypatch.context() as patched:
+        patched.setattr(trial, "silenced", nullcontext)
+        heard = look(one)
+    loud = capsys.readouterr()
+    assert min(loud.out.count("loudly"), caplog.messages.count("loudly")) >= 20 < loud.err.count("loudly")
+    caplog.clear()
+    assert look(one) == heard
+    assert len(heard.findings) == 4
+    assert capsys.readouterr() == ("", "")
+    assert "loudly" not in caplog.messages
+    assert caplog.messages.count("what the network prints, warns and logs is left out") == 1
+
+
+def line_of(code: str) -> int:
+    (line,) = (number for number, text in enumerate(SOURCE, 1) if text.endswith(code))
+    return line
+
+
+RAISES = "eager runs, the compiled network raises TypeError: only 0-dimensional arrays can be converted .*; at "
+
+
+def test_a_network_that_raises_only_when_it_is_compiled_says_so_and_where(compose):
+    at = f"tests/defects.py:{line_of('# compiled, it raises')}: return logits \\* float.*"
+    seen = look(of(compose, "OnlyEager"))
+    assert [re.fullmatch(RAISES + at, phase.error) is not None for phase in seen.phases] == [True, True]
+
+
+def test_a_network_that_raises_only_without_a_break_says_so_and_where(compose):
+    one = of(compose, "OnlyEagerWithoutBreak")
+    broken = (defects.__file__, line_of("# left out, the rest is compiled"))
+    variant = costs.Variant("without it", one.config.compile, broken)
+    variant.measure(one, "forward")
+    at = f"tests/defects.py:{line_of('# compiled without the break, it raises')}: .*"
+    assert re.fullmatch(f"without it: {RAISES}{at}", variant.failed)
+
+
+def test_of_a_network_that_fails_the_code_up_to_there_is_written_and_no_stages(compose, tmp_path, caplog, monkeypatch):
+    caplog.set_level("INFO", "trainkit")
+    monkeypatch.setattr("trainkit.diagnose.STAGE_BACKENDS", ("eager",))
+    one = of(compose, "OnlyEager")
+    written = write_code(one, tmp_path)
+    names = ["index.txt", "forward/graph_0.txt", "training/graph_0.txt"]
+    assert [str(path.relative_to(tmp_path)) for path in written] == names
+    assert sum("its graphs are those up to TypeError: " in message for message in caplog.messages) == 2
+    assert stages(one.config) == {}
+    assert "stages: none of the backend eager: TypeError: " in caplog.text
+
+
 def test_a_skip_without_a_line_is_the_one_of_its_cause_that_has_one():
     skip = Finding("CUDA graphs skipped", "input that is written to", "why", "remedy", "reason")
     placed = replace(skip, file=FILE, line=9, code="x += 1", phases=["forward"])
@@ -166,7 +222,7 @@ def test_what_is_compiled_by_itself_is_diagnosed_by_itself(words, num_graphs, co
 
 
 def test_of_a_part_that_is_torchs_own_no_line_is_the_users(compose, tmp_path):
-    graph, *_ = write_code(of(compose, "Blocks", "compile.scope=parts", "compile.parts=[{match: fc}]"), tmp_path)
+    _, graph, *_ = write_code(of(compose, "Blocks", "compile.scope=parts", "compile.parts=[{match: fc}]"), tmp_path)
     assert graph.read_text().startswith("# Made of:\n\n")
 
 
@@ -222,7 +278,8 @@ def test_a_step_clips_as_training_does(compose, fused):
     assert float(torch.nn.utils.get_total_norm(moved)) == pytest.approx(0.5 * 1e-3, rel=1e-3)
 
 
-def test_costs_and_shares_are_measured_on_copies(compose):
+def test_costs_and_shares_are_measured_on_copies(compose, caplog):
+    caplog.set_level("INFO", "trainkit")
     one = of(compose, "ManyDefects", "compile.backend=aot_eager")
     before = {name: tensor.clone() for name, tensor in one.net.state_dict().items()}
     seen = diagnose(one)
@@ -238,6 +295,9 @@ def test_costs_and_shares_are_measured_on_copies(compose):
     forward, training = (phase.optimizer_frac for phase in seen.phases)
     assert forward.high == 0 < training.low < training.high < 1
     assert all(torch.equal(tensor, before[name]) for name, tensor in one.net.state_dict().items())
+    told = [f"training: measuring without break {n} of 2 ({FILE}:{f.line})" for n, f in ((1, branch), (2, shape))]
+    assert [message for message in caplog.messages if "without break" in message] == told
+    assert {f"{phase.name}: measuring, round 6 of 6" for phase in seen.phases} <= set(caplog.messages)
 
 
 @pytest.mark.parametrize("words", [[], ["compile.scope=blocks"]], ids=["step", "blocks"])
@@ -279,8 +339,14 @@ def script(tmp_path):
 def test_the_script_shows_line_and_remedy_and_writes_json_and_code(script, tmp_path):
     words = ("model._target_=tests.defects.TensorBranch", "compile.backend=eager", "--json", "found.json")
     done = script(*words, "--code", "code")
-    assert (done.returncode, done.stderr) == (0, "")
     line, _ = defect("TensorBranch")
+    assert done.returncode == 0
+    for said in done.stderr.splitlines():  # what is under way, and nothing else
+        assert re.match(r"(forward|training): (compiling|measuring|profiling)\b", said)
+    assert f"\ntraining: measuring without break 1 of 1 ({defects.__file__}:{line})\n" in done.stderr
+    found, measured = done.stdout.index("torch.where"), done.stdout.index("eager ms")
+    assert found < measured < done.stdout.index("graph break", measured)
+    assert not re.search(r" $", done.stdout, re.MULTILINE)
     for said in (f"defects.py:{line}", "if logits.sum() > 0:", "torch.where", "Found: 1 graph break."):
         assert said in done.stdout
     found = read_diagnosis(tmp_path / "found.json")
@@ -296,6 +362,13 @@ def test_graphs_and_kernels_are_written_with_their_source_lines(compose, tmp_pat
         graph = f"training/graph_{number}"
         assert {f"{graph}.txt", f"{graph}_forward.txt", f"{graph}_backward.txt"} <= names
         assert {f"{graph}_forward_kernels.py", f"{graph}_backward_kernels.py"} <= names
+    first, second, *_ = (tmp_path / "index.txt").read_text().split("\n\n")
+    branch = f"{FILE}:{defect('TensorBranch')[0]}: if logits.sum() > 0:  # DEFECT tensor branch"
+    assert first.splitlines()[:2] == ["forward, graph 0", f"  made of {FC.removeprefix(f'# {ROOT}/')}"]
+    files = ["forward/graph_0.txt", "forward/graph_0_forward.txt", "forward/graph_0_forward_kernels.py"]
+    assert first.splitlines()[-4:] == [f"  broken at {branch}", *(f"  {file}" for file in files)]
+    assert second.startswith("forward, graph 1\n")
+    assert "broken at" not in second
     for half in ("forward", "backward"):
         kernels = (tmp_path / "training" / f"graph_0_{half}_kernels.py").read_text()
         assert kernels.startswith(f"# Made of:\n{FC}\n")

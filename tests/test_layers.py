@@ -34,6 +34,7 @@ MAY_IMPORT = {
     "advice": set(),
     "findings": {"intervals"},
     "outcomes": set(),
+    "silence": set(),
     "graphs": {"config", "facts"},
     "scope": {"config"},
     "marks": {"config", "facts"},
@@ -50,7 +51,7 @@ MAY_IMPORT = {
     "build": {"compile", "config", "data", "loss"},
     "checkpoint": {"compile", "config", "results"},
     "numerics": {"compile", "config", "task"},
-    "trial": {"build", "checkpoint", "clock", "compile", "config", "data", "facts", "task"},
+    "trial": {"build", "checkpoint", "clock", "compile", "config", "data", "facts", "silence", "task"},
     "costs": {"compile", "config", "findings", "graphs", "intervals", "outcomes", "trial"},
     "diagnose": {"advice", "compile", "config", "costs", "facts", "findings", "graphs", "machine", "trial"},
     "ending": {"compile", "config", "results"},
@@ -85,6 +86,7 @@ WITHOUT_TORCH = (
     "advice",
     "findings",
     "outcomes",
+    "silence",
     "deadline",
 )
 

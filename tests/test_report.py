@@ -12,12 +12,19 @@ import pytest
 from rich.console import Console
 
 from tests.sweeps import BREAKS, gpu_sweep
+from tests.test_page import diagnosis
 from trainkit.advice import BATCH_SHAPE, ITEM, PRINT
 from trainkit.baseline import against
 from trainkit.compare import BreakEven, Comparison, Group, Setting, Spread, compare
 from trainkit.formatting import duration, found, percent
-from trainkit.intervals import Ratio
-from trainkit.report import markdown_comparison, print_changes, print_comparison
+from trainkit.intervals import Estimate, Ratio
+from trainkit.report import (
+    markdown_comparison,
+    print_changes,
+    print_comparison,
+    print_findings,
+    print_measurements,
+)
 from trainkit.results import EpochRecord, Row, append_epoch, read_epochs, write_row
 from trainkit.summary import job_outcome, print_epoch, print_run
 from trainkit.verdicts import advice, verdict
@@ -683,3 +690,30 @@ def test_a_file_that_is_no_row_is_one_line_and_status_2(tmp_path, text):
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr.startswith(f"report: {tmp_path / 'row.json'} is not a row: ")
     assert ended.stderr.count("\n") == 1
+
+
+def test_no_line_ends_in_blanks_where_it_is_no_terminal(capsys, tmp_path):
+    print_findings(diagnosis())
+    print_measurements(diagnosis())
+    print_run(ROW, tmp_path)
+    print_comparison(compare(gpu_sweep()))
+    written = capsys.readouterr().out
+    assert written.count("\n") > 40
+    assert not re.search(r" $", written, re.MULTILINE)
+    assert "  why    why\n  do     torch.where\n" in written
+
+
+@pytest.mark.parametrize(
+    ("cost", "said"),
+    [
+        (Estimate(-2.0, -17.0, 3.0), "no measurable difference (-17.0 to 3.0 ms); the rounds differ too much"),
+        (Estimate(0.1, -0.2, 0.4), "no measurable difference (-0.20 to 0.40 ms)\n"),
+        (Estimate(0.5, 0.1, 1.5), "0.50 ms (0.10 to 1.50 ms), 50.0 % of the forward step; the rounds differ too much"),
+    ],
+)
+def test_a_cost_whose_range_is_wider_than_the_step_asks_for_the_machine(cost, said, capsys):
+    one = diagnosis()
+    print_measurements(replace(one, findings=[replace(one.findings[0], cost_ms=cost)]))
+    written = capsys.readouterr().out
+    assert said in written
+    assert written.count("is the machine busy?") == said.count("differ too much")

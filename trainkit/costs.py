@@ -5,14 +5,13 @@ drifts on the machine hits all alike. A difference or a ratio is taken within ea
 rounds.
 """
 
+import logging
 from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from statistics import median
 
 import torch
-from rich.console import Console
-from rich.progress import track
 from torch.profiler import ProfilerActivity, profile
 
 from trainkit import graphs
@@ -21,16 +20,18 @@ from trainkit.config import CompileConfig, Mode
 from trainkit.findings import Finding, Phase
 from trainkit.intervals import Estimate, estimate
 from trainkit.outcomes import NoOutcomeError, held_still
-from trainkit.trial import OPTIMIZER, STEP, Subject, Trial
+from trainkit.trial import OPTIMIZER, STEP, Subject, Trial, eager_steps, failure
 
+logger = logging.getLogger(__name__)
 NUM_ROUNDS, NUM_TIMED, NUM_PROFILED = 6, 20, 5  # rounds; steps of each of them
 
 
 @dataclass
 class Variant:
-    """One program that makes the phase's steps: how it is compiled, and the line whose outcome is held still, if any.
-    `rounds_ms` has the median step of each round; `failed` says why there are no more."""
+    """One program that makes the phase's steps: what it is called, how it is compiled, and the line whose outcome is
+    held still, if any. `rounds_ms` has the median step of each round; `failed` says why there are no more."""
 
+    name: str
     compiled: CompileConfig
     line: tuple[str, int] | None = None
     rounds_ms: list[float] = field(default_factory=list)
@@ -39,23 +40,22 @@ class Variant:
     def measure(self, of: Subject, phase: str) -> None:
         if self.failed is not None:
             return
-        eager = replace(self.compiled, mode=Mode["eager"])
         try:
-            with (
-                held_still(*self.line, lambda: _one_step(of, phase, eager)) if self.line else nullcontext(),
-                Trial(of, phase, self.compiled).running() as trial,
-            ):
-                trial.warm_up()
-                self.rounds_ms.append(median(trial.step_ms(NUM_TIMED)))
+            with held_still(*self.line, lambda: eager_steps(of, phase, self.compiled)) if self.line else nullcontext():
+                self._time(of, phase)
         except NoOutcomeError as error:
             self.failed = str(error)
         except Exception as error:  # of any kind: a program without the line is ours, not the user's
-            self.failed = f"{'without it' if self.line else 'when it was timed'}: {first_line(error)}"
+            self.failed = f"without it: {first_line(error)}"
 
-
-def _one_step(of: Subject, phase: str, compiled: CompileConfig) -> None:
-    with Trial(of, phase, compiled).running() as trial:
-        trial.first_step()
+    def _time(self, of: Subject, phase: str) -> None:
+        try:
+            with Trial(of, phase, self.compiled).running() as trial:
+                trial.warm_up()
+                self.rounds_ms.append(median(trial.step_ms(NUM_TIMED)))
+        except Exception as error:
+            failed = failure(of, phase, self.compiled, error)
+            self.failed = f"{'without it' if self.line else 'when it was timed'}: {failed}"
 
 
 def measured(of: Subject, phase: Phase, breaks: Iterable[Finding]) -> tuple[Phase, dict[int, Finding]]:
@@ -68,15 +68,18 @@ def measured(of: Subject, phase: Phase, breaks: Iterable[Finding]) -> tuple[Phas
     gain, were it free. It is not measured for lines whose result is a tensor.
     """
     asked = of.config.compile
-    compiled, eager = Variant(asked), Variant(replace(asked, mode=Mode["eager"]))
-    without = [(finding, Variant(asked, (str(finding.file), finding.line or 0))) for finding in breaks]
+    compiled, eager = Variant("as compiled", asked), Variant("in eager", replace(asked, mode=Mode["eager"]))
+    without = _without(list(breaks), asked)
     variants = [compiled, eager, *(variant for _, variant in without)]
-    title, console = f"timing {phase.name}, {len(variants)} variants by turns", Console(stderr=True)
-    for number in track(range(NUM_ROUNDS), title, console=console, transient=True, disable=not console.is_terminal):
+    for number in range(NUM_ROUNDS):
+        logger.info("%s: measuring, round %d of %d", phase.name, number + 1, NUM_ROUNDS)
         for variant in variants if number % 2 == 0 else reversed(variants):
+            if number == 0:  # the longest, and the others are like it
+                logger.info("%s: measuring %s", phase.name, variant.name)
             variant.measure(of, phase.name)
     if failed := compiled.failed or eager.failed:
         return replace(phase, error=failed), {id(f): replace(f, cost_unknown="the phase failed") for f, _ in without}
+    logger.info("%s: profiling what share of the step runs compiled", phase.name)
     compiled_frac, optimizer_frac = _shares(Trial(of, phase.name, graphs.watched(asked)))
     phase = replace(
         phase,
@@ -87,6 +90,15 @@ def measured(of: Subject, phase: Phase, breaks: Iterable[Finding]) -> tuple[Phas
         optimizer_frac=optimizer_frac,
     )
     return phase, {id(finding): _with_cost(finding, compiled, variant) for finding, variant in without}
+
+
+def _without(breaks: list[Finding], asked: CompileConfig) -> list[tuple[Finding, Variant]]:
+    """Each break with the program without it."""
+    variants = []
+    for number, finding in enumerate(breaks, 1):
+        name = f"without break {number} of {len(breaks)} ({finding.file}:{finding.line})"
+        variants.append((finding, Variant(name, asked, (str(finding.file), finding.line or 0))))
+    return variants
 
 
 def _with_cost(finding: Finding, compiled: Variant, without: Variant) -> Finding:

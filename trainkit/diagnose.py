@@ -4,6 +4,7 @@ Forward is evaluation without gradient, training is forward, backward and optimi
 batches of the training data, on copies, in one process on one device.
 """
 
+import logging
 import multiprocessing
 import re
 from concurrent.futures import ProcessPoolExecutor
@@ -16,15 +17,20 @@ from trainkit.compile import first_line
 from trainkit.config import CompileConfig, ConfigError, Mode, RunConfig
 from trainkit.findings import Diagnosis, Finding, Phase, merged
 from trainkit.machine import machine
-from trainkit.trial import PHASES, Subject, Trial, breakable, subject
+from trainkit.trial import NUM_BATCHES, PHASES, Subject, Trial, breakable, failure, subject
 
+logger = logging.getLogger(__name__)
 STAGE_BACKENDS = ("eager", "aot_eager", "inductor")
 
 
 def diagnose(of: Subject) -> Diagnosis:
-    """All findings of both phases, with what the compiled share of each is and what each graph break costs a step of
-    training (of forward, if it is found there alone)."""
-    seen = look(of)
+    """All findings of both phases, with all that is measured of them."""
+    return measured(of, look(of))
+
+
+def measured(of: Subject, seen: Diagnosis) -> Diagnosis:
+    """What was seen, with what the compiled share of each phase is and what each graph break costs a step of training
+    (of forward, if it is found there alone)."""
     phases: list[Phase] = []
     costly: dict[int, Finding] = {}
     for phase in reversed(seen.phases):
@@ -54,8 +60,9 @@ def look(of: Subject) -> Diagnosis:
 
 def _found(of: Subject, name: str) -> tuple[Phase, list[Finding]]:
     """The phase's steps over all batches, compiled as asked, and what they showed up to their end or their failure."""
-    error = None
+    failed = None
     trial = Trial(of, name, of.config.compile)
+    logger.info("%s: compiling %d steps and looking for what keeps them from it", name, len(trial.batches))
     with trial.running(of.config.compile.cache.value):
         try:
             for batch in trial.batches:
@@ -63,7 +70,7 @@ def _found(of: Subject, name: str) -> tuple[Phase, list[Finding]]:
         except ConfigError:  # a mark that the network fixes: the user's to correct
             raise
         except Exception as caught:  # of any other kind: what was found before it stays
-            error = first_line(caught)
+            failed = caught
         seen, recompiles = trial.compiler.facts(), trial.compiler.recompile_sites()
     found = [_break(site) for site in seen.graph_breaks or []]
     alike = len({tuple(tensor.shape for tensor in batch) for batch in trial.batches}) == 1
@@ -71,6 +78,7 @@ def _found(of: Subject, name: str) -> tuple[Phase, list[Finding]]:
     for site, (shapes, spent_s) in zip(recompiles, costs, strict=True):
         found.append(_recompile(site, None if alike else shapes, spent_s))
     found += [_skip(reason) for reason in _skips(of.config.compile, seen)]
+    error = failure(of, name, of.config.compile, failed, NUM_BATCHES) if failed else None
     phase = Phase(name, num_graphs=seen.num_graphs, recompile_limit_hit=seen.recompile_limit_hit, error=error)
     return phase, [replace(finding, phases=[name]) for finding in found]
 
@@ -109,22 +117,39 @@ def _skips(config: CompileConfig, seen: facts.CompileFacts) -> list[str]:
 
 def write_code(of: Subject, folder: Path) -> list[Path]:
     """Write the graphs of both phases and the code generated for them into `folder/forward` and `folder/training`, as
-    graphs.watched names them. Returns the files. The cache is a fresh one: what comes from a cache has no code."""
+    graphs.watched names them, and `folder/index.txt`, which says of what lines each graph was made and where it broke.
+    Returns the files; of a phase that fails, those up to its failure, which a line of the log tells. The cache is a
+    fresh one: what comes from a cache has no code."""
+    said = []
     for phase in PHASES:
+        logger.info("%s: compiling with a cold cache for its graphs and kernels", phase)
         (folder / phase).mkdir(parents=True, exist_ok=True)
-        with Trial(of, phase, graphs.watched(of.config.compile, folder / phase)).running("cold") as trial:
-            for batch in trial.batches:
-                trial.step(batch)
-    return sorted(path for phase in PHASES for path in (folder / phase).iterdir())
+        captured: list[graphs.Captured] = []
+        trial = Trial(of, phase, graphs.watched(of.config.compile, folder / phase, captured))
+        try:
+            with trial.running("cold"):
+                for batch in trial.batches:
+                    trial.step(batch)
+        except Exception as error:  # of any kind, as of the phase itself
+            logger.info("%s: its graphs are those up to %s", phase, first_line(error))
+        said.append(graphs.index(phase, captured, folder / phase))
+    index = folder / "index.txt"
+    index.write_text("\n".join(said), encoding="utf-8")
+    return [index, *sorted(path for phase in PHASES for path in (folder / phase).iterdir())]
 
 
 def stages(config: RunConfig) -> dict[str, dict[str, float]]:
     """Seconds that the first training step's compile spends in each of facts.STAGES, by backend, each in a fresh
-    process with a cold cache, without what a process pays once for imports (Compiler.start_up)."""
+    process with a cold cache, without what a process pays once for imports (Compiler.start_up). Without the backends
+    under which that step fails, each of which a line of the log tells."""
     seconds = {}
     for backend in STAGE_BACKENDS:
+        logger.info("stages: compiling with the backend %s in a process of its own", backend)
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-            seconds[backend] = process.submit(stages_of, config, backend).result()
+            try:
+                seconds[backend] = process.submit(stages_of, config, backend).result()
+            except Exception as error:  # of any kind: what was found before it is not lost
+                logger.info("stages: none of the backend %s: %s", backend, first_line(error))
     return seconds
 
 

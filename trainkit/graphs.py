@@ -1,10 +1,9 @@
 """The graphs of a compile, marked in a profile and written out as code: with compile.py and facts.py the only file that
 knows torch._dynamo and inductor."""
 
-import linecache
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,7 +14,7 @@ from torch.fx import GraphModule
 from torch.profiler import record_function
 
 from trainkit.config import CompileConfig, Mode, PartConfig
-from trainkit.facts import PART_CALL
+from trainkit.facts import NOT_THE_USERS, PART_CALL, TORCH, shortened, source_line
 
 FORWARD = "trainkit: compiled graph"
 BACKWARD = "CompiledFunctionBackward"  # what AOTAutograd names its graph of the backward, in a profile too
@@ -23,22 +22,34 @@ _names = count()
 Asked = TypeVar("Asked", CompileConfig, PartConfig)
 
 
-def watched(config: CompileConfig, folder: Path | None = None) -> CompileConfig:
+@dataclass(frozen=True)
+class Captured:
+    """A graph: its number, the source lines it was made of, and the line of the graph break that ended it, if any; each
+    line as (file, line)."""
+
+    number: int
+    lines: list[tuple[str, int]]
+    broken_at: tuple[str, int] | None
+
+
+def watched(config: CompileConfig, folder: Path | None = None, captured: list[Captured] | None = None) -> CompileConfig:
     """A config that compiles as this one does, parts included, and whose graphs appear in a profile: those of the
     forward as FORWARD, those of the backward as BACKWARD (with a backend that has them).
 
     With a folder each graph is also written into it, N counting the graphs that Dynamo captures:
     `graph_N.txt` as captured, and with inductor `graph_N_forward.txt`, `graph_N_backward.txt` after differentiation and
     `graph_N_forward_kernels.py`, `graph_N_backward_kernels.py`, the code that was generated. Every file begins with the
-    source lines that it came from. What comes from the cache was not compiled: use compile.cache("cold").
+    source lines that it came from. What comes from the cache was not compiled: use compile.cache("cold"). `captured`
+    gets an entry for each graph.
     """
-    numbers = count()
-    return replace(_marked(config, folder, numbers), parts=[_marked(part, folder, numbers) for part in config.parts])
+    seen: list[Captured] = [] if captured is None else captured
+    return replace(_marked(config, folder, seen), parts=[_marked(part, folder, seen) for part in config.parts])
 
 
-def _marked(asked: Asked, folder: Path | None, numbers: Iterator[int]) -> Asked:
+def _marked(asked: Asked, folder: Path | None, captured: list[Captured]) -> Asked:
     def backend(graph: GraphModule, inputs: list[Any]) -> Callable[..., Any]:
-        name = f"graph_{next(numbers)}"
+        name = f"graph_{len(captured)}"
+        captured.append(Captured(len(captured), source_lines(graph), _broken_at(graph)))
         if folder is not None:
             _write(folder / f"{name}.txt", graph, _readable(graph))
         compiled = _compiled(asked, graph, inputs, None if folder is None else folder / name)
@@ -84,7 +95,7 @@ def _readable(graph: GraphModule) -> str:
 
 
 def _write(path: Path, graph: GraphModule, code: str) -> None:
-    lines = [f"# {file}:{line}: {linecache.getline(file, line).strip()}" for file, line in source_lines(graph)]
+    lines = [f"# {file}:{line}: {source_line(file, line)}" for file, line in source_lines(graph)]
     path.write_text("\n".join(["# Made of:", *lines, "", code, ""]), encoding="utf-8")
 
 
@@ -97,3 +108,31 @@ def source_lines(graph: GraphModule) -> list[tuple[str, int]]:
         if frames:
             found[frames[-1][0], int(frames[-1][1])] = None
     return list(found)
+
+
+def _broken_at(graph: GraphModule) -> tuple[str, int] | None:
+    """Where the graph break is that ended a graph; None where it ends with its function, or torch does not say."""
+    reason = getattr(graph, "compile_subgraph_reason", None)
+    if not getattr(reason, "graph_break", False):
+        return None
+    frames = [(frame.filename, frame.lineno) for frame in getattr(reason, "user_stack", [])]
+    frames = [place for place in frames if not place[0].startswith((TORCH, PART_CALL))]
+    own = [place for place in frames if "site-packages" in place[0] or not place[0].startswith(NOT_THE_USERS)]
+    return own[-1] if own else None
+
+
+def index(phase: str, captured: list[Captured], folder: Path) -> str:
+    """A paragraph for each graph of a phase: the lines it was made of, the break after it, its files in `folder`."""
+    paragraphs = []
+    for graph in captured:
+        own = rf"graph_{graph.number}(_.*)?\.(txt|py)"
+        files = sorted(path.name for path in folder.iterdir() if re.fullmatch(own, path.name))
+        said = [f"{phase}, graph {graph.number}", *(f"  made of {_line(place)}" for place in graph.lines)]
+        said += [f"  broken at {_line(graph.broken_at)}"] if graph.broken_at else []
+        paragraphs.append("\n".join([*said, *(f"  {folder.name}/{name}" for name in files)]) + "\n")
+    return "\n".join(paragraphs)
+
+
+def _line(place: tuple[str, int]) -> str:
+    file, line = place
+    return f"{shortened(file)}:{line}: {source_line(file, line)}"

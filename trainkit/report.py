@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -38,6 +39,7 @@ from trainkit.settings import as_typed
 from trainkit.verdicts import advice, cache_of, verdict
 from trainkit.words import (
     ROUNDS,
+    break_cost,
     count_of_findings,
     diagnosed,
     dropped_title,
@@ -147,18 +149,11 @@ def print_changes(changes: Changes, console: Console | None = None) -> None:
             console.print(Text(f"{title}: {clean(label)}", style="yellow"))
 
 
-def print_diagnosis(diagnosis: Diagnosis, console: Console | None = None) -> None:
-    """Print what each phase gains from being compiled, then each finding with its line, why, and what to do."""
+def print_findings(diagnosis: Diagnosis, console: Console | None = None) -> None:
+    """Print what was diagnosed, and each finding with its line, why, and what to do."""
     console = console or terminal()
     console.print(Text(diagnosed(diagnosis), style="bold"))
     console.print(Text(machine_of(diagnosis.machine), style="dim"))
-    console.print()
-    console.print(_phases_table(diagnosis.phases))
-    if any(phase.step_time_ms for phase in diagnosis.phases):
-        console.print(Text(ROUNDS, style="dim"))
-    for phase in diagnosis.phases:
-        if phase.error:
-            console.print(Text(f"{phase.name} failed: {clean(phase.error)}", style="red"))
     console.print()
     console.print(Text(count_of_findings(diagnosis), style="bold" if diagnosis.findings else "bold green"))
     for finding in diagnosis.findings:
@@ -171,6 +166,25 @@ def print_diagnosis(diagnosis: Diagnosis, console: Console | None = None) -> Non
         for name, words in finding_lines(finding, diagnosis.phases).items():
             lines.add_row(Text(name, style="dim"), Text(words, style={"do": "green", "torch": "dim"}.get(name, "")))
         console.print(Padding(lines, (0, 0, 0, 2), expand=False))
+    console.print()
+
+
+def print_measurements(diagnosis: Diagnosis, console: Console | None = None) -> None:
+    """Print what each phase gains from being compiled or why it failed, what each graph break costs, and the stages."""
+    console = console or terminal()
+    console.print(_phases_table(diagnosis.phases))
+    if any(phase.step_time_ms for phase in diagnosis.phases):
+        console.print(Text(ROUNDS, style="dim"))
+    for phase in diagnosis.phases:
+        if phase.error:
+            console.print(Text(f"{phase.name} failed: {clean(phase.error)}", style="red"))
+    costs = [(place_of(f, Path.cwd()), cost) for f in diagnosis.findings if (cost := break_cost(f, diagnosis.phases))]
+    if costs:
+        table = _plain_table("graph break", "cost")
+        for place, cost in costs:
+            table.add_row(Text(place), Text(clean(cost)))
+        console.print()
+        console.print(table)
     if diagnosis.stages:
         console.print()
         console.print(_stages_table(diagnosis.stages))
@@ -328,10 +342,20 @@ def _plain_table(first: str, *numbers: str) -> Table:
     return table
 
 
+class Unpadded(Console):
+    """Prints no blanks at the ends of lines, with which rich fills cells up."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        with self.capture() as captured:
+            super().print(*objects, **options)
+        self.file.write(re.sub(r" +$", "", captured.get(), flags=re.MULTILINE))
+        self.file.flush()
+
+
 def terminal() -> Console:
     """Standard output; wide enough for a table's columns where it is a file or a pipe."""
     console = Console()
-    return console if console.is_terminal else Console(width=120)
+    return console if console.is_terminal else Unpadded(width=120)
 
 
 def _pipes(cells: Iterable[str]) -> str:

@@ -5,10 +5,14 @@ dropped. Nothing of the user's changes.
 """
 
 import copy
+import os
+import re
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
+from pathlib import Path
 
 import torch
 from lightning import seed_everything
@@ -18,15 +22,17 @@ from torch.profiler import record_function
 
 from trainkit import build, checkpoint, compile, facts
 from trainkit.clock import timed_ms
-from trainkit.compile import Compiler
+from trainkit.compile import Compiler, first_line
 from trainkit.config import CompileConfig, Mode, OnError, RunConfig, check
 from trainkit.data.module import Batch
+from trainkit.silence import silenced
 from trainkit.task import clip_in_kernel, clips_in_kernel, mixed, objective_of
 
 NUM_BATCHES = NUM_WARMUP = 10  # steps: beyond torch's recompile limit of 8
 PHASES = ("forward", "training")
 OPTIMIZER = "trainkit: optimizer"
 STEP = "trainkit: step"
+NOT_THE_NETWORKS = (facts.TORCH, facts.NOT_THE_USERS, f"{Path(__file__).parent}{os.sep}", "<")
 
 
 @dataclass(frozen=True)
@@ -97,11 +103,13 @@ class Trial:
 
     @contextmanager
     def running(self, cache: str = "warm") -> Iterator["Trial"]:
-        """Within it the network is compiled, from nothing: compiled code of before is dropped, and afterwards its."""
+        """Within it the network is compiled, from nothing: compiled code of before is dropped, and afterwards its.
+        What the network prints is left out (silence.silenced)."""
         config = self._of.config
         with (
             build.attention(config, self._of.devices),
             compile.cache(cache, config.trainer.attention.value),
+            silenced(),
             self.compiler,
         ):
             self.compiler.apply(self._objective, False)
@@ -141,3 +149,36 @@ class Trial:
     def step_ms(self, num_steps: int) -> list[float]:
         """Milliseconds of each of so many steps on the first batch."""
         return timed_ms(self.first_step, num_steps, self._device.type == "cuda")
+
+
+def eager_steps(of: Subject, phase: str, compiled: CompileConfig, num_steps: int = 1) -> None:
+    """Make the phase's steps on so many of its batches, uncompiled."""
+    with Trial(of, phase, replace(compiled, mode=Mode["eager"])).running() as trial:
+        for batch in trial.batches[:num_steps]:
+            trial.step(batch)
+
+
+def failure(of: Subject, phase: str, compiled: CompileConfig, error: Exception, num_steps: int = 1) -> str:
+    """What is said of an error in the phase's first `num_steps` steps. Where eager makes the same steps, it says so:
+    the network is right, and the compiled one alone raises, in the source line that is named."""
+    said = first_line(error)
+    if compiled.mode.value == "eager":
+        return said
+    try:
+        eager_steps(of, phase, compiled, num_steps)
+    except Exception:  # the same in eager, or another: it is not the compiler's
+        return said
+    file, line = _raised_at(error)
+    at = f"; at {facts.shortened(file)}:{line}: {facts.source_line(file, line)}" if file else ""
+    return f"eager runs, the compiled network raises {said}{at}"
+
+
+def _raised_at(error: Exception) -> tuple[str, int]:
+    """The innermost place of an error's in the network's source, in files that are installed only if in no other; of
+    what was raised while it was traced torch names it in its text. ("", 0): none."""
+    traced = re.findall(r'File "([^"]+)", line (\d+)', str(error).partition("from user code:")[2])
+    frames = [(frame.filename, frame.lineno or 0) for frame in traceback.extract_tb(error.__traceback__)]
+    frames += [(file, int(line)) for file, line in traced]
+    installed = [(file, line) for file, line in frames if "site-packages" in file and not file.startswith(facts.TORCH)]
+    own = [place for place in frames if place not in installed and not place[0].startswith(NOT_THE_NETWORKS)]
+    return (own or installed or [("", 0)])[-1]

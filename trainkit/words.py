@@ -282,12 +282,12 @@ def finding_lines(finding: Finding, phases: Iterable[Phase]) -> dict[str, str]:
         took = "" if finding.recompile_s is None else f", {seconds(finding.recompile_s)}"
         shapes = f", by batches of {'; '.join(map(batch, finding.recompile_shapes))}" * bool(finding.recompile_shapes)
         lines["cost"] = f"{finding.num_recompiles} recompile{'s' * (finding.num_recompiles > 1)}{took}{shapes}"
-    elif cost := _break_cost(finding, {phase.name: phase.step_time_ms for phase in phases}):
+    elif cost := break_cost(finding, phases):
         lines["cost"] = cost
     return {name: clean(words) for name, words in (lines | {"torch": short(finding.reason)}).items()}
 
 
-def _break_cost(finding: Finding, step_time_ms: Mapping[str, Estimate | None]) -> str:
+def break_cost(finding: Finding, phases: Iterable[Phase]) -> str:
     """What a graph break costs, never without its interval; "" where nobody measured it."""
     if finding.cost_unknown is not None:
         return f"not measured: {finding.cost_unknown}"
@@ -296,11 +296,12 @@ def _break_cost(finding: Finding, step_time_ms: Mapping[str, Estimate | None]) -
     cost = finding.cost_ms
     digits = decimals([cost.value, cost.high - cost.low], 2)
     between = f"{fixed(cost.low, digits)} to {fixed(cost.high, digits)} ms"
+    phase = next((p for p in reversed(list(phases)) if p.name in finding.phases and p.step_time_ms), None)
+    step = phase.step_time_ms if phase else None
+    noise = "; the rounds differ too much: is the machine busy?" * bool(step and cost.high - cost.low > step.value)
     if cost.low <= 0 <= cost.high:
-        return f"no measurable difference ({between})"
+        return f"no measurable difference ({between}){noise}"
     if cost.high < 0:
-        return f"none, the step is slower without it: {fixed(cost.value, digits)} ms ({between})"
-    phase = next((name for name in reversed(list(step_time_ms)) if name in finding.phases and step_time_ms[name]), "")
-    whole = step_time_ms.get(phase)
-    share = f", {percent(cost.value / whole.value)} of the {phase} step" if whole and whole.value else ""
-    return f"{fixed(cost.value, digits)} ms ({between}){share}"
+        return f"none, the step is slower without it: {fixed(cost.value, digits)} ms ({between}){noise}"
+    share = f", {percent(cost.value / step.value)} of the {phase.name} step" if phase and step and step.value else ""
+    return f"{fixed(cost.value, digits)} ms ({between}){share}{noise}"
