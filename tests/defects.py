@@ -290,7 +290,7 @@ class ClockMended(Classifier):
 
 
 class ItemInTry(Classifier):
-    """A break inside of a try leaves the whole function uncompiled."""
+    """A break inside of a try leaves the rest of the function uncompiled."""
 
     def forward(self, images: Tensor) -> Tensor:
         logits = self.logits(images)

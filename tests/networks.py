@@ -140,6 +140,36 @@ class ManyBreaks(Plain):
         return logits
 
 
+class BreaksInTry(Plain):
+    """A break from which torch.compile can go on, and one from which it cannot."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits = super().forward(images)
+        print("here", end="")  # BREAK before
+        logits = logits * 2 + 1
+        logits = logits * 3
+        try:  # BREAK last place
+            logits = logits / max(1, round(logits.sum().item()))  # BREAK in try
+        except OverflowError:
+            logits = logits * 0
+        print("there", end="")  # never looked at
+        return logits
+
+
+class TriesFirst(Plain):
+    """The break from which torch.compile cannot go on is the first."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits = super().forward(images)
+        try:  # FIRST last place
+            if logits.sum() > 0:  # FIRST break
+                logits = logits * 2
+        except OverflowError:
+            logits = logits * 0
+        print("there", end="")  # never looked at
+        return logits
+
+
 class Counts(Plain):
     """A new value of an attribute in every call: each is a recompile."""
 

@@ -32,6 +32,7 @@ BREAKS = [
     (BUILTIN, "GB0059", "Dynamo does not know how to trace builtin operator `open`", "open(p)", advice.FILE),
     (BUILTIN, "GB0059", "Dynamo does not know how to trace builtin operator `hex`", "hex(k)", advice.BUILTIN),
     ("logging.Logger method not supported for non-export cases", "GB0291", "", "log.info(1)", advice.LOGGING),
+    ("step_unsupported", None, "", "try:", advice.NO_RESUME),
     ("Skip calling `torch.compiler.disable()`d function", "GB0098", "", "y = f(y)", advice.DISABLED),
     ("Call to `torch._dynamo.graph_break()`", "GB0025", "", "", advice.DISABLED),
     ("Unsupported context manager", "GB0142", "Dynamo does not know how to enter a `lock`", "with l:", advice.CONTEXT),
@@ -44,6 +45,12 @@ BREAKS = [
 ]
 RECOMPILES = [
     ("0/0: tensor 'x' size mismatch at index 0. expected 16, actual 9", advice.BATCH_SHAPE),
+    ("0/0: 2 <= inputs.size()[0] <= 32  # y = f(x)  # net.py:5 in forward (user code shown is ...)", advice.BOUNDS),
+    ("0/0: L['x'].size()[0] <= 32  # if x.shape[0] > 32:  # net.py:5 in forward", advice.BOUNDS),
+    ("0/0: 33 <= x.size()[0]  # if x.shape[0] > 32:  # net.py:5 in forward", advice.BOUNDS),
+    ("0/0: x.size()[1] == x.size()[0]  # duck sizing added this equality", advice.EQUAL_SIZES),
+    ("0/0: L['x'].size()[2] == L['y'].size()[0]  # duck sizing added this equality", advice.EQUAL_SIZES),
+    ("0/0: (x.size()[0] % 8) == 0  # if x.shape[0] % 8 == 0:", advice.BATCH_SHAPE),
     ("0/0: tensor 'x' rank mismatch. expected 2, actual 3", advice.RANK),
     ("0/0: tensor 'x' stride mismatch at index 0. expected 8, actual 1", advice.LAYOUT),
     ("0/0: tensor 'x' dtype mismatch. expected Float, actual Double", advice.DTYPE),
@@ -107,6 +114,11 @@ def test_a_break_that_no_rule_knows_gets_torchs_words_and_page():
 @pytest.mark.parametrize(("reason", "expected"), RECOMPILES)
 def test_a_recompile(reason, expected):
     assert advice.of_recompile(reason) is expected
+
+
+def test_of_a_tensor_that_a_break_brought_back_the_size_is_the_constant():
+    told = advice.of_recompile("2/0: tensor '___stack1' size mismatch at index 0. expected 256, actual 247")
+    assert "of a tensor: its size" in told.why
 
 
 @pytest.mark.parametrize(("reason", "expected"), SKIPS)

@@ -21,6 +21,7 @@ from trainkit.diagnose import diagnose, look, stages, stages_of, write_code
 from trainkit.findings import Finding, Phase, merged, read_diagnosis
 from trainkit.intervals import Estimate
 from trainkit.trial import subject
+from trainkit.words import finding_lines
 
 FILE = "tests/defects.py"
 SOURCE = Path(defects.__file__).read_text().splitlines()
@@ -28,6 +29,7 @@ MENDED = [name for name in vars(defects) if name.endswith("Mended")]
 DEFECTS = [name.removesuffix("Mended") for name in MENDED]
 CLEAN = [name for name in vars(defects) if name.startswith("Clean")]
 WITHOUT_CUDA_GRAPHS = ("input that is written to",)  # nothing to find in mode default
+LEFT_TO_PYTHON = (["BranchInLoop"], ["ItemInTry", "Locked"])  # as a whole, and from the defect on
 CALL = "return self.fc(images.flatten(1))"  # where all of them begin
 FC = f"# {defects.__file__}:{SOURCE.index(f'        {CALL}') + 1}: {CALL}"
 RECOMPILING = (
@@ -69,6 +71,8 @@ def test_a_defect_is_named_by_its_line_and_its_remedy(name, compose):
     assert {(f.file, f.line, f.cause) for f in found} == {(FILE, line, cause)}, seen.findings
     assert all(f.kind == ("recompile" if cause in RECOMPILING else "graph break") for f in found)
     assert all(f.code == SOURCE[line - 1].strip() for f in found)
+    left = [{f.uncompiled for f in found}, {f.uncompiled_after for f in found}]
+    assert left == [{"forward" if name in whole else None} for whole in LEFT_TO_PYTHON], seen.findings
     assert [phase.error for phase in seen.phases] == [None, None]
 
 
@@ -183,6 +187,19 @@ def test_batches_of_other_sizes_are_recompiles_by_shape(compose):
     assert (found.kind, found.cause, found.num_recompiles) == ("recompile", "shape that changes", 4)
     assert found.phases == ["forward", "training"]
     assert found.recompile_shapes == [[[size, 1, 8, 8], [size]] for size in (8, 4)]
+
+
+def test_a_batch_that_is_not_the_cause_of_a_recompile_is_not_named(compose):
+    (found,) = look(cut(of(compose, "Counter", "compile.dynamic=true"))).findings
+    assert (found.cause, found.recompile_shapes) == ("attribute counter", [])
+
+
+@pytest.mark.parametrize(("name", "note"), [("ItemInTry", "from here on"), ("BranchInLoop", "all of forward")])
+def test_what_was_not_looked_at_is_said(name, note, compose):
+    (found,) = look(of(compose, name)).findings
+    said = finding_lines(found, [])["note"]
+    assert note in said
+    assert said.endswith("what comes after it there was not looked at; mend it and diagnose again")
 
 
 def test_recompiles_of_a_part_are_in_its_own_forward(compose):

@@ -504,6 +504,16 @@ def test_a_summary_says_what_broke_a_graph_what_made_it_compile_anew_and_what_to
     assert [text.index(words) for words in order] == sorted(text.index(words) for words in order)
 
 
+def test_a_summary_says_which_batch_brought_a_recompile_where_a_size_is_its_cause(tmp_path):
+    bound, grad = "0/0: 2 <= inputs.size()[0] <= 32", "0/0: GLOBAL_STATE changed: grad_mode"
+    again = {"recompiles": [f"{bound}  # {'loss = f(x) ' * 30}", grad], "recompile_times_s": [1.5, 0.5]}
+    again["recompile_shapes"] = [[[45, 3], [45]], [[64, 3], [64]]]
+    text = shown(print_run, replace(ROW, **again), tmp_path, width=400)
+    assert f"1.50 s: {bound} (by a batch of [45, 3] and [45])" in text
+    assert f"0.500 s: {grad}" in text
+    assert text.count("by a batch") == 1
+
+
 def test_a_summary_names_the_files_that_exist(tmp_path):
     write_row(tmp_path, ROW)
     (tmp_path / "checkpoints").mkdir()

@@ -85,8 +85,13 @@ CLOCK = Advice(
 FILE = Advice("file", "files are read and written outside of any graph", "open it before forward, or after it")
 CONTEXT = Advice(
     "context manager",
-    "torch.compile cannot enter this one, and a break inside of a with or try leaves the whole function uncompiled",
+    "torch.compile cannot enter this one, and a break inside of a with or try leaves what comes after it uncompiled",
     "enter it outside of forward; the ones of torch (no_grad, autocast, ...) may stay",
+)
+NO_RESUME = Advice(
+    "break that torch.compile cannot go on from",
+    "inside of a try, say: this is the last line before it, and what comes after runs uncompiled",
+    "take what breaks out of the try or with; TORCH_LOGS=graph_breaks shows which line it is",
 )
 BACKWARD = Advice(
     "backward inside of forward",
@@ -109,6 +114,7 @@ BUILTIN = Advice(
 TESTED = r"^(if|elif|assert)\b|\bif\b.*(\.item\(|\b(float|int|bool)\()"
 # Torch's words (number, reason and explanation), the source line (None: any), and what to do.
 BREAKS: list[tuple[str, str | None, Advice]] = [
+    ("step_unsupported", None, NO_RESUME),
     ("", r"(?<!torch\.)\brandom\.\w+\(|\b(np|numpy)\.random\.", RANDOM),
     (r"\bRandom\.|numpy\.random|mtrand", None, RANDOM),
     (r"GB0170|generic_jump|Data-dependent branching", r"^while\b", DATA_LOOP),
@@ -136,7 +142,8 @@ BREAKS: list[tuple[str, str | None, Advice]] = [
 
 AFTER_BREAK = Advice(
     "value that a graph break brought back",
-    "what a break computed in Python is a constant in the graph after it, which is compiled for each new one",
+    "what a break computed in Python (of a tensor: its size) is a constant in the graph after it, which is compiled "
+    "for each new one",
     "mend the break in this line (or in what it calls), and this goes with it",
 )
 FLOAT = Advice(
@@ -166,6 +173,17 @@ BATCH_SHAPE = Advice(
     "the graph was compiled for another size",
     "compile.dynamic=true, or compile.mark_dynamic for the one dimension (torch._dynamo.mark_dynamic); better, pad to "
     "few sizes; the last, short batch of an epoch: drop it, or fill it up; compile.max_recompiles bounds it",
+)
+BOUNDS = Advice(
+    "size out of bounds",
+    "the graph holds for sizes within bounds: those of compile.mark_dynamic, or of a comparison in the network; one of "
+    "1 is always a graph of its own",
+    "a larger max (or smaller min) in compile.mark_dynamic, or none; else none needed: one graph on each side",
+)
+EQUAL_SIZES = Advice(
+    "sizes that were equal",
+    "two sizes that happened to be equal at the first call were taken for one (duck sizing)",
+    "none needed: it is compiled once more; to save that, a batch size that is no other size of the network",
 )
 RANK = Advice(
     "number of dimensions that changes",
@@ -202,6 +220,8 @@ STATE = Advice(
 RECOMPILES: list[tuple[str, Advice]] = [
     (r"___stack\d+", AFTER_BREAK),
     (r"\b_(parameters|buffers)\[.* (size|rank|stride) mismatch", OTHER_SIZE),
+    (r"\d <= \S*\.size\(\)\[\d+\]|\.size\(\)\[\d+\] <= \d", BOUNDS),
+    (r"\.size\(\)\[\d+\] == \S*\.size\(\)\[\d+\]", EQUAL_SIZES),
     (r"size mismatch|\.size\(\)\[|\.shape\[", BATCH_SHAPE),
     (r"rank mismatch", RANK),
     (r"stride mismatch|\.stride\(\)|storage_offset", LAYOUT),
@@ -216,6 +236,7 @@ RECOMPILES: list[tuple[str, Advice]] = [
     (r"[\w\]] == (-?[\d.]|['\"])", ARGUMENT),
     (r"___check_obj_id|___check_type_id|is not |type\(", OBJECT),
 ]
+SIZES = (BATCH_SHAPE, BOUNDS, EQUAL_SIZES, RANK, LAYOUT)  # of which a batch's shapes are the cause
 
 NO_DEVICE = Advice(
     "tensor on the CPU",
@@ -287,11 +308,15 @@ def of_recompile(reason: str) -> Advice:
     unknown = Advice(
         "guard that failed", "the graph was compiled under another condition", "keep what it names the same"
     )
-    # After " # " comes the source line of the guard, whose words are the user's.
-    guard = " ".join(line.partition(" # ")[0] for line in reason.splitlines()[:1]) or reason
-    guard += " integer attributes of the nn.Module" * ("integer attributes of the nn.Module" in reason)
-    guard += " resumed" * ("torch_dynamo_resume_in" in reason)
-    return next((advice for said, advice in RECOMPILES if re.search(said, guard)), unknown)
+    words = guard(reason)
+    words += " integer attributes of the nn.Module" * ("integer attributes of the nn.Module" in reason)
+    words += " resumed" * ("torch_dynamo_resume_in" in reason)
+    return next((advice for said, advice in RECOMPILES if re.search(said, words)), unknown)
+
+
+def guard(reason: str) -> str:
+    """The guard that failed, without torch's comment: the source line of the guard, whose words are the user's."""
+    return " ".join(line.partition(" # ")[0].strip() for line in reason.splitlines()[:1]) or reason
 
 
 def of_skip(reason: str) -> Advice:

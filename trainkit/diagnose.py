@@ -85,7 +85,7 @@ def _found(of: Subject, name: str) -> tuple[Phase, list[Finding]]:
 
 def _break(site: dict[str, Any]) -> Finding:
     told = advice.of_break(site)
-    where = {name: site[name] for name in ("file", "line", "code", "uncompiled")}
+    where = {name: site[name] for name in ("file", "line", "code", "uncompiled", "uncompiled_after")}
     reason = " ".join(filter(None, [site["reason"], site["explanation"]]))
     return Finding("graph break", told.cause, told.why, told.remedy, reason, **where)
 
@@ -95,7 +95,7 @@ def _recompile(site: dict[str, Any], shapes: facts.Shapes | None, spent_s: float
     place = site["broken_at"] if told is advice.AFTER_BREAK and site["broken_at"] else site
     where = {name: place[name] for name in ("file", "line", "code")}
     counted: dict[str, Any] = {"num_recompiles": 1, "recompile_s": spent_s}
-    counted["recompile_shapes"] = [shapes] if shapes else []
+    counted["recompile_shapes"] = [shapes] if shapes and told in advice.SIZES else []
     return Finding("recompile", told.cause, told.why, told.remedy, site["reason"], **where, **counted)
 
 

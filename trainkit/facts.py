@@ -4,6 +4,7 @@ All facts come from counters, records and callbacks, never from a log. Most of t
 in another torch makes its facts None ("unknown"), and the run goes on.
 """
 
+import ast
 import importlib
 import linecache
 import os
@@ -32,6 +33,7 @@ TORCH = str(Path(torch.__file__).parent)
 PART_CALL = str(Path(__file__).with_name("compile.py"))  # whose frame calls a part that is compiled by itself
 NOT_THE_USERS = sysconfig.get_path("stdlib")
 UNKNOWN = "this torch does not tell what it compiled"
+NO_RESUME = "step_unsupported"  # torch's reason where it cannot go on after a break
 
 
 @dataclass(frozen=True)
@@ -235,6 +237,8 @@ def _effective(config: CompileConfig, seen: Seen, facts: CompileFacts) -> tuple[
     if facts.recompile_limit_hit:
         limit = _known(lambda: torch._dynamo.config.recompile_limit)
         return "mixed", f"recompile limit ({limit}) reached: the variants after it ran uncompiled"
+    if left := _left_to_python(facts.graph_breaks or []):
+        return "mixed", f"graph breaks leave to Python: {', '.join(left)}"
     if idle := [part["name"] for part in seen.parts or [] if part["num_calls"] == 0]:
         return "mixed", f"never called by themselves: {', '.join(idle)}"
     if seen.modes.isdisjoint(CUDAGRAPH_MODES):
@@ -290,30 +294,70 @@ def _break_sites() -> list[dict[str, Any]] | None:
 
     `reason` is the first line of why, `id` torch's number for it ("GB0124"), `explanation` its next line, `code` the
     source line. `uncompiled` names the function that for this runs without torch.compile as a whole, as one with a
-    break inside of a loop, try or with does; of those torch keeps the record of the compile that failed, and no reason.
+    break inside of a loop does: of those torch keeps the record of the compile that failed, and no reason.
+    `uncompiled_after` names the one that does so from this place on, as after a break inside of a try or with.
     """
     reasons, metrics = _known(lambda: list(torch._dynamo.utils.graph_break_reasons)), _metrics()
     if reasons is None:
         return None
-    sites = [_site(str(r.reason), _users(r.user_stack), None) for r in reasons if r.graph_break]
+    sites = _told_sites([reason for reason in reasons if reason.graph_break])
     for metric in metrics or []:
         if _has(metric, "fail_type") == "Unsupported" and _has(metric, "fail_user_frame_filename"):
             place = (metric.fail_user_frame_filename, metric.fail_user_frame_lineno)
-            name = str(metric.co_name)
-            resumed = re.fullmatch(r"torch_dynamo_resume_in_(\w+)_at_\d+", name)  # torch's name for the rest of one
-            sites.append(_site(str(metric.fail_reason), place, resumed[1] if resumed else name))
+            sites.append(_site(str(metric.fail_reason), place, _function(str(metric.co_name))))
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for site in sites:
         first = found.setdefault((site["file"], site["line"], site["reason"]), site)
-        first["uncompiled"] = first["uncompiled"] or site["uncompiled"]
-    # Of a break inside of a try or a with torch tells twice: of itself, and of the block that it has to leave.
-    said = [site for site in found.values() if site["reason"] != "step_unsupported"]
-    return said or list(found.values())
+        for name in ("uncompiled", "uncompiled_after"):
+            first[name] = first[name] or site[name]
+    return list(found.values())
+
+
+def _told_sites(broken: list[Any]) -> list[dict[str, Any]]:
+    """The sites of torch's reasons. Where it cannot go on after a break it gives as a reason of its own the last place
+    before that; the break itself it tells where the function was first traced as a part of another one. Then the two
+    are one site, else the place stands for it."""
+    sites = {id(reason): _site(str(reason.reason), _users(reason.user_stack), None) for reason in broken}
+    for left in (reason for reason in broken if reason.reason == NO_RESUME):
+        place = left.user_stack[-1]
+        its_break = _break_from(place, broken)
+        sites[id(its_break or left)]["uncompiled_after"] = _function(place.name)
+        if its_break is not None:
+            del sites[id(left)]
+    return list(sites.values())
+
+
+def _break_from(place: Any, broken: list[Any]) -> Any:
+    """The first break at a place or after it in the same function, or in what is called from there; None: not told."""
+    tree = ast.parse("".join(linecache.getlines(place.filename)))
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    around = [function for function in functions if function.lineno <= place.lineno <= (function.end_lineno or 0)]
+    last = max(around, key=lambda function: function.lineno).end_lineno if around else place.lineno
+    within = [
+        (frame.lineno, number)
+        for number, reason in enumerate(broken)
+        for frame in reason.user_stack
+        if reason.reason != NO_RESUME and frame.filename == place.filename and place.lineno <= frame.lineno <= last
+    ]
+    return broken[min(within)[1]] if within else None
+
+
+def _function(name: str) -> str:
+    """A function's name, also where torch has given one to the rest of it."""
+    resumed = re.fullmatch(r"torch_dynamo_resume_in_(\w+)_at_\d+", name)
+    return resumed[1] if resumed else name
+
+
+def _left_to_python(sites: list[dict[str, Any]]) -> list[str]:
+    """The functions that were to be compiled and are left to Python for good, as a whole or from a place on."""
+    whole = [site["uncompiled"] for site in sites if site["uncompiled"]]
+    rests = [s["uncompiled_after"] + f" after {s['file']}:{s['line']}" for s in sites if s["uncompiled_after"]]
+    return list(dict.fromkeys(whole + rests))
 
 
 def skips_function() -> bool:
-    """Whether a function that was to be compiled is left to Python for good, because of a break in it."""
-    return any(site["uncompiled"] for site in _break_sites() or [])
+    """Whether a function that was to be compiled is left to Python for good, as a whole or in part."""
+    return bool(_left_to_python(_break_sites() or []))
 
 
 def _users(stack: Any) -> tuple[str | None, int | None]:
@@ -338,6 +382,7 @@ def _site(reason: str, place: tuple[str | None, int | None], uncompiled: str | N
         "explanation": explanation.removeprefix("Explanation: "),
         "code": source_line(file, line),
         "uncompiled": uncompiled,
+        "uncompiled_after": None,
     }
 
 

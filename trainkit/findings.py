@@ -19,8 +19,9 @@ class Finding:
     """One place in the user's code that keeps torch.compile from its best, and what to do.
 
     `reason` is torch's, `cause`, `why`, `remedy` those of advice.py. `uncompiled`: the function that for this runs
-    without torch.compile as a whole. `num_recompiles`, `recompile_s` (compile seconds) and `recompile_shapes` (of the
-    batches that brought them, where these differ) are of all phases.
+    without torch.compile as a whole; `uncompiled_after`: the one that does so from this line on. What comes after it
+    there was not looked at. `num_recompiles`, `recompile_s` (compile seconds) and `recompile_shapes` (of the batches
+    that brought them, where these differ and the cause is a size) are of all phases.
     A CUDA-graph skip of training whose line torch does not give is taken to be the one of forward that is like it (same
     cause, as many tensors): where it is another line, that one does not show.
     `cost_ms` is what the line costs a step of the last of its phases; `cost_unknown` says why there is none. See
@@ -36,6 +37,7 @@ class Finding:
     line: int | None = None
     code: str = ""
     uncompiled: str | None = None
+    uncompiled_after: str | None = None
     phases: list[str] = field(default_factory=list)
     num_recompiles: int = 0
     recompile_s: float | None = None
@@ -94,6 +96,7 @@ def merged(found: Iterable[Finding]) -> list[Finding]:
             first,
             phases=list(dict.fromkeys(first.phases + finding.phases)),
             uncompiled=first.uncompiled or finding.uncompiled,
+            uncompiled_after=first.uncompiled_after or finding.uncompiled_after,
             num_recompiles=first.num_recompiles + finding.num_recompiles,
             recompile_s=sum(spent) if spent else None,
             recompile_shapes=[

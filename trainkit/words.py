@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from trainkit import settings
-from trainkit.advice import Advice, of_break, of_recompile
+from trainkit.advice import SIZES, Advice, guard, of_break, of_recompile
 from trainkit.baseline import Change
 from trainkit.compare import Comparison, Group, is_eager
 from trainkit.findings import KINDS, Diagnosis, Finding, Phase
@@ -146,13 +146,18 @@ def graph_breaks(row: Row) -> list[tuple[str, Advice]]:
 
 
 def recompiles(row: Row) -> list[tuple[str, Advice, float | None]]:
-    """The cause of each recompile with the shapes of the batch that brought it, what to do about it, its seconds."""
+    """The cause of each recompile, what to do about it, its seconds. A cause that is a size has the shapes of the batch
+    that brought it, in place of torch's comment on the guard, which can be long."""
     causes = row.recompiles or []
     shapes: Iterable[list[list[int]] | None] = row.recompile_shapes or [None] * len(causes)
     times_s: Iterable[float | None] = row.recompile_times_s or [None] * len(causes)
-    return [
-        (cause if shape is None else f"{cause} (by a batch of {batch(shape)})", of_recompile(cause), time_s)
+    found = [
+        (cause, of_recompile(cause), shape, time_s)
         for cause, shape, time_s in zip(causes, shapes, times_s, strict=True)
+    ]
+    return [
+        (f"{guard(cause)} (by a batch of {batch(shape)})" if shape and told in SIZES else cause, told, time_s)
+        for cause, told, shape, time_s in found
     ]
 
 
@@ -276,8 +281,11 @@ def stage_words(stages: Mapping[str, Mapping[str, float]]) -> tuple[list[str], d
 def finding_lines(finding: Finding, phases: Iterable[Phase]) -> dict[str, str]:
     """Name and words of what is known of a finding, the remedy second."""
     lines = {"why": finding.why, "do": finding.remedy}
+    again = "what comes after it there was not looked at; mend it and diagnose again"
     if finding.uncompiled:
-        lines["note"] = f"for this all of {finding.uncompiled} runs uncompiled"
+        lines["note"] = f"for this all of {finding.uncompiled} runs uncompiled, and {again}"
+    elif finding.uncompiled_after:
+        lines["note"] = f"for this {finding.uncompiled_after} runs uncompiled from here on, and {again}"
     if finding.num_recompiles:
         took = "" if finding.recompile_s is None else f", {seconds(finding.recompile_s)}"
         shapes = f", by batches of {'; '.join(map(batch, finding.recompile_shapes))}" * bool(finding.recompile_shapes)
