@@ -318,7 +318,7 @@ def _told_sites(broken: list[Any]) -> list[dict[str, Any]]:
     before that; the break itself it tells where the function was first traced as a part of another one. Then the two
     are one site, else the place stands for it."""
     sites = {id(reason): _site(str(reason.reason), _users(reason.user_stack), None) for reason in broken}
-    for left in (reason for reason in broken if reason.reason == NO_RESUME):
+    for left in (reason for reason in broken if reason.reason == NO_RESUME and reason.user_stack):
         place = left.user_stack[-1]
         its_break = _break_from(place, broken)
         sites[id(its_break or left)]["uncompiled_after"] = _function(place.name)
