@@ -360,12 +360,17 @@ def skips_function() -> bool:
     return bool(_left_to_python(_break_sites() or []))
 
 
-def _users(stack: Any) -> tuple[str | None, int | None]:
-    """The innermost frame that is neither Python's own library nor torch: what the user can change."""
+def users_frames(stack: Any) -> list[Any]:
+    """The frames that are neither Python's own library nor torch, innermost last: what the user can change."""
     own = [
         frame for frame in stack if not frame.filename.startswith(NOT_THE_USERS) or "site-packages" in frame.filename
     ]
-    own = [frame for frame in own if not frame.filename.startswith((TORCH, PART_CALL))] or list(stack)
+    return [frame for frame in own if not frame.filename.startswith((TORCH, PART_CALL))]
+
+
+def _users(stack: Any) -> tuple[str | None, int | None]:
+    """The innermost place that the user can change; where there is none, the innermost one."""
+    own = users_frames(stack) or list(stack)
     return (own[-1].filename, own[-1].lineno) if own else (None, None)
 
 

@@ -14,7 +14,7 @@ from torch.fx import GraphModule
 from torch.profiler import record_function
 
 from trainkit.config import CompileConfig, Mode, PartConfig
-from trainkit.facts import NOT_THE_USERS, PART_CALL, TORCH, shortened, source_line
+from trainkit.facts import PART_CALL, shortened, source_line, users_frames
 
 FORWARD = "trainkit: compiled graph"
 BACKWARD = "CompiledFunctionBackward"  # what AOTAutograd names its graph of the backward, in a profile too
@@ -115,10 +115,8 @@ def _broken_at(graph: GraphModule) -> tuple[str, int] | None:
     reason = getattr(graph, "compile_subgraph_reason", None)
     if not getattr(reason, "graph_break", False):
         return None
-    frames = [(frame.filename, frame.lineno) for frame in getattr(reason, "user_stack", [])]
-    frames = [place for place in frames if not place[0].startswith((TORCH, PART_CALL))]
-    own = [place for place in frames if "site-packages" in place[0] or not place[0].startswith(NOT_THE_USERS)]
-    return own[-1] if own else None
+    own = users_frames(getattr(reason, "user_stack", []))
+    return (own[-1].filename, own[-1].lineno) if own else None
 
 
 def index(phase: str, captured: list[Captured], folder: Path) -> str:

@@ -1,7 +1,6 @@
 """What the plots of a group show. Each is None where no row of the group has figures for it."""
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -14,12 +13,11 @@ from trainkit.contrasts import Contrast
 from trainkit.formatting import clean, decimals, fixed, found, in_one_unit, middle, percent, seconds, times
 from trainkit.intervals import Ratio
 from trainkit.results import EpochRecord
-from trainkit.settings import shortened
+from trainkit.settings import NUMBER, shortened
 from trainkit.svg import BAND, BAR, DASHES, HUES, INK, MUTED, SHADES, STYLE, Look, curve_axes, legend, rows, svg_of
 from trainkit.verdicts import steps_of
 from trainkit.words import COMPILE_PARTS, choices, contrast_of, machine_of, step_of
 
-NUMBER = re.compile(r"\d+(\.\d+)?")
 STEP_PARTS = ("forward", "backward", "optimizer")
 CURVES = {"train_loss": "Training loss", "val_loss": "Validation loss", "val_accuracy": "Validation accuracy"}
 

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 from trainkit.results import Row
 
+NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")  # a value that is one, as typed
+
 K = TypeVar("K", bound=Hashable)
 
 # What was asked, by the name a user overrides it with, and the field of a Row that holds it.

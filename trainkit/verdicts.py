@@ -1,14 +1,13 @@
 """What a comparison comes to, in words: of a setting, of a group, of one choice over another."""
 
 import math
-import re
 from collections.abc import Iterable, Sequence
 from statistics import median
 
 from trainkit.compare import BreakEven, Group, Setting, is_eager
 from trainkit.contrasts import Contrast
 from trainkit.formatting import clean, duration, fixed, found, middle, percent, times
-from trainkit.settings import MACHINE, shortened
+from trainkit.settings import MACHINE, NUMBER, shortened
 from trainkit.words import contrast_of, num_runs, step_of
 
 
@@ -181,7 +180,7 @@ def _axis(pairs: Sequence[Contrast]) -> str | None:
 
 
 def _is_number(name: str, values: Iterable[str]) -> bool:
-    return name not in MACHINE and all(re.fullmatch(r"[0-9]+(\.[0-9]+)?", value) for value in values)
+    return name not in MACHINE and all(map(NUMBER.fullmatch, values))
 
 
 def _series(pairs: Sequence[Contrast], axis: str | None) -> str:

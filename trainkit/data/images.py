@@ -160,10 +160,10 @@ class Images(DataModule):
         folder, cache_dir = Path(path).expanduser(), str(made(self.cache_dir / "datasets"))
         if folder.is_file():
             raise ConfigError(f"{setting} = {path}: a single file; {REMEDY}")
-        if complaints := list(_left_out(setting, path, folder)):
-            raise ConfigError(*complaints)
         if not folder.is_dir():
             return load(setting, path, REMEDY, path, cache_dir=cache_dir)
+        if complaints := list(_left_out(setting, path, folder)):
+            raise ConfigError(*complaints)
         # With one class alone the library would take a folder to validate on for one without classes.
         settings = {"drop_labels": False} if setting == "data.val_path" else {}
         return load(setting, path, REMEDY, "imagefolder", data_dir=str(folder), cache_dir=cache_dir, **settings)
@@ -243,7 +243,8 @@ def _stamp(images: datasets.Dataset, targets: list[int]) -> str:
         file = Path(image["path"] or "")
         if image["bytes"] is not None or not file.is_file():
             return f"{images._fingerprint} {targets}"
-        stamps.append((str(file.absolute()), file.stat().st_size, file.stat().st_mtime_ns))
+        found = file.stat()
+        stamps.append((str(file.absolute()), found.st_size, found.st_mtime_ns))
     return hashlib.sha256(repr((stamps, targets)).encode()).hexdigest()
 
 
