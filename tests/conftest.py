@@ -24,6 +24,12 @@ def compile_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(shared))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def python_path() -> None:
+    """Every subprocess imports the project from here, and all else from where the tests do."""
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
 @pytest.fixture
 def compose(tmp_path: Path):
     """(overrides, ...) -> the RunConfig that train.py would run, its run directory below tmp_path."""
@@ -41,11 +47,13 @@ def compose(tmp_path: Path):
 def train(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """(words, ...) -> `python train.py words...` run to its end in tmp_path, on the CPU. `launcher` comes before."""
 
+    path = f"{os.environ['PYTHONPATH']}{os.pathsep}{tmp_path}"
+
     def started(*words: str, launcher: tuple[str, ...] = (), env: dict[str, str] | None = None):
         return subprocess.run(
             [sys.executable, *launcher, str(ROOT / "train.py"), *words, "trainer.accelerator=cpu"],
             cwd=tmp_path,
-            env=os.environ | {"PYTHONPATH": f"{ROOT}:{tmp_path}", "OMP_NUM_THREADS": "1"} | (env or {}),
+            env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"} | (env or {}),
             capture_output=True,
             text=True,
             timeout=300,

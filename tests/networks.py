@@ -156,6 +156,18 @@ class BreaksInTry(Plain):
         return logits
 
 
+class BreaksInLoop(Plain):
+    """A break from which torch.compile can go on, and then one that leaves the rest of the function to Python."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits = super().forward(images)
+        print("here", end="")  # LOOP before
+        for scale in (2, 3):
+            if logits.sum() > 0:  # LOOP break
+                logits = logits * scale
+        return logits
+
+
 class TriesFirst(Plain):
     """The break from which torch.compile cannot go on is the first."""
 

@@ -44,6 +44,7 @@ def test_every_graph_break_is_one_site_in_its_line(compose):
         ("TriesFirst", [], ["FIRST break"]),
         ("TriesFirst", ["compile.scope=net"], ["FIRST last place"]),
         ("BreaksInTry", [], ["BREAK before", "BREAK last place"]),
+        ("BreaksInLoop", [], ["LOOP before", "LOOP break"]),
     ],
 )
 def test_what_is_left_to_python_after_a_break_is_said(compose, name, words, comments):

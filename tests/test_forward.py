@@ -48,7 +48,7 @@ def bench_py(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, str(ROOT / "scripts" / "bench.py"), *words, "trainer.accelerator=cpu"],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": f"{ROOT}", "OMP_NUM_THREADS": "1"},
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=300,

@@ -1,6 +1,5 @@
 """What only a GPU can show. Run on one: pytest -m gpu."""
 
-import os
 import subprocess
 import sys
 
@@ -180,7 +179,6 @@ def test_memory_is_what_nvidia_smi_shows_for_the_process(compose, tmp_path):
             [sys.executable, "-c", script, str(tmp_path / mode), *words, f"compile.mode={mode}"],
             capture_output=True,
             text=True,
-            env=os.environ | {"PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"},
             cwd=ROOT,
         )
         assert "RESULT" in done.stdout, done.stdout + done.stderr
@@ -201,7 +199,6 @@ def trained(run_dir, *settings: str, status: str = "ok") -> Row:
         [sys.executable, "train.py", *SMALL_GPT2, "trainer.accelerator=gpu", *settings, f"hydra.run.dir={run_dir}"],
         capture_output=True,
         text=True,
-        env=os.environ | {"PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"},
         cwd=ROOT,
     )
     row = read_row(run_dir)

@@ -59,7 +59,7 @@ def train_text(folder: Path, text_file: Path, batch_size: int, *words: str, laun
             "trainer.accelerator=cpu", "hydra.run.dir=run", *words,
         ],
         cwd=folder, capture_output=True, text=True, timeout=300,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return folder / "run"
@@ -126,8 +126,7 @@ def test_a_rank_that_fails_alone_is_in_the_row(train, tmp_path):
 
 def test_a_killed_run_leaves_the_row_of_its_last_epoch(tmp_path):
     command = [sys.executable, str(ROOT / "train.py"), *EAGER, "trainer.max_epochs=10000", "hydra.run.dir=run"]
-    env = os.environ | {"PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen([*command, "trainer.accelerator=cpu"], cwd=tmp_path, env=env, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen([*command, "trainer.accelerator=cpu"], cwd=tmp_path, stdout=subprocess.DEVNULL)
     wait_until(lambda: len(list(read_epochs(tmp_path / "run"))) >= 2, process)
     process.kill()
     process.wait()
@@ -136,14 +135,13 @@ def test_a_killed_run_leaves_the_row_of_its_last_epoch(tmp_path):
 
 
 def test_sigterm_and_ctrl_c_end_a_run_with_an_interrupted_row(tmp_path):
-    env = os.environ | {"PYTHONPATH": str(ROOT)}
     for number in (signal.SIGTERM, signal.SIGINT):
         run_dir = tmp_path / number.name
         command = [
             sys.executable, str(ROOT / "train.py"), *EAGER, "trainer.max_epochs=10000", f"hydra.run.dir={run_dir}",
             "trainer.accelerator=cpu",
         ]  # fmt: skip
-        process = subprocess.Popen(command, env=env, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         wait_until(lambda at=run_dir: list(read_epochs(at)), process)
         process.send_signal(number)
         assert process.wait(60) != 0
@@ -232,7 +230,7 @@ def test_a_job_that_cannot_be_run_as_asked_is_a_row_with_the_complaint(train, tm
 )
 def test_a_sweep_of_the_other_script_is_one_line_before_its_first_job(tmp_path, script, words, line):
     done = subprocess.run(
-        [sys.executable, str(ROOT / script), "-m", *words], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)},
+        [sys.executable, str(ROOT / script), "-m", *words], cwd=tmp_path,
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert (done.returncode, done.stderr, done.stdout) == (2, line, "")
@@ -243,7 +241,7 @@ def test_an_interrupted_sweep_ends_its_job_and_goes_on_when_started_again(train,
     words = ["-m", "seed=0,1", "sweep=s", *EAGER, "model._target_=mine.Net", "model.width=4", "trainer.max_epochs=2"]
     slow = "from tests.networks import Plain, Sleeps\nclass Net(Sleeps):\n    pass\n"
     (tmp_path / "mine.py").write_text(slow)
-    env = os.environ | {"PYTHONPATH": f"{ROOT}:{tmp_path}"}
+    env = os.environ | {"PYTHONPATH": f"{os.environ['PYTHONPATH']}{os.pathsep}{tmp_path}"}
     command = [sys.executable, str(ROOT / "train.py"), *words, "trainer.accelerator=cpu"]
     process = subprocess.Popen(
         command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

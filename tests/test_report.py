@@ -1,6 +1,5 @@
 """What people read: rich output and Markdown captured and read back, and the script as a process of its own."""
 
-import os
 import re
 import subprocess
 import sys
@@ -580,7 +579,6 @@ def script(*argv: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
 
 

@@ -295,7 +295,8 @@ def _break_sites() -> list[dict[str, Any]] | None:
     `reason` is the first line of why, `id` torch's number for it ("GB0124"), `explanation` its next line, `code` the
     source line. `uncompiled` names the function that for this runs without torch.compile as a whole, as one with a
     break inside of a loop does: of those torch keeps the record of the compile that failed, and no reason.
-    `uncompiled_after` names the one that does so from this place on, as after a break inside of a try or with.
+    `uncompiled_after` names the one that does so from this place on, as after a break inside of a try or with, and as
+    the rest of a function does that breaks inside of a loop after another break.
     """
     reasons, metrics = _known(lambda: list(torch._dynamo.utils.graph_break_reasons)), _metrics()
     if reasons is None:
@@ -304,7 +305,9 @@ def _break_sites() -> list[dict[str, Any]] | None:
     for metric in metrics or []:
         if _has(metric, "fail_type") == "Unsupported" and _has(metric, "fail_user_frame_filename"):
             place = (metric.fail_user_frame_filename, metric.fail_user_frame_lineno)
-            sites.append(_site(str(metric.fail_reason), place, _function(str(metric.co_name))))
+            name = str(metric.co_name)
+            left = "uncompiled" if name == _function(name) else "uncompiled_after"
+            sites.append(_site(str(metric.fail_reason), place) | {left: _function(name)})
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for site in sites:
         first = found.setdefault((site["file"], site["line"], site["reason"]), site)
@@ -317,7 +320,7 @@ def _told_sites(broken: list[Any]) -> list[dict[str, Any]]:
     """The sites of torch's reasons. Where it cannot go on after a break it gives as a reason of its own the last place
     before that; the break itself it tells where the function was first traced as a part of another one. Then the two
     are one site, else the place stands for it."""
-    sites = {id(reason): _site(str(reason.reason), _users(reason.user_stack), None) for reason in broken}
+    sites = {id(reason): _site(str(reason.reason), _users(reason.user_stack)) for reason in broken}
     for left in (reason for reason in broken if reason.reason == NO_RESUME and reason.user_stack):
         place = left.user_stack[-1]
         its_break = _break_from(place, broken)
@@ -374,7 +377,7 @@ def _users(stack: Any) -> tuple[str | None, int | None]:
     return (own[-1].filename, own[-1].lineno) if own else (None, None)
 
 
-def _site(reason: str, place: tuple[str | None, int | None], uncompiled: str | None) -> dict[str, Any]:
+def _site(reason: str, place: tuple[str | None, int | None]) -> dict[str, Any]:
     file, line = place
     lines = [words.strip() for words in reason.splitlines()] or [""]
     number = re.search(r"/gb(\d{4})\.html", reason)
@@ -386,7 +389,7 @@ def _site(reason: str, place: tuple[str | None, int | None], uncompiled: str | N
         "id": f"GB{number[1]}" if number else None,
         "explanation": explanation.removeprefix("Explanation: "),
         "code": source_line(file, line),
-        "uncompiled": uncompiled,
+        "uncompiled": None,
         "uncompiled_after": None,
     }
 
