@@ -75,6 +75,16 @@ def test_calls_replay_cuda_graphs_and_answer_as_eager(tmp_path):
     assert (second["effective_mode"], second["num_graphs"]) == ("default", 2)
 
 
+def test_random_batches_of_calls_are_made_once_on_the_device(tmp_path):
+    words = (*ON_GPU, "logger=none", "compile.mode=eager", "data.batch_size=256", "forward.num_calls=8")
+    peaks = []
+    for num_distinct in (1, 4):
+        row = forward(cli.composed([*words, f"data.num_distinct={num_distinct}"], CONF, str(tmp_path), "bench"))
+        assert row.status == "ok", row.error
+        peaks.append(row.peak_allocated_bytes)
+    assert peaks[1] - peaks[0] == pytest.approx(3 * 256 * 3 * 32 * 32 * 4, rel=0.1)
+
+
 def test_fp16_trains_with_its_scaler(compose):
     row = run(compose("trainer.accelerator=gpu", "amp=fp16", "compile.mode=default", "trainer.max_epochs=4"))
     assert (row.status, row.precision, row.val_accuracy > 0.9) == ("ok", "16-mixed", True)

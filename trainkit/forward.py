@@ -250,6 +250,7 @@ def forward(config: RunConfig, fallback: Sequence[RunConfig] = ()) -> Row:
         for link in links:
             undo.callback(link.compiler.restore)
         device = torch.device("cuda", 0) if devices.type == "cuda" else torch.device("cpu")
+        data.device_alone = device
         bench = Bench(config, links, data, meters, device)
         if logger is not None:
             logger.log_hyperparams(asdict(config))

@@ -23,8 +23,8 @@ class DataModule(lightning.LightningDataModule):
     Training: full batches only; batch k of all processes together holds the same samples for any split of the same
     global batch over processes. Validation: every sample exactly once over all processes, in order; the last batch may
     be short. Making an iterator draws nothing from the global random state. Ranks and device are the trainer's, which
-    needs `use_distributed_sampler=False`; without a trainer it is one process on the CPU. ConfigError if there are
-    fewer samples than one global batch, or than processes to validate on.
+    needs `use_distributed_sampler=False`; without a trainer it is one process on `device_alone`. ConfigError if there
+    are fewer samples than one global batch, or than processes to validate on.
 
     A subclass sets `train_set` and `val_set` (map-style; a data set with `__getitems__` returns whole batches) in
     `setup`; costly one-time work goes into `prepare_data`. `sizes` are the shapes it declares to the network.
@@ -33,6 +33,7 @@ class DataModule(lightning.LightningDataModule):
     train_set: Dataset
     val_set: Dataset
     prepare: nn.Module = nn.Identity()  # inputs of a batch -> inputs of the network, on the device
+    device_alone = torch.device("cpu")
 
     def __init__(self, *, batch_size: int, num_workers: int = 0, seed: int = 0, inputs: str, **sizes: int):
         super().__init__()
@@ -52,7 +53,7 @@ class DataModule(lightning.LightningDataModule):
 
     @property
     def device(self) -> torch.device:
-        return self.trainer.strategy.root_device if self.trainer else torch.device("cpu")
+        return self.trainer.strategy.root_device if self.trainer else self.device_alone
 
     def train_dataloader(self) -> Any:
         self._check_num_samples()
