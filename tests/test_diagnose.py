@@ -15,9 +15,9 @@ import torch
 from tests import defects
 from tests.conftest import ROOT
 from trainkit import costs, facts, silence, trial
-from trainkit.compile import first_line
 from trainkit.config import ConfigError
 from trainkit.diagnose import diagnose, look, stages, stages_of, write_code
+from trainkit.errors import first_line
 from trainkit.findings import Finding, Phase, merged, read_diagnosis
 from trainkit.intervals import Estimate
 from trainkit.trial import subject

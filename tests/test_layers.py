@@ -30,15 +30,19 @@ MAY_IMPORT = {
     "publish": {"compare", "verdicts", "words"},
     "study": {"compare", "contrasts", "findings", "plots", "report", "results", "svg", "verdicts", "words"},
     "cli": {"config"},
-    "facts": {"config"},
+    "places": set(),
+    "records": set(),
+    "sites": {"places", "records"},
+    "facts": {"config", "places", "records", "sites"},
     "advice": set(),
     "findings": {"intervals"},
     "outcomes": set(),
     "silence": set(),
-    "graphs": {"config", "facts"},
+    "graphs": {"config", "places"},
     "scope": {"config"},
     "marks": {"config", "facts"},
-    "compile": {"config", "facts", "marks", "scope"},
+    "errors": {"marks"},
+    "compile": {"config", "errors", "facts", "marks", "places", "scope", "sites"},
     "machine": set(),
     "steps": {"machine"},
     "clock": {"steps"},
@@ -48,13 +52,18 @@ MAY_IMPORT = {
     "data": {"data", "config", "results"},
     "loss": set(),
     "task": {"compile", "config", "loss", "results", "scope"},
-    "build": {"compile", "config", "data", "loss"},
-    "checkpoint": {"compile", "config", "results"},
-    "numerics": {"compile", "config", "task"},
-    "trial": {"build", "checkpoint", "clock", "compile", "config", "data", "facts", "silence", "task"},
-    "costs": {"compile", "config", "findings", "graphs", "intervals", "outcomes", "trial"},
-    "diagnose": {"advice", "compile", "config", "costs", "facts", "findings", "graphs", "machine", "trial"},
-    "ending": {"compile", "config", "results"},
+    "build": {"compile", "config", "data", "errors", "loss"},
+    "checkpoint": {"config", "errors", "results"},
+    "numerics": {"compile", "config", "errors", "task"},
+    "trial": {
+        *("build", "checkpoint", "clock", "compile", "config", "data", "errors", "facts", "places", "silence"),
+        "task",
+    },
+    "costs": {"config", "errors", "findings", "graphs", "intervals", "outcomes", "trial"},
+    "diagnose": {
+        *("advice", "config", "costs", "errors", "facts", "findings", "graphs", "machine", "places", "trial"),
+    },
+    "ending": {"config", "errors", "results"},
     "run": {
         *("build", "checkpoint", "clock", "compile", "config", "data", "ending", "facts", "machine", "meters"),
         *("numerics", "results", "steps", "task"),
@@ -139,7 +148,7 @@ def test_networks_import_torch_alone(path):
 def test_secrets_stay_in_their_room(path):
     text, tree = path.read_text(), ast.parse(path.read_text())
     names = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    if room(path) not in ("compile", "facts", "graphs"):
+    if room(path) not in ("compile", "errors", "facts", "graphs", "records", "sites"):
         assert not {n for n in imports(path) if "torch._dynamo" in n or "torch._inductor" in n}
         assert not {n for n in names if n == "torch.compile" or n.startswith(("torch._dynamo", "torch._inductor"))}
     if room(path) != "clock":

@@ -25,9 +25,9 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from trainkit import compile
-from trainkit.compile import first_line
 from trainkit.config import NOT_ARGUMENTS, ConfigError, RunConfig, TrainerConfig
 from trainkit.data.module import DataModule
+from trainkit.errors import first_line
 from trainkit.loss import logits_of
 
 

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from trainkit.compile import first_line
 from trainkit.config import ConfigError, RunConfig
+from trainkit.errors import first_line
 from trainkit.results import read_row
 
 OF_NET = "objective.net."  # what a checkpoint's names of the network's tensors begin with

@@ -1,4 +1,4 @@
-"""How a network is compiled: with facts.py the only file that knows torch.compile and torch._dynamo."""
+"""How a network is compiled, in place, and called."""
 
 import os
 import sys
@@ -17,38 +17,19 @@ from unittest import mock
 import torch
 import torch._dynamo
 from torch import nn
-from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
 from torch.fx.experimental.symbolic_shapes import ConstraintViolationError
 
-from trainkit import facts, marks
+from trainkit import facts, marks, sites
 from trainkit.config import CUDAGRAPH_MODES, CompileConfig, ConfigError, DimConfig, PartConfig
+from trainkit.errors import RecompileLimitError, first_line, is_compile_error
 from trainkit.facts import CompileFacts, Seen, Shapes
 from trainkit.marks import NAMES, MarkError
+from trainkit.places import TORCH
 from trainkit.scope import Part, parts, unwrapped
 
-HINT = "Set TORCHDYNAMO_VERBOSE"  # how the advice begins that torch closes its errors with
 LIMITS = ("recompile_limit", "accumulated_recompile_limit")
 FAIL = "fail_on_recompile"  # torch's stance; the error that it raises names it
 WORKERS_START_S = 60  # at most; a run does without them too
-
-
-class RecompileLimitError(RuntimeError):
-    """More variants were needed than `compile.max_recompiles` allows, with `compile.on_recompile_limit=raise`."""
-
-    way_out = (
-        "raise compile.max_recompiles, leave sizes open (compile.dynamic=null or true), or let it run uncompiled "
-        "(compile.on_recompile_limit=eager)"
-    )
-
-
-# The third: a dimension that was marked dynamic is not; the last says which.
-COMPILE_ERRORS = (
-    TorchDynamoException,
-    FailOnRecompileLimitHit,
-    ConstraintViolationError,
-    RecompileLimitError,
-    MarkError,
-)
 
 
 @dataclass
@@ -299,13 +280,13 @@ class Compiler:
         return facts.observe(self.config, seen)
 
     def recompile_sites(self) -> list[dict[str, Any]]:
-        """As facts.recompile_sites, each part by the place of its own forward."""
-        return facts.recompile_sites({compile_id: _forward_of(part) for compile_id, part in self._recompiled.items()})
+        """As sites.recompile_sites, each part by the place of its own forward."""
+        return sites.recompile_sites({compile_id: _forward_of(part) for compile_id, part in self._recompiled.items()})
 
     def skips_function(self) -> bool:
         """Whether a function is left to Python for good while the rest is compiled. Not where all went on uncompiled:
         then `on_eager` tells from which call on."""
-        return self.error is None and facts.skips_function()
+        return self.error is None and sites.skips_function()
 
 
 def mark_dynamic(asked: list[DimConfig], inputs: tuple[torch.Tensor, ...]) -> None:
@@ -341,7 +322,7 @@ def _sizes(module: nn.Module) -> tuple[torch.Size, ...]:
 def _forward_of(module: nn.Module) -> CodeType | None:
     """What the user wrote of a module; None where that is torch's own, or no code of Python's."""
     code: CodeType | None = getattr(unwrap(type(unwrapped(module)).forward), "__code__", None)
-    return None if code is None or code.co_filename.startswith(facts.TORCH) else code
+    return None if code is None or code.co_filename.startswith(TORCH) else code
 
 
 def _told(counted: CompiledPart) -> dict[str, Any]:
@@ -368,24 +349,6 @@ def _await_workers() -> None:
     inductor = sys.modules.get("torch._inductor.async_compile")
     if inductor is not None and (ready := inductor.AsyncCompile._ready_future) is not None:
         wait([ready], WORKERS_START_S)
-
-
-def first_line(error: BaseException) -> str:
-    """The error's type and the first line of what it says, with the next one wherever a line only announces it."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith(HINT)] or [""]
-    last = next((number for number, line in enumerate(lines) if not line.endswith(":")), len(lines))
-    text = " ".join(lines[: last + 1])
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-def is_compile_error(error: BaseException) -> bool:
-    """Whether an exception came from compiling (not from running what was compiled, and not from memory)."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, torch.OutOfMemoryError):
-            return False
-        cause = getattr(cause, "inner_exception", None) or cause.__cause__
-    return isinstance(error, COMPILE_ERRORS)
 
 
 def check(

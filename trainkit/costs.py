@@ -15,8 +15,8 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from trainkit import graphs
-from trainkit.compile import first_line
 from trainkit.config import CompileConfig, Mode
+from trainkit.errors import first_line
 from trainkit.findings import Finding, Phase
 from trainkit.intervals import Estimate, estimate
 from trainkit.outcomes import NoOutcomeError, held_still

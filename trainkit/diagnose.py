@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from trainkit import advice, costs, facts, graphs
-from trainkit.compile import first_line
 from trainkit.config import CompileConfig, ConfigError, Mode, RunConfig
+from trainkit.errors import first_line
 from trainkit.findings import Diagnosis, Finding, Phase, merged
 from trainkit.machine import machine
+from trainkit.places import source_line
 from trainkit.trial import NUM_BATCHES, PHASES, Subject, Trial, breakable, failure, subject
 
 logger = logging.getLogger(__name__)
@@ -103,7 +104,7 @@ def _skip(reason: str) -> Finding:
     told = advice.of_skip(reason)
     named = re.findall(r'File "([^"]+)", line (\d+)', reason)
     file, line = (named[-1][0], int(named[-1][1])) if named else (None, None)
-    code = facts.source_line(file, line)
+    code = source_line(file, line)
     return Finding("CUDA graphs skipped", told.cause, told.why, told.remedy, reason, file=file, line=line, code=code)
 
 

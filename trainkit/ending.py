@@ -14,8 +14,8 @@ import torch
 from lightning.pytorch.loggers import Logger, WandbLogger
 from lightning.pytorch.utilities.exceptions import MisconfigurationException, SIGTERMException
 
-from trainkit.compile import RecompileLimitError, first_line, is_compile_error
 from trainkit.config import ConfigError
+from trainkit.errors import RecompileLimitError, first_line, is_compile_error
 from trainkit.results import Row
 
 

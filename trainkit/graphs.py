@@ -1,5 +1,4 @@
-"""The graphs of a compile, marked in a profile and written out as code: with compile.py and facts.py the only file that
-knows torch._dynamo and inductor."""
+"""The graphs of a compile, marked in a profile and written out as code."""
 
 import re
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from torch.fx import GraphModule
 from torch.profiler import record_function
 
 from trainkit.config import CompileConfig, Mode, PartConfig
-from trainkit.facts import PART_CALL, shortened, source_line, users_frames
+from trainkit.places import PART_CALL, shortened, source_line, users_frames
 
 FORWARD = "trainkit: compiled graph"
 BACKWARD = "CompiledFunctionBackward"  # what AOTAutograd names its graph of the backward, in a profile too

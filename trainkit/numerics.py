@@ -19,8 +19,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from trainkit.compile import Compiler, first_line
+from trainkit.compile import Compiler
 from trainkit.config import AmpConfig, RunConfig
+from trainkit.errors import first_line
 from trainkit.task import Objective, mixed, objective_of, schedule
 
 STEPS = 5

@@ -22,9 +22,11 @@ from torch.profiler import record_function
 
 from trainkit import build, checkpoint, compile, facts
 from trainkit.clock import timed_ms
-from trainkit.compile import Compiler, first_line
+from trainkit.compile import Compiler
 from trainkit.config import CompileConfig, Mode, OnError, RunConfig, check
 from trainkit.data.module import Batch
+from trainkit.errors import first_line
+from trainkit.places import NOT_THE_USERS, TORCH, shortened, source_line
 from trainkit.silence import silenced
 from trainkit.task import clip_in_kernel, clips_in_kernel, mixed, objective_of
 
@@ -32,7 +34,7 @@ NUM_BATCHES = NUM_WARMUP = 10  # steps: beyond torch's recompile limit of 8
 PHASES = ("forward", "training")
 OPTIMIZER = "trainkit: optimizer"
 STEP = "trainkit: step"
-NOT_THE_NETWORKS = (facts.TORCH, facts.NOT_THE_USERS, f"{Path(__file__).parent}{os.sep}", "<")
+NOT_THE_NETWORKS = (TORCH, NOT_THE_USERS, f"{Path(__file__).parent}{os.sep}", "<")
 
 
 @dataclass(frozen=True)
@@ -169,7 +171,7 @@ def failure(of: Subject, phase: str, compiled: CompileConfig, error: Exception, 
     except Exception:  # the same in eager, or another: it is not the compiler's
         return said
     file, line = _raised_at(error)
-    at = f"; at {facts.shortened(file)}:{line}: {facts.source_line(file, line)}" if file else ""
+    at = f"; at {shortened(file)}:{line}: {source_line(file, line)}" if file else ""
     return f"eager runs, the compiled network raises {said}{at}"
 
 
@@ -179,6 +181,6 @@ def _raised_at(error: Exception) -> tuple[str, int]:
     traced = re.findall(r'File "([^"]+)", line (\d+)', str(error).partition("from user code:")[2])
     frames = [(frame.filename, frame.lineno or 0) for frame in traceback.extract_tb(error.__traceback__)]
     frames += [(file, int(line)) for file, line in traced]
-    installed = [(file, line) for file, line in frames if "site-packages" in file and not file.startswith(facts.TORCH)]
+    installed = [(file, line) for file, line in frames if "site-packages" in file and not file.startswith(TORCH)]
     own = [place for place in frames if place not in installed and not place[0].startswith(NOT_THE_NETWORKS)]
     return (own or installed or [("", 0)])[-1]

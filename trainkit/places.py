@@ -1,0 +1,37 @@
+"""Where something is in the source of who uses torch: their frames, and their lines."""
+
+import linecache
+import os
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import torch
+
+TORCH = str(Path(torch.__file__).parent)
+PART_CALL = str(Path(__file__).with_name("compile.py"))  # whose frame calls a part that is compiled by itself
+NOT_THE_USERS = sysconfig.get_path("stdlib")
+
+
+def users_frames(stack: Any) -> list[Any]:
+    """The frames that are neither Python's own library nor torch, innermost last: what the user can change."""
+    own = [
+        frame for frame in stack if not frame.filename.startswith(NOT_THE_USERS) or "site-packages" in frame.filename
+    ]
+    return [frame for frame in own if not frame.filename.startswith((TORCH, PART_CALL))]
+
+
+def users_place(stack: Any) -> tuple[str | None, int | None]:
+    """The innermost place that the user can change; where there is none, the innermost one."""
+    own = users_frames(stack) or list(stack)
+    return (own[-1].filename, own[-1].lineno) if own else (None, None)
+
+
+def shortened(text: str) -> str:
+    """Paths in the working directory as they are from there: rows are read elsewhere."""
+    return text.replace(f"{Path.cwd()}{os.sep}", "")
+
+
+def source_line(file: str | None, line: int | None) -> str:
+    """A line of source without its indentation; "" where it cannot be read."""
+    return linecache.getline(file, line).strip() if file and line else ""
