@@ -73,6 +73,15 @@ def test_repeats_that_agree_to_the_last_digit_still_have_a_floor():
     assert ratio([1.01] * 3, [1.0] * 3).measurable is True
 
 
+def test_slower_is_as_measurable_as_faster():
+    noisy = [1.0, 1.3, 1.6]
+    for times in (2, 2.5, 3, 4, 6):
+        one, other = ratio([times * ms for ms in noisy], noisy), ratio(noisy, [times * ms for ms in noisy])
+        assert one.measurable == other.measurable
+        assert (one.low, one.high) == pytest.approx((1 / other.high, 1 / other.low))
+    assert other.measurable is True
+
+
 def test_the_same_figures_give_the_same_interval():
     assert ratio(MEASURED_MS[:5], MEASURED_MS[5:]) == ratio(MEASURED_MS[:5], MEASURED_MS[5:])
 

@@ -318,7 +318,7 @@ def test_the_summary_and_the_report_name_the_parts(compose, tmp_path, capsys):
     (group,) = compare([row, eager, whole]).groups
     assert sorted(setting.label for setting in group.settings) == [
         "default, scope=parts, parts=features",
-        "default, scope=step, parts=null",
+        "default, scope=step",
         "eager",
     ]
     assert "compiled features (1 graph)." in report.markdown_comparison(compare([row, eager, whole]))

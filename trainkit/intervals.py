@@ -22,7 +22,7 @@ class Ratio:
 
     `low` and `high` are a 95 % interval, and `noise_floor` is the relative difference that two arms of one setting
     show by chance (95 % of them less); None where a side has fewer than two repeats. `measurable`: the interval leaves
-    out 1 and the difference is above the noise floor; None where that is unknown.
+    out 1, and the larger side is above the other by more than the noise floor; None where that is unknown.
     """
 
     value: float
@@ -42,7 +42,7 @@ def ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Ratio:
     half = _half_width(_residuals(over), _residuals(under), len(over), len(under))
     floor = noise_floor([numerator, denominator])
     assert floor is not None  # both have repeats
-    measurable = abs(middle) > half and abs(value - 1) > floor
+    measurable = abs(middle) > max(half, np.log1p(floor))
     return Ratio(value, float(np.exp(middle - half)), float(np.exp(middle + half)), floor, bool(measurable))
 
 

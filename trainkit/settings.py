@@ -49,6 +49,7 @@ MACHINE = (
 )
 # Without effect on an eager run: eager serves as baseline whatever they are.
 COMPILE_ONLY = {name for name in FIELDS if name.startswith("compile.")} - {"compile.mode"} | {"ddp.optimize_ddp"}
+LISTS = ("compile.parts", "compile.mark_dynamic", "forward.fallback")  # null: not set
 # Known once a run has started; the row of one that died before has a default there.
 STARTED_ONLY = {"world_size", "ddp.strategy"}
 # Overrides that say nothing more: a field above holds what they lead to, or no step is trained differently for them.
@@ -130,9 +131,9 @@ def varying(rows: list[Row]) -> list[str]:
 
 
 def label(row: Row, varying: list[str]) -> str:
-    """What a row's setting is called among rows that differ in these names."""
+    """What a row's setting is called among rows that differ in these names; a list that is not set has no word."""
     values = asked(row)
-    names = [name for name in varying if name in values]
+    names = [name for name in varying if name in values and (name not in LISTS or values[name] is not None)]
     return ", ".join(words(name, values[name]) for name in names)
 
 
