@@ -11,7 +11,7 @@ GPU_FOUND = $(shell command -v nvidia-smi)
 # All studies, at full size on a GPU and at a small one on a CPU; what was finished before is not run again.
 STUDIES ?= $(patsubst conf/experiment/studies/%.yaml,%,$(wildcard conf/experiment/studies/*.yaml))
 SIZE = $(if $(GPU_FOUND),,small/)
-DEPTHS = $(if $(GPU_FOUND),12 48,3)
+DEPTHS = $(if $(GPU_FOUND),12 48,2)
 ROWS = runs/studies/$(if $(GPU_FOUND),full,small)
 
 .PHONY: train test studies check setup
