@@ -14,6 +14,7 @@ from trainkit.places import PART_CALL, shortened, source_line, users_place
 from trainkit.records import compiles, known, told, variant_of
 
 NO_RESUME = "step_unsupported"  # torch's reason where it cannot go on after a break
+RESUMED = re.compile(r"torch_dynamo_resume_in_(\w+)_at_(\d+)")  # torch's name for the rest of a function
 
 
 def break_sites() -> list[dict[str, Any]] | None:
@@ -33,7 +34,7 @@ def break_sites() -> list[dict[str, Any]] | None:
         if told(metric, "fail_type") == "Unsupported" and told(metric, "fail_user_frame_filename"):
             place = (metric.fail_user_frame_filename, metric.fail_user_frame_lineno)
             name = str(metric.co_name)
-            left = "uncompiled" if name == _function(name) else "uncompiled_after"
+            left = "uncompiled_after" if RESUMED.fullmatch(name) else "uncompiled"
             sites.append(_site(str(metric.fail_reason), place) | {left: _function(name)})
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for site in sites:
@@ -74,7 +75,7 @@ def _break_from(place: Any, broken: list[Any]) -> Any:
 
 def _function(name: str) -> str:
     """A function's name, also where torch has given one to the rest of it."""
-    resumed = re.fullmatch(r"torch_dynamo_resume_in_(\w+)_at_\d+", name)
+    resumed = RESUMED.fullmatch(name)
     return resumed[1] if resumed else name
 
 
@@ -130,10 +131,10 @@ def _frame(metric: Any) -> str:
 
 def _broken_at(metric: Any) -> dict[str, Any] | None:
     """The place of the graph break after which a frame is the rest of a function; None of any other frame."""
-    resumed = re.fullmatch(r"torch_dynamo_resume_in_\w+_at_(\d+)", str(metric.co_name))
+    resumed = RESUMED.fullmatch(str(metric.co_name))
     if resumed is None:
         return None
-    line = int(resumed[1])
+    line = int(resumed[2])
     return {"file": shortened(metric.co_filename), "line": line, "code": source_line(metric.co_filename, line)}
 
 
