@@ -258,7 +258,7 @@ def forward(config: RunConfig, fallback: Sequence[RunConfig] = ()) -> Row:
         try:
             with sigterm_raises():
                 data.prepare_data()
-                data.setup("fit")
+                data.setup("predict")
                 bench.begin()
                 bench.run()
         except (Exception, KeyboardInterrupt, SystemExit) as caught:  # a failure is a row

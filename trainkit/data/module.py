@@ -27,7 +27,8 @@ class DataModule(lightning.LightningDataModule):
     are fewer samples than one global batch, or than processes to validate on.
 
     A subclass sets `train_set` and `val_set` (map-style; a data set with `__getitems__` returns whole batches) in
-    `setup`; costly one-time work goes into `prepare_data`. `sizes` are the shapes it declares to the network.
+    `setup` (stage "fit", or "predict" where the network is only called); costly one-time work goes into `prepare_data`.
+    `sizes` are the shapes it declares to the network.
     """
 
     train_set: Dataset

@@ -66,7 +66,8 @@ class Synthetic(DataModule):
         generator = torch.Generator(self.device).manual_seed(self.seed + self.rank)
         varies = self.batch_sizes or self.seq_lens
         self.train_batches = self._varying(generator) if varies else self._batches(self.num_batches, generator)
-        self.val_batches = self._batches(self.num_val_batches, generator)
+        if stage != "predict":  # forward alone, which is of training batches
+            self.val_batches = self._batches(self.num_val_batches, generator)
 
     def train_dataloader(self) -> "Cycle | Varying":
         return self.train_batches
