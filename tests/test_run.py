@@ -2,12 +2,15 @@
 
 import dataclasses
 import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests.conftest import CONF
 from trainkit.config import ConfigError
 from trainkit.results import Row, read_epochs, read_row
 from trainkit.run import run
@@ -362,6 +365,24 @@ def test_a_cold_cache_is_fresh_and_gone_afterwards(compose, tmp_path, monkeypatc
     assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == before
     warm = [run(compose(asked[0], *asked[2:], run_dir=tmp_path / name)) for name in ("c", "d")]
     assert warm[1].cache_hits > 0
+
+
+def test_a_cold_cache_does_not_try_out_the_vector_instructions_again(tmp_path, needs_compiler):
+    script = f"""
+import os
+from pathlib import Path
+from trainkit import cli
+from trainkit.run import run
+
+def show(record):
+    sources = [path.read_text() for path in Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]).rglob("*.cpp")]
+    print("sources", len(sources) > 0, sum("chk_kernel" in source for source in sources))
+
+words = ["logger=none", "compile.cache=cold", "trainer.accelerator=cpu", "trainer.max_epochs=1"]
+run(cli.composed([*words, "trainer.limit_val_batches=0"], Path("{CONF}"), "{tmp_path}"), show)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert "sources True 0" in done.stdout, done.stdout + done.stderr
 
 
 def test_a_second_run_in_the_same_directory_sets_the_first_ones_files_aside(compose, tmp_path):

@@ -385,6 +385,7 @@ def check_backend(setting: str, backend: str, device_type: str, compiles: bool) 
         raise ConfigError(f"{setting} = {backend}: expected one of {known}")
     if compiles and backend == "inductor" and device_type == "cpu":
         from torch._inductor.cpp_builder import get_cpp_compiler
+        from torch._inductor.cpu_vec_isa import pick_vec_isa
         from torch._inductor.exc import InvalidCxxCompiler
 
         try:
@@ -394,6 +395,9 @@ def check_backend(setting: str, backend: str, device_type: str, compiles: bool) 
                 f"{setting} = inductor: on a CPU it needs a C++ compiler and none was found; "
                 "install g++ or clang++, or use compile.mode=eager"
             ) from None
+        # Which vector instructions there are torch tries out (16 s), once for each cache directory. That is the
+        # machine's, and not to be done again in every cold cache.
+        pick_vec_isa()
 
 
 @contextmanager
