@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch._dynamo
@@ -13,6 +14,7 @@ from tests import networks
 from trainkit import facts
 from trainkit.compile import Compiler
 from trainkit.config import CompileConfig, Mode
+from trainkit.places import users_place
 from trainkit.run import run
 
 TRAINING = ("compile.backend=aot_eager", "trainer.max_epochs=1", "trainer.limit_val_batches=0")
@@ -202,3 +204,10 @@ def test_without_torchs_callbacks_nothing_is_called_back_and_nothing_breaks(monk
 )
 def test_what_compile_seconds_go_into(trigger, compile_id, kind):
     assert facts._kind(trigger, compile_id) == kind
+
+
+def test_what_is_named_as_torch_is_and_lies_beside_it_is_the_users():
+    torchs = Path(torch.__file__).parent
+    beside = str(torchs.with_name("torchvision") / "models" / "resnet.py")
+    stack = [SimpleNamespace(filename=file, lineno=7) for file in (beside, str(torchs / "nn" / "functional.py"))]
+    assert users_place(stack) == (beside, 7)

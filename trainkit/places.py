@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-TORCH = str(Path(torch.__file__).parent)
+TORCH = f"{Path(torch.__file__).parent}{os.sep}"  # not torchvision
 PART_CALL = str(Path(__file__).with_name("compile.py"))  # whose frame calls a part that is compiled by itself
 NOT_THE_USERS = sysconfig.get_path("stdlib")
 
