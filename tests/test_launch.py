@@ -135,6 +135,7 @@ def test_a_killed_run_leaves_the_row_of_its_last_epoch(tmp_path):
 
 
 def test_sigterm_and_ctrl_c_end_a_run_with_an_interrupted_row(tmp_path):
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it, as would the run
     for number in (signal.SIGTERM, signal.SIGINT):
         run_dir = tmp_path / number.name
         command = [
@@ -142,9 +143,12 @@ def test_sigterm_and_ctrl_c_end_a_run_with_an_interrupted_row(tmp_path):
             "trainer.accelerator=cpu",
         ]  # fmt: skip
         process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        wait_until(lambda at=run_dir: list(read_epochs(at)), process)
-        process.send_signal(number)
-        assert process.wait(60) != 0
+        try:
+            wait_until(lambda at=run_dir: list(read_epochs(at)), process)
+            process.send_signal(number)
+            assert process.wait(60) != 0
+        finally:
+            process.kill()
         row = read_row(run_dir)
         assert (row.status, row.error) == ("interrupted", f"stopped by {number.name}")
 
