@@ -26,6 +26,7 @@ BREAKS = [
     (SKIPPED, "GB0007", "builtin `x` (e.g. _warnings.warn)", "k = crc32(b)", advice.LIBRARY),
     (SKIPPED, "GB0007", "Dynamo does not know how to trace the Python builtin `_warnings.warn`.", "", advice.LOGGING),
     (SKIPPED, "GB0007", "", "start = time.time()", advice.CLOCK),
+    (SKIPPED, "GB0007", "", "time.sleep(1)", advice.LIBRARY),
     (SKIPPED, "GB0007", "", "k = crc32(b)  # not np.random.rand()", advice.LIBRARY),
     ("Dynamic shape operator", "GB0036", "Operator `aten.nonzero.default`'s output shape", "y[y > 0]", advice.SHAPE),
     (BUILTIN, "GB0059", "Dynamo does not know how to trace builtin operator `print`", "print(y)", advice.PRINT),

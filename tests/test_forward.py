@@ -363,6 +363,12 @@ def test_a_link_of_another_model_drops_the_runs_own_model_settings():
     assert (same.job.model, same.model["width"], same.compile.mode) == ("simple_cnn", 4, "eager")
 
 
+def test_a_link_may_name_parts_as_the_readme_does():
+    link = "model=simple_cnn  compile.scope=parts compile.parts=[{match: conv1, mode: default},{match: fc}]"
+    (found,) = cli.fallback(composed("forward.deadline_ms=5", f'forward.fallback=["{link}"]'), CONF)
+    assert [part.match for part in found.compile.parts] == ["conv1", "fc"]
+
+
 def test_training_refuses_what_is_for_calls(compose):
     with pytest.raises(ConfigError) as caught:
         compose("forward.num_calls=3", "forward.deadline_ms=2")

@@ -10,7 +10,7 @@ import models.local_optimized
 from models.convnet_mix import ConvNetMix
 from tests.test_launch import TORCHRUN
 from tests.test_run import network, parameters, same
-from trainkit import report, scope, summary, words
+from trainkit import advice, report, scope, summary, words
 from trainkit.config import CompileConfig, ConfigError, Mode, PartConfig, Scope
 from trainkit.results import read_row
 from trainkit.run import run
@@ -146,10 +146,11 @@ def test_each_part_is_compiled_as_it_asks_and_the_row_says_so(compose, tmp_path)
     ]
     told = {"mode": "default", "backend": "eager", "num_calls": 6}
     assert row.compiled_parts == [
-        {"name": "features", "dynamic": None, "fullgraph": True, "num_graphs": 1, **told},
+        {"name": "features", "dynamic": None, "fullgraph": True, "num_graphs": 1, "reused": False, **told},
+        {"name": "classifier.0", "dynamic": True, "fullgraph": False, "num_graphs": 1, "reused": False, **told},
         *(
-            {"name": f"classifier.{n}", "dynamic": True, "fullgraph": False, "num_graphs": int(n == 0), **told}
-            for n in range(5)
+            {"name": f"classifier.{n}", "dynamic": True, "fullgraph": False, "num_graphs": 0, "reused": True, **told}
+            for n in range(1, 5)
         ),
     ]
     assert read_row(tmp_path / "run") == row
@@ -229,6 +230,15 @@ def test_a_module_left_out_of_a_part_breaks_its_graph(compose):
     row = run(compose(*MIX, "compile.parts=[{match: features},{match: features.2, mode: eager}]", *EXACT))
     assert [part["name"] for part in row.compiled_parts] == ["features"]
     assert row.num_graph_breaks == 1
+    ((_, said),) = words.graph_breaks(row)
+    assert said == advice.LEFT_OUT
+
+
+def test_a_part_of_which_all_is_left_out_has_no_graph(compose):
+    parts = "[{match: features},{match: features.*, mode: eager},{match: classifier.*}]"
+    row = run(compose(*MIX, f"compile.parts={parts}", *EXACT))
+    said = "features (no graph), classifier.0 (1 graph), classifier.1 to classifier.4 (reused)"
+    assert words.compiled_parts(row) == said
 
 
 def test_a_part_that_is_never_called_is_not_what_was_asked(compose):

@@ -261,6 +261,7 @@ def test_without_torchs_hook_the_steps_that_ran_eager_are_unknown(compose, monke
         (["compile.max_recompiles=many"], "compile.max_recompiles = many: expected a whole number"),
         (["compile.on_recompile_limit=stop"], "compile.on_recompile_limit = stop: expected one of raise, eager"),
         (["compile.mark_dynamic=[{dim: 7}]"], "compile.mark_dynamic, inputs 7: they are of shape [2, 3, 32, 32], "),
+        (["compile.mark_dynamic=[{dim: 0}]", "compile.scope=blocks"], "compile.mark_dynamic: opens dimensions of the "),
         (["compile.mark_dynamic=[{dim: 0, min: 1}]"], "compile.mark_dynamic, inputs 0: min = 1: "),
         (["compile.mark_dynamic=[{dim: 0, min: 8, max: 4}]"], "compile.mark_dynamic, inputs 0: max = 4: expected "),
         (["compile.mark_dynamic=[{input: loss}]"], "compile.mark_dynamic = [{input: loss}]: expected one of inputs, "),

@@ -36,7 +36,8 @@ ITEM = Advice(
     "a tensor's value becomes a Python number: the graph ends, the device is waited for, and code that depends on the "
     "number is compiled for it",
     "keep it a tensor of no dimensions and compute with that; as a size (topk, a slice): a fixed size, and a mask over "
-    "it; a number for a log: return it, and call .item() outside of forward, seldom",
+    "it; as a number of rounds: a fixed one, and a mask that keeps or drops what they give; a number for a log: return "
+    "it, and call .item() outside of forward, seldom",
 )
 PRINT = Advice(
     "print",
@@ -65,6 +66,11 @@ SHAPE = Advice(
     "how large the result is depends on values: nonzero, a boolean mask, unique",
     "keep the full shape and mask: torch.where(mask, x, 0), a sum weighted by the mask, topk with a fixed k; or pad to "
     "a fixed size",
+)
+LEFT_OUT = Advice(
+    "part that is left out",
+    "compile.parts leaves it out (mode: eager) of a part that is compiled, whose graph ends before it",
+    "none needed where it is to run uncompiled; else take its entry out of compile.parts",
 )
 DISABLED = Advice(
     "function kept out of torch.compile",
@@ -127,6 +133,7 @@ BREAKS: list[tuple[str, str | None, Advice]] = [
     (r"`print`", None, PRINT),
     (r"GB0291|logging\.Logger|_warnings\.warn|warnings\.py|logging/__init__", None, LOGGING),
     ("", r"\bwarnings\.warn\(|\b(log|logger|logging)\.\w+\(", LOGGING),
+    (r"left out by compile\.parts", None, LEFT_OUT),
     (r"GB0098|GB0025|torch\.compiler\.disable|graph_break\(\)", None, DISABLED),
     (r"GB4198|deepcopy", None, DEEPCOPY),
     (r"GB0123|Tensor\.backward\(\)", None, BACKWARD),
@@ -135,7 +142,7 @@ BREAKS: list[tuple[str, str | None, Advice]] = [
     (r"`open`|TextIOWrapper|BufferedReader", None, FILE),
     (r"GB0142|GB0143|GB0263|context ?manager|contextlib", None, CONTEXT),
     (r"[Nn]um[Pp]y|\bnp\.ndarray", None, NUMPY),
-    ("", r"\btime\.\w+\(", CLOCK),
+    ("", r"\btime\.(?!sleep)\w+\(", CLOCK),
     (r"GB0007|GB0008|marked as skipped", None, LIBRARY),
     (r"GB0059|builtin operator", None, BUILTIN),
 ]

@@ -171,7 +171,8 @@ def fallback(config: RunConfig, conf: Path) -> list[RunConfig]:
     hydra, composing = HydraConfig.instance().cfg, GlobalHydra.instance().hydra
     for words in config.forward.fallback:
         try:
-            links.append(_link(config, words.split(), conf))
+            # At the spaces before a setting's name: a list of parts has spaces of its own.
+            links.append(_link(config, re.findall(r"\S.*?(?=\s+[\w.@/+~-]+=|\s*$)", words), conf))
         except ConfigError as error:
             found += [f"forward.fallback, {line}" for line in error.complaints]
     HydraConfig.instance().cfg, GlobalHydra.instance().hydra = hydra, composing

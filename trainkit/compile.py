@@ -29,16 +29,19 @@ from trainkit.scope import Part, parts, unwrapped
 
 LIMITS = ("recompile_limit", "accumulated_recompile_limit")
 FAIL = "fail_on_recompile"  # torch's stance; the error that it raises names it
+LEFT_OUT = "left out by compile.parts"  # as advice.py knows it
 WORKERS_START_S = 60  # at most; a run does without them too
 
 
 @dataclass
 class CompiledPart:
-    """A part, the graphs that were compiled in its calls (None: this torch does not tell), and how many those were."""
+    """A part, the graphs that were compiled in its calls (None: this torch does not tell), and how many those were.
+    Parts with the same `code` share their graphs."""
 
     part: Part
     num_graphs: int | None = 0
     num_calls: int = 0
+    code: CodeType | None = None
 
 
 class Compiler:
@@ -171,13 +174,13 @@ class Compiler:
                 _own_frame(part.module),
                 (type(unwrapped(part.module)), _sizes(part.module), str(options(part.asked))),
             )
-            own.__code__ = codes.setdefault(alike, own.__code__.replace())
+            own.__code__ = counted.code = codes.setdefault(alike, own.__code__.replace())
             part.module._compiled_call_impl = self._counted(counted, own, part.module._call_impl)
         for part in chosen:  # left out also where it lies in a part that is compiled
             if part.module is None and part not in compiled:
-                self._replace(part.place, part.attribute, torch.compiler.disable(part.function))
+                self._replace(part.place, part.attribute, _left_out(part.function))
             elif part.module is not None and any(part.name.startswith(f"{other.name}.") for other in compiled):
-                self._replace(part.module, "forward", torch.compiler.disable(part.module.forward))
+                self._replace(part.module, "forward", _left_out(part.module.forward))
 
     def _replace(self, place: Any, attribute: str, function: Callable) -> None:
         """Set an attribute until `restore`."""
@@ -274,7 +277,7 @@ class Compiler:
             self.error,
             self._recompiles,
             self._over_budget,
-            [_told(part) for part in self._parts] or None,
+            [_told(part, self._parts) for part in self._parts] or None,
             frozenset(self._skips),
         )
         return facts.observe(self.config, seen)
@@ -325,8 +328,14 @@ def _forward_of(module: nn.Module) -> CodeType | None:
     return None if code is None or code.co_filename.startswith(TORCH) else code
 
 
-def _told(counted: CompiledPart) -> dict[str, Any]:
+def _left_out(function: Callable) -> Callable:
+    return torch.compiler.disable(function, reason=LEFT_OUT)
+
+
+def _told(counted: CompiledPart, others: list[CompiledPart]) -> dict[str, Any]:
+    """As the row has it. `reused`: without a graph of its own it had those of another part."""
     asked = counted.part.asked
+    alike = [other for other in others if other.code is not None and other.code is counted.code]
     return {
         "name": counted.part.name,
         "mode": asked.mode.value,
@@ -334,6 +343,7 @@ def _told(counted: CompiledPart) -> dict[str, Any]:
         "fullgraph": asked.fullgraph,
         "backend": asked.backend,
         "num_graphs": counted.num_graphs,
+        "reused": counted.num_graphs == 0 and any(other.num_graphs for other in alike),
         "num_calls": counted.num_calls,
     }
 

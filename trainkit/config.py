@@ -217,6 +217,11 @@ def _compiled(asked: CompileConfig) -> Iterator[str]:
             )
     if asked.mark_dynamic and asked.dynamic is False:
         yield "compile.dynamic = False: excludes compile.mark_dynamic; use compile.dynamic=null with it"
+    if asked.mark_dynamic and asked.scope.value == "blocks":
+        yield (
+            "compile.mark_dynamic: opens dimensions of the batch, and what compile.scope = blocks compiles takes other "
+            "tensors; use compile.dynamic=true, or compile.scope=step"
+        )
     marked = [(one.input.value, one.dim) for one in asked.mark_dynamic]
     for name, dim in dict.fromkeys(place for place in marked if marked.count(place) > 1):
         yield f"compile.mark_dynamic, {name} {dim}: is marked {marked.count((name, dim))} times; leave one of them"

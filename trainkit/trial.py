@@ -65,7 +65,8 @@ def subject(config: RunConfig) -> Subject:
     seed_everything(config.seed, verbose=False)
     devices = build.devices(config)
     data = build.data(config)
-    net = build.net(config, data, devices)
+    with silenced():  # building it calls it, for the shape of what comes out
+        net = build.net(config, data, devices)
     checkpoint.load_parameters(config, net)
     optimizer = build.optimizer(config)
     build.attention(config, devices)  # refuses what the device has not

@@ -133,7 +133,8 @@ def compiled_parts(row: Row) -> str:
 
 def _how(part: Mapping[str, Any], mode: str) -> str:
     count = part["num_graphs"]
-    graphs = "reused" if count == 0 else f"{fixed(count, 0)} graph{'s' * (count != 1)}"
+    reused = part.get("reused", count == 0)  # of rows that do not say so: what has none
+    graphs = "reused" if reused else "no graph" if count == 0 else f"{fixed(count, 0)} graph{'s' * (count != 1)}"
     return ("" if part["mode"] == mode else f"{part['mode']}, ") + (graphs if part["num_calls"] else "never called")
 
 
