@@ -327,6 +327,9 @@ def test_pages_are_made_of_the_rows_alone(tmp_path):
     assert index.count("\n## ") == len(NAMES)
     assert index.count("\n\nNot measured here.\n") == len(NAMES) - 1
     assert {path.relative_to(tmp_path).as_posix(): path.read_text() for path in write_pages(tmp_path, STUDIES)} == texts
+    (tmp_path / "about.md").write_text("On a quiet host.\n")
+    write_pages(tmp_path, STUDIES)
+    assert (tmp_path / "README.md").read_text() == index.replace("# Studies\n", "# Studies\n\nOn a quiet host.\n", 1)
     for one in crossing():
         if one.compile_dynamic:
             shutil.rmtree(tmp_path / "crossing_point" / one.run_id)

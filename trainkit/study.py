@@ -54,9 +54,9 @@ def read_study(path: Path) -> Study:
 
 def write_pages(folder: Path, experiments: Path) -> list[Path]:
     """Write `NAME.md` for each study with rows in or below `folder/NAME`, its plots beside those rows, and an index of
-    all as `README.md`. Returns what was written; the same rows give the same text. ValueError, once the
-    others are written, names each study whose comparison fits several settings, and each `diagnosis*.json` that is
-    none."""
+    all as `README.md`, which begins with `about.md` where there is one: how the rows were obtained. Returns what was
+    written; the same rows give the same text. ValueError, once the others are written, names each study whose
+    comparison fits several settings, and each `diagnosis*.json` that is none."""
     written, entries, complaints = [], [], []
     for path in sorted(experiments.glob("*.yaml")):
         study, rows = read_study(path), read_rows(folder / path.stem)
@@ -65,8 +65,9 @@ def write_pages(folder: Path, experiments: Path) -> list[Path]:
             entries.append(_entry(study, rows))
         except ValueError as error:  # of one study; the others get their pages
             complaints.append(f"{study.name}: {error}")
-    index = folder / "README.md"
-    index.write_text("\n\n".join(["# Studies", *entries]) + "\n", encoding="utf-8")
+    index, about = folder / "README.md", folder / "about.md"
+    said = [about.read_text(encoding="utf-8").strip()] if about.exists() else []
+    index.write_text("\n\n".join(["# Studies", *said, *entries]) + "\n", encoding="utf-8")
     if complaints:
         raise ValueError("; ".join(complaints))
     return [*written, index]
