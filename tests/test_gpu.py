@@ -77,12 +77,8 @@ def test_calls_replay_cuda_graphs_and_answer_as_eager(tmp_path):
 
 def test_random_batches_of_calls_are_made_once_on_the_device(tmp_path):
     words = (*ON_GPU, "logger=none", "compile.mode=eager", "data.batch_size=256", "forward.num_calls=8")
-    peaks = []
-    for num_distinct in (1, 4):
-        row = forward(cli.composed([*words, f"data.num_distinct={num_distinct}"], CONF, str(tmp_path), "bench"))
-        assert row.status == "ok", row.error
-        peaks.append(row.peak_allocated_bytes)
-    assert peaks[1] - peaks[0] == pytest.approx(3 * 256 * 3 * 32 * 32 * 4, rel=0.1)
+    one, four = (ended("scripts/bench.py", tmp_path / n, *words, f"data.num_distinct={n}") for n in ("1", "4"))
+    assert four.peak_allocated_bytes - one.peak_allocated_bytes == pytest.approx(3 * 256 * 3 * 32 * 32 * 4, rel=0.1)
 
 
 def test_fp16_trains_with_its_scaler(compose):
@@ -204,12 +200,13 @@ SMALL_GPT2 = (
 
 
 def trained(run_dir, *settings: str, status: str = "ok") -> Row:
+    return ended("train.py", run_dir, *SMALL_GPT2, "trainer.accelerator=gpu", *settings, status=status)
+
+
+def ended(script: str, run_dir, *settings: str, status: str = "ok") -> Row:
     """In a process of its own: the allocator of this one holds what other tests have left."""
     done = subprocess.run(
-        [sys.executable, "train.py", *SMALL_GPT2, "trainer.accelerator=gpu", *settings, f"hydra.run.dir={run_dir}"],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
+        [sys.executable, script, *settings, f"hydra.run.dir={run_dir}"], capture_output=True, text=True, cwd=ROOT
     )
     row = read_row(run_dir)
     assert row is not None, done.stderr
