@@ -217,6 +217,10 @@ def test_what_changes_no_step_makes_no_setting():
     [
         ({"status": "timeout", "error": "stopped after 600 s"}, "timeout: stopped after 600 s"),
         ({"status": "oom", "error": "CUDA out of memory\nTraceback"}, "oom: CUDA out of memory"),
+        (
+            {"status": "oom", "error": "out of memory. Tried to allocate 2.00 GiB. GPU 0 has 1.00 GiB free. See"},
+            "oom: out of memory. Tried to allocate 2.00 GiB.",
+        ),
         ({"status": "nan", "error": "nan: the loss is nan"}, "nan: the loss is nan"),
         ({"status": "failed"}, "failed"),
         ({"effective_mode": "default"}, "asked reduce-overhead, got default"),
@@ -400,6 +404,27 @@ def test_compile_costs_are_of_the_coldest_cache_and_the_warm_ones_stand_beside()
     assert default.break_even.num_steps == pytest.approx(20 * default.break_even.num_warm_steps, rel=0.06)
     (mixed,) = settings(compare([rows[3]])).values()
     assert (mixed.compile_time_s.median, mixed.warm_compile_time_s) == (9.0, None)
+
+
+def test_what_was_seen_with_a_warmer_cache_than_another_setting_is_not_advised_for_compiling_sooner():
+    def found(mode: str, caches: str, cost: float) -> list[Row]:
+        of = repeated(mode, 5.0, 5.01, compile_time_s=cost)
+        return [replace(one, cache_found=cache) for one, cache in zip(of, caches.split(), strict=True)]
+
+    mixed, warm = found("default", "mixed warm", 20.0), found("reduce-overhead", "warm warm", 2.0)
+    (group,) = compare([*EAGER, *mixed, *warm]).groups
+    assert group.advised.label == "default"
+    (group,) = compare([*EAGER, *(replace(one, cache_found="warm") for one in mixed), *warm]).groups
+    assert group.advised.label == "reduce-overhead"
+
+
+def test_another_deadline_is_other_work_and_a_chain_is_a_setting():
+    rows = [
+        row(kind="forward", deadline_ms=deadline_ms, fallback=fallback)
+        for deadline_ms in (2.0, 10.0)
+        for fallback in (None, ["model=simple_net"])
+    ]
+    assert [len(group.settings) for group in compare(rows).groups] == [2, 2]
 
 
 def test_one_repeat_leaves_it_unknown_and_advises_nothing():

@@ -66,9 +66,9 @@ def test_a_sweep_of_calls_ends_in_rows_and_a_comparison(tmp_path):
     assert rows[0].chain is None
     assert [link["call_frac"] for link in rows[1].chain] == [1.0, 0.0]
     assert "simple_cnn on digits, batch 64, forward only" in done.stdout
-    assert "answered by simple_cnn eager 100.0 %, model=simple_net 0.0 %" in (
-        tmp_path / "runs/sweeps/s/report.md"
-    ).read_text().replace("\\", "")
+    report = (tmp_path / "runs/sweeps/s/report.md").read_text().replace("\\", "")
+    assert "answered by simple_cnn eager 100.0 %, model=simple_net 0.0 %" in report
+    assert report.count("Missed: a request comes once in each deadline") == 1
 
 
 def test_what_bench_cannot_do_is_one_line_each_and_exit_status_2(tmp_path):

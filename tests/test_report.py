@@ -388,6 +388,11 @@ def test_a_cold_compile_and_a_warm_one_are_two_costs():
     warm = [replace(r, cache_found="warm") for r in shared_cache("default", 1.7, 1.7)]
     assert "| 1.7 (warm) |" in markdown_comparison(compare([*eager, *warm]))
     assert "+1.7 s compile with a warm cache, pays" in markdown_comparison(compare([*eager, *warm]))
+    mixed = [replace(warm[0], cache_found="mixed", compile_time_s=9.0), *warm[1:]]
+    text = markdown_comparison(compare([*eager, *mixed]))
+    assert "| 9.0 (partly warm; warm 1.7) |" in text
+    assert "+9.0 s compile with a partly warm cache (1.7 s warm), pays" in text
+    assert re.search(r"it pays after [\d,]+ steps \([^)]*\) with a partly warm cache\.\*\*", text)
 
 
 # changes

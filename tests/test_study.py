@@ -123,20 +123,26 @@ def test_a_study_asks_something_and_each_comparison_has_both_sides(name, tmp_pat
 
 def test_shares_stand_beside_each_other_with_and_without():
     rows = [
-        row(1, 2.0, n, compile_mode="eager", kind="forward", fallback=fallback, deadline_miss_frac=frac)
+        row(1, 2.0, n, compile_mode="eager", kind="forward", fallback=fallback, deadline_miss_frac=frac * (1 + n / 50))
         for fallback, frac in ((None, 0.5), (["model=simple_net"], 0.0))
         for n in range(2)
     ]
     found = contrasts(rows, "forward.fallback!=null", "forward.fallback=null", "deadline_miss_frac")
     assert contrasted(found) == [
-        "Missed deadlines with fallback!=null and with fallback=null: "
-        "0.0 % (0.0 % to 0.0 %) and 50.0 % (50.0 % to 50.0 %)."
+        "Missed deadlines with fallback!=null and with fallback=null: 0.0 % and 50.5 % (50.0 % to 51.0 %)."
     ]
     plot = contrast(found, "shares")
     assert plot is not None
     assert plot.title == "Missed deadlines with fallback!=null and with fallback=null"
-    assert "0.0 % and 50.0 %" in plot.svg
+    assert "0.0 % and 50.5 %" in plot.svg
     assert contrast([], "none") is None
+
+
+def test_a_ratio_of_single_runs_says_so():
+    rows = [row(1, ms, 0, compile_mode=mode) for ms, mode in ((3.0, "eager"), (2.0, "default"))]
+    assert contrasted(contrasts(rows, "compile.mode=default", "compile.mode=eager")) == [
+        "Speed of default over eager: 1.50x (1 run)."
+    ]
 
 
 def test_a_head_without_a_question_names_the_file(tmp_path):
@@ -289,6 +295,17 @@ def test_a_dropped_row_still_says_what_the_compiler_did():
     assert called.startswith("| kind=forward model.rewritten=true | 8 |")
 
 
+def test_what_was_compiled_again_says_for_what_and_by_which_settings():
+    cause = "inputs.size()[0] == 64"
+    again = [
+        replace(row(n, 2.0, repeat, compile_mode="default"), num_graphs=2, num_recompiles=1, recompiles=[cause])
+        for n in (1, 30)
+        for repeat in range(2)
+    ]
+    *_, said = markdown_compiled(again).splitlines()
+    assert said.replace("\\", "") == f"Recompiled for {cause}: model.num_ops=1; model.num_ops=30."
+
+
 def test_groups_over_a_number_are_a_series_and_no_other_groups_are():
     groups = compare(crossing()).groups
     (series,) = series_of(groups)
@@ -335,6 +352,17 @@ def test_pages_are_made_of_the_rows_alone(tmp_path):
             shutil.rmtree(tmp_path / "crossing_point" / one.run_id)
     page = write_pages(tmp_path, STUDIES)[0].read_text()
     assert "\n- Speed of default, dynamic=true over eager: not measured.\n" in page
+    for one in crossing():  # the first comparison of the study has no rows
+        if one.compile_mode == "default" and not one.compile_dynamic:
+            shutil.rmtree(tmp_path / "crossing_point" / one.run_id)
+        elif one.compile_dynamic:
+            (tmp_path / "crossing_point" / one.run_id).mkdir()
+            write_row(tmp_path / "crossing_point" / one.run_id, one)
+    write_pages(tmp_path, STUDIES)
+    entry = next(of for of in (tmp_path / "README.md").read_text().split("\n## ") if "(crossing_point.md)" in of)
+    missing, measured = entry[entry.index("- ") :].split("\n- ")
+    assert missing.endswith("dynamic=false over eager: not measured.")
+    assert measured.startswith("Speed of default, dynamic=true over eager: 0.4")
 
 
 def test_the_stages_of_a_diagnosis_beside_the_rows_are_on_the_page(tmp_path):
@@ -360,7 +388,7 @@ def test_a_plot_stands_alone_with_its_colours_and_its_key(tmp_path):
     write_pages(tmp_path, STUDIES)
     svg = ElementTree.parse(tmp_path / "crossing_point" / "plot0.svg").getroot()
     space = "{http://www.w3.org/2000/svg}"
-    assert svg.tag == f"{space}svg"
+    assert (svg.tag, svg.attrib["width"]) == (f"{space}svg", "340")
     assert "--ink:" in (svg.findtext(f"{space}style") or "")
     drawn = " ".join("".join(text.itertext()) for text in svg.iter(f"{space}text"))
     assert "default, dynamic=false" in drawn

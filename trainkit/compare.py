@@ -135,6 +135,8 @@ def why_dropped(row: Row) -> str | None:
     """Why a row takes no part in a comparison, in one line of words; None where it does."""
     if row.status != "ok":
         lines = (row.error or "").strip().splitlines()
+        if row.status == "oom" and lines:  # what was free then, and who had the rest, is another each time
+            lines[0] = lines[0].split(" GPU ")[0]
         return f"{row.status}: {lines[0].removeprefix(f'{row.status}: ')}" if lines else row.status
     if row.effective_mode not in (None, row.compile_mode):
         because = f": {row.effective_mode_reason}" if row.effective_mode_reason else ""
@@ -220,14 +222,18 @@ def _step_s(setting: Setting) -> float:
 
 
 def _compile_time_s(setting: Setting, among: list[Setting]) -> float:
-    """What compiling costs, so that it compares: infinity where it is unknown, and where only a warmed cache was seen
-    beside settings that were compiled with a cold one."""
+    """What compiling costs, so that it compares: infinity where it is unknown, and where its runs found the cache
+    warmer than those of another setting did."""
     if is_eager(setting):
         return 0.0
-    cold = any(row.cache_found == "cold" for other in among for row in other.rows)
-    warmed = all(row.cache_found in ("warm", "mixed") for row in setting.rows)
-    known = setting.compile_time_s is not None and not (cold and warmed)
+    coldest = min(_warmth(other) for other in among if not is_eager(other))
+    known = setting.compile_time_s is not None and _warmth(setting) == coldest
     return setting.compile_time_s.median if known and setting.compile_time_s else inf
+
+
+def _warmth(setting: Setting) -> int:
+    """Of the run that found the compile cache coldest: unknown counts as cold, which it may have been."""
+    return min({"mixed": 1, "warm": 2}.get(row.cache_found or "", 0) for row in setting.rows)
 
 
 def is_eager(setting: Setting) -> bool:

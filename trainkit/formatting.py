@@ -2,7 +2,8 @@
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from statistics import median
 
 from trainkit.compare import Spread
 from trainkit.intervals import Ratio
@@ -72,6 +73,12 @@ def percent(frac: float | None) -> str:
     if frac is None:
         return "-"
     return f"{100 * frac:.1f} %" if frac < 10 else "1,000+ %"
+
+
+def shares(fracs: Sequence[float]) -> str:
+    """The median of several repeats, with the lowest and the highest where they are said differently."""
+    low, high = percent(min(fracs)), percent(max(fracs))
+    return percent(median(fracs)) + (f" ({low} to {high})" if low != high else "")
 
 
 def size(value: int | None) -> str:

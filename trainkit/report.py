@@ -50,6 +50,7 @@ from trainkit.words import (
     num_runs,
     phase_words,
     place_of,
+    recompiles,
     stage_words,
     trained_of,
     work_of,
@@ -100,19 +101,25 @@ def markdown_comparison(comparison: Comparison) -> str:
 
 def markdown_compiled(rows: Iterable[Row]) -> str:
     """A table of what the compiler did in each run but eager ones and repeats, dropped ones included: by what was typed
-    for it, and where both are among them whether it trained or called."""
+    for it, and where both are among them whether it trained or called. Below it what each recompiled for."""
     rows = list(rows)
     kinds = len({row.kind for row in rows}) > 1
     fields = ("num_graphs", "num_graph_breaks", "num_recompiles", "num_eager_steps", "num_steps")
     lines: dict[str, str] = {}
+    causes: dict[str, list[str]] = {}
     for row in rows:
         typed = [as_typed(word) for word in row.overrides if not word.startswith("experiment=")]
         words = " ".join([f"kind={row.kind}"] * kinds + typed)
         if row.compile_mode != "eager" and row.num_graphs is not None and words not in lines:
             counts = [fixed(getattr(row, name), 0) for name in fields]
             lines[words] = _pipes([escape(words), *counts, escape(short(why_dropped(row) or ""))])
+            for cause, _, _ in recompiles(row):
+                causes.setdefault(short(cause), []).append(words)
     heads = ["setting", "graphs", "breaks", "recompiles", "steps uncompiled", "steps", "dropped because"]
-    return "\n".join([_pipes(heads), _pipes([":--", *("--:" for _ in fields), ":--"]), *lines.values()]) + "\n"
+    table = [_pipes(heads), _pipes([":--", *("--:" for _ in fields), ":--"]), *lines.values()]
+    for cause, of in causes.items():
+        table += ["", f"Recompiled for {escape(cause)}: {escape('; '.join(dict.fromkeys(of)))}."]
+    return "\n".join(table) + "\n"
 
 
 def markdown_stages(diagnosis: Diagnosis) -> str:
@@ -287,10 +294,10 @@ def _of_calls(settings: Sequence[Setting]) -> Iterable[Column]:
 
 
 def _cache(setting: Setting) -> str:
-    """What a warm compile cache made of the compile time; "" where no run found one."""
-    if setting.warm_compile_time_s is not None:
-        return f"warm {fixed(setting.warm_compile_time_s.median, 1)}"
-    return cache_of(setting)
+    """What a warm compile cache made of the compile time, and whether no run found a cold one; "" where none was
+    found warm."""
+    warm = setting.warm_compile_time_s
+    return "; ".join(filter(None, [cache_of(setting), f"warm {fixed(warm.median, 1)}" if warm else ""]))
 
 
 def _column(name: str, unit: str, values: Sequence[float | None], decimals: int) -> Column:

@@ -1,8 +1,8 @@
 """What was asked of rows: which did the same work, which are repeats of one setting, and what a setting is called.
 
-The *work* is what is trained or called: one model, data, batch size, number of batches to a step and of processes. A
-*setting* is everything else that was asked (compile, amp, ddp, optimizer, trainer ...). Rows of one work and setting
-are its repeats: processes, not steps; they may differ in the seed.
+The *work* is what is trained or called: one model, data, batch size, number of batches to a step and of processes, and
+the deadline of a call. A *setting* is everything else that was asked (compile, amp, ddp, optimizer, trainer ...). Rows
+of one work and setting are its repeats: processes, not steps; they may differ in the seed.
 """
 
 import re
@@ -97,10 +97,9 @@ def _applies(name: str, row: Row) -> bool:
 
 def _is_work(name: str) -> bool:
     # The number of workers says how batches are fetched, not what is in them; a step of more batches is more work.
-    of_step = (
-        name.partition(".")[0] in ("kind", "model", "data", "world_size") or name == "trainer.accumulate_grad_batches"
-    )
-    return of_step and name != "data.num_workers"
+    of_step = name.partition(".")[0] in ("kind", "model", "data", "world_size")
+    asked_for = name in ("trainer.accumulate_grad_batches", "forward.deadline_ms")
+    return (of_step or asked_for) and name != "data.num_workers"
 
 
 def work(row: Row) -> dict[str, Any]:

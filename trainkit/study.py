@@ -3,7 +3,7 @@
 The question, what was claimed elsewhere and which settings are compared with which stand in the head of the experiment
 that runs it, `conf/experiment/studies/NAME.yaml`, in lines `# Question: ...`, `# Claimed: ...` and, one or more,
 `# Measured: [field of a row of] SETTINGS over SETTINGS`; a line that starts with `#   ` goes on with the last one. In
-the index the first comparison that was measured answers the question.
+the index the first comparison that was measured answers the question; those before it are said to be missing.
 """
 
 import re
@@ -100,10 +100,10 @@ def _entry(study: Study, rows: list[Row]) -> str:
     head = f"## {f'[{title}]({study.name}.md)' if rows else title}"
     on = f" on {' and '.join(machines)}" if (machines := _machines(rows)) else ""
     measured = study.contrasts(rows)
-    lines = list(zip(measured, _lines(study, measured), strict=True))
-    answer = next((line for pairs, line in lines if pairs), lines[0][1])
-    first = f"Measured{on}:\n\n{answer}" if rows else "Not measured here."
-    return "\n\n".join([head, f"Claimed: {escape(study.claimed)}", first])
+    first = next((number for number, pairs in enumerate(measured) if pairs), 0)
+    answer = "\n".join(_lines(study, measured)[: first + 1])
+    said = f"Measured{on}:\n\n{answer}" if rows else "Not measured here."
+    return "\n\n".join([head, f"Claimed: {escape(study.claimed)}", said])
 
 
 def _machines(rows: list[Row]) -> list[str]:

@@ -170,9 +170,10 @@ def svg_of(figure: Figure, name: str, finding: str) -> str:
 
 
 def file_of(svg: str) -> str:
-    """The element as a file of its own, which brings its colours along."""
+    """The element as a file of its own, which brings its colours and its width along."""
     style = f"<style>{COLORS}svg {{ background: var(--paper); font-family: system-ui, sans-serif; }}</style>"
-    return svg.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1).replace(">", f">{style}", 1) + "\n"
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" '
+    return svg.replace("<svg ", head, 1).replace(">", f">{style}", 1) + "\n"
 
 
 def _references(element: ElementTree.Element) -> Iterable[str]:

@@ -2,11 +2,10 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from statistics import median
 
 from trainkit.compare import BreakEven, Group, Setting, is_eager
 from trainkit.contrasts import Contrast
-from trainkit.formatting import clean, duration, fixed, found, middle, percent, times
+from trainkit.formatting import clean, duration, fixed, found, middle, percent, shares, times
 from trainkit.settings import MACHINE, NUMBER, shortened
 from trainkit.words import contrast_of, num_runs, step_of
 
@@ -45,8 +44,8 @@ def _gain(setting: Setting) -> str:
     cost, warm = middle(setting.compile_time_s), middle(setting.warm_compile_time_s)
     if cost is None:
         return f"{found(speedup)} over {over}, compile time unknown"
-    cache = f" ({duration(warm)} warm)" if warm else _cache_words(setting)
-    return f"{found(speedup)} over {over}, +{duration(cost)} compile{cache}"
+    beside = f" ({duration(warm)} warm)" if warm else ""
+    return f"{found(speedup)} over {over}, +{duration(cost)} compile{_cache_words(setting)}{beside}"
 
 
 def _cache_words(setting: Setting) -> str:
@@ -138,7 +137,9 @@ def _pays(group: Group, advised: Setting) -> str:
     if advised.label not in pays:
         return ""
     words = f"; it pays after {_when(pays[advised.label], step_of(group), group.num_planned_steps)}"
-    first = min(pays, key=lambda label: pays[label].num_steps)
+    words += _cache_words(advised) if group.num_planned_steps is None else ""
+    alike = [s.label for s in worth if s.break_even is not None and cache_of(s) == cache_of(advised)]
+    first = min(alike, key=lambda label: pays[label].num_steps)
     if first == advised.label or group.num_planned_steps is not None:
         return words
     return f"{words}. For shorter runs: {first} pays first, after {_when(pays[first], step_of(group))}"
@@ -200,18 +201,13 @@ def _measured(pair: Contrast, place: str = "") -> str:
 
 def _chance(pair: Contrast) -> str:
     if pair.ratio is None:
-        return " and ".join(_shares(values) for values in pair.shares or ())
-    return found(pair.ratio)
+        return " and ".join(map(shares, pair.shares or ()))
+    return found(pair.ratio) + " (1 run)" * (pair.ratio.low is None)
 
 
 def _remarks(pair: Contrast) -> list[str]:
     alike = pair.ratio is not None and pair.ratio.measurable is False
     return ["no measurable difference"] * alike + list(pair.mixed)
-
-
-def _shares(values: Sequence[float]) -> str:
-    between = f" ({percent(min(values))} to {percent(max(values))})" if len(values) > 1 else ""
-    return f"{percent(median(values))}{between}"
 
 
 def _beside(pair: Contrast, axis: str | None) -> str:

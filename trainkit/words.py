@@ -6,7 +6,6 @@ Names and reasons came from users and logs: what is returned of them is one line
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from trainkit import settings
@@ -14,7 +13,7 @@ from trainkit.advice import SIZES, Advice, guard, of_break, of_recompile
 from trainkit.baseline import Change
 from trainkit.compare import Comparison, Group, is_eager
 from trainkit.findings import KINDS, Diagnosis, Finding, Phase
-from trainkit.formatting import clean, decimals, factor, fixed, percent, seconds, short
+from trainkit.formatting import clean, decimals, factor, fixed, percent, seconds, shares, short
 from trainkit.intervals import Estimate
 from trainkit.results import Row
 
@@ -34,7 +33,6 @@ ROUNDS = "Medians over rounds in which all variants ran by turns; beside them th
 FIGURES = {
     None: "Speed",
     "compile_time_s": "Compile time",
-    "compile_forward_s": "Time to compile forward",
     "compile_recompile_s": "Time of recompiles",
     "peak_allocated_bytes": "Peak tensor memory",
     "samples_per_s": "Samples a second",
@@ -102,6 +100,11 @@ def notes_of(group: Group) -> list[str]:
         most = max(setting.rows, key=lambda row: row.num_skipped_steps or 0)
         if words := skipped(most):
             notes.append(f"{setting.label}: {words}; the learning rate's schedule went on.")
+    if any(row.deadline_ms is not None for setting in group.settings for row in setting.rows):
+        notes.append(
+            "Missed: a request comes once in each deadline and waits for those before it, so one late call can make "
+            "the next ones late too."
+        )
     for setting in group.settings:
         if words := chain_of(setting.rows):
             notes.append(f"{setting.label}: {words}.")
@@ -112,13 +115,14 @@ def notes_of(group: Group) -> list[str]:
 
 
 def chain_of(rows: Sequence[Row]) -> str:
-    """The share of calls of each link, the median over repeats; "" where there is no chain."""
+    """The share of calls of each link, over repeats; "" where there is no chain."""
     if not rows[0].chain:
         return ""
-    shares = zip(*([link["call_frac"] for link in row.chain or []] for row in rows), strict=True)
-    middles = [median(known) if (known := [s for s in of if s is not None]) else None for of in shares]
-    links = zip(rows[0].chain, middles, strict=True)
-    return "answered by " + ", ".join(f"{link_of(link, rows[0])} {percent(share)}" for link, share in links)
+    called = zip(*([link["call_frac"] for link in row.chain or []] for row in rows), strict=True)
+    known = [[frac for frac in fracs if frac is not None] for fracs in called]
+    links = zip(rows[0].chain, known, strict=True)
+    said = (f"{link_of(link, rows[0])} {shares(fracs) if fracs else '-'}" for link, fracs in links)
+    return f"answered by {', '.join(said)}"
 
 
 def compiled_parts(row: Row) -> str:
