@@ -59,12 +59,20 @@ def test_a_label_is_drawn_letter_by_letter(label):
     assert f"default {label} 1.14x [" in ElementTree.fromstring(plot.svg).get("aria-label", "")
 
 
-def test_a_label_of_several_lines_is_cut_after_the_third():
+def test_a_label_of_several_lines_is_cut_after_the_fifth():
     group = with_settings(group_of(gpu_sweep()), lambda setting: replace(setting, label="word " * 60))
     plot = compile_cost(group, "p")
     assert plot is not None
     assert words(plot.svg).count("seconds") == 1
-    assert sum(line.startswith("word") for line in words(plot.svg)) == 3 * len(group.settings[:-1])
+    assert sum(line.startswith("word") for line in words(plot.svg)) == 5 * len(group.settings[:-1])
+
+
+def test_a_label_breaks_within_names_and_within_no_number():
+    label = "default, trainer.activation_checkpointing=false, trainer.gradient_clip_val=0.125"
+    plot = compile_cost(with_settings(group_of(gpu_sweep()), lambda setting: replace(setting, label=label)), "p")
+    assert plot is not None
+    said = "default, trainer.activation_|checkpointing=false, trainer.gradient_clip_|val=0.125|"
+    assert said in "|".join(words(plot.svg))
 
 
 def test_ids_begin_with_the_name_and_no_colour_is_left_that_a_theme_cannot_change():

@@ -311,6 +311,10 @@ def test_groups_over_a_number_are_a_series_and_no_other_groups_are():
     (series,) = series_of(groups)
     assert (series.name, [number for number, _ in series.groups]) == ("model.num_ops", [1, 10, 30])
     assert series_of(groups[:2]) == []
+    deadlines = {"1": 2.0, "10": 10.0, "30": 50.0}
+    late = [replace(one, deadline_ms=deadlines[one.overrides[0].partition("=")[2]]) for one in crossing()]
+    late = [replace(one, overrides=[f"forward.deadline_ms={one.deadline_ms}", *one.overrides[1:]]) for one in late]
+    assert series_of(compare(late).groups) == []
     other = [replace(one, model="other", run_id=f"other-{one.run_id}") for one in crossing()]
     assert [of.beside for of in series_of(compare([*crossing(), *other]).groups)] == ["op_chain", "other"]
     larger = [replace(one, batch_size=2048, run_id=f"larger-{one.run_id}") for one in crossing()]

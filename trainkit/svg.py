@@ -103,9 +103,15 @@ def rows(words: Sequence[tuple[str, str]], head: int = 0) -> tuple[Figure, Axes,
     return figure, axes, at
 
 
+class _Wrapper(textwrap.TextWrapper):
+    """Breaks lines within the name of a setting too, `trainer.activation_` and `checkpointing`, and in no number."""
+
+    wordsep_re = re.compile(r"(\s+|(?<=[\w][._,/-])(?=[^\W\d]))")
+
+
 def _wrapped(label: str, width: int) -> list[str]:
-    """At most three lines: the whole label stands in the page's table."""
-    return textwrap.wrap(clean(label), max(width, 16), max_lines=3, placeholder=" ...") or [""]
+    """At most five lines: the whole label stands in the page's table."""
+    return _Wrapper(max(width, 16), max_lines=5, placeholder=" ...").wrap(clean(label)) or [""]
 
 
 def curve_axes(across: str, up: str, num_ticks: int, head: int = 0) -> tuple[Figure, Axes]:
