@@ -43,6 +43,28 @@ def wait_until(condition, process: subprocess.Popen) -> None:
         time.sleep(0.1)
 
 
+@pytest.fixture
+def start(tmp_path):
+    """Starts train.py in tmp_path. What a failed test leaves running is stopped, and with it the job that it runs."""
+    processes: list[subprocess.Popen] = []
+    # A shell's background job ignores it, as would what is started here.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def started(*words: str, **options) -> subprocess.Popen:
+        command = [sys.executable, str(ROOT / "train.py"), *words, *EAGER, "trainer.accelerator=cpu"]
+        processes.append(subprocess.Popen(command, cwd=tmp_path, text=True, **options))
+        return processes[-1]
+
+    yield started
+    signal.signal(signal.SIGINT, before)
+    for process in processes:
+        process.terminate()
+        try:
+            process.wait(60)
+        finally:
+            process.kill()
+
+
 @pytest.fixture(scope="module")
 def single_process(tmp_path_factory, text_file):
     """The losses of one process with the doubled batch: what two ranks must reproduce."""
@@ -124,9 +146,8 @@ def test_a_rank_that_fails_alone_is_in_the_row(train, tmp_path):
     assert (row.status, row.error) == ("oom", "rank 1: OutOfMemoryError: rank one has no memory")
 
 
-def test_a_killed_run_leaves_the_row_of_its_last_epoch(tmp_path):
-    command = [sys.executable, str(ROOT / "train.py"), *EAGER, "trainer.max_epochs=10000", "hydra.run.dir=run"]
-    process = subprocess.Popen([*command, "trainer.accelerator=cpu"], cwd=tmp_path, stdout=subprocess.DEVNULL)
+def test_a_killed_run_leaves_the_row_of_its_last_epoch(start, tmp_path):
+    process = start("trainer.max_epochs=10000", "hydra.run.dir=run", stdout=subprocess.DEVNULL)
     wait_until(lambda: len(list(read_epochs(tmp_path / "run"))) >= 2, process)
     process.kill()
     process.wait()
@@ -134,21 +155,15 @@ def test_a_killed_run_leaves_the_row_of_its_last_epoch(tmp_path):
     assert (row.status, row.num_epochs >= 1, row.step_time_ms_p50 > 0) == ("interrupted", True, True)
 
 
-def test_sigterm_and_ctrl_c_end_a_run_with_an_interrupted_row(tmp_path):
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it, as would the run
+def test_sigterm_and_ctrl_c_end_a_run_with_an_interrupted_row(start, tmp_path):
     for number in (signal.SIGTERM, signal.SIGINT):
         run_dir = tmp_path / number.name
-        command = [
-            sys.executable, str(ROOT / "train.py"), *EAGER, "trainer.max_epochs=10000", f"hydra.run.dir={run_dir}",
-            "trainer.accelerator=cpu",
-        ]  # fmt: skip
-        process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        try:
-            wait_until(lambda at=run_dir: list(read_epochs(at)), process)
-            process.send_signal(number)
-            assert process.wait(60) != 0
-        finally:
-            process.kill()
+        process = start(
+            "trainer.max_epochs=10000", f"hydra.run.dir={run_dir}", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        wait_until(lambda at=run_dir: list(read_epochs(at)), process)
+        process.send_signal(number)
+        assert process.wait(60) != 0
         row = read_row(run_dir)
         assert (row.status, row.error) == ("interrupted", f"stopped by {number.name}")
 
@@ -241,15 +256,12 @@ def test_a_sweep_of_the_other_script_is_one_line_before_its_first_job(tmp_path, 
     assert not list(tmp_path.rglob("row.json"))
 
 
-def test_an_interrupted_sweep_ends_its_job_and_goes_on_when_started_again(train, tmp_path):
-    words = ["-m", "seed=0,1", "sweep=s", *EAGER, "model._target_=mine.Net", "model.width=4", "trainer.max_epochs=2"]
+def test_an_interrupted_sweep_ends_its_job_and_goes_on_when_started_again(train, start, tmp_path):
+    words = ["-m", "seed=0,1", "sweep=s", "model._target_=mine.Net", "model.width=4", "trainer.max_epochs=2"]
     slow = "from tests.networks import Plain, Sleeps\nclass Net(Sleeps):\n    pass\n"
     (tmp_path / "mine.py").write_text(slow)
     env = os.environ | {"PYTHONPATH": f"{os.environ['PYTHONPATH']}{os.pathsep}{tmp_path}"}
-    command = [sys.executable, str(ROOT / "train.py"), *words, "trainer.accelerator=cpu"]
-    process = subprocess.Popen(
-        command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    process = start(*words, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     wait_until(lambda: read_rows(tmp_path), process)
     second = train("-m", "seed=2", "sweep=s", *EAGER)
     assert (second.returncode, second.stderr) == (
@@ -263,7 +275,7 @@ def test_an_interrupted_sweep_ends_its_job_and_goes_on_when_started_again(train,
     assert "interrupted; the same command with sweep=s goes on" in out
     assert [row.status for row in read_rows(tmp_path)] == ["interrupted"]
     (tmp_path / "mine.py").write_text(slow.replace("(Sleeps)", "(Plain)"))
-    again = train(*words)
+    again = train(*words, *EAGER)
     assert again.returncode == 0, again.stdout + again.stderr
     assert [(row.seed, row.status) for row in read_rows(tmp_path)] == [(0, "interrupted"), (0, "ok"), (1, "ok")]
 
