@@ -77,6 +77,11 @@ class Setting:
     def num_repeats(self) -> int:
         return len(self.rows)
 
+    @property
+    def cache_found(self) -> str | None:
+        """How the runs whose compile time counts found the cache."""
+        return by_cache(list(self.rows))[0][0].cache_found
+
 
 @dataclass(frozen=True)
 class Group:
@@ -232,8 +237,8 @@ def _compile_time_s(setting: Setting, among: list[Setting]) -> float:
 
 
 def _warmth(setting: Setting) -> int:
-    """Of the run that found the compile cache coldest: unknown counts as cold, which it may have been."""
-    return min({"mixed": 1, "warm": 2}.get(row.cache_found or "", 0) for row in setting.rows)
+    """Unknown counts as cold, which it may have been."""
+    return {"mixed": 1, "warm": 2}.get(setting.cache_found or "", 0)
 
 
 def is_eager(setting: Setting) -> bool:

@@ -106,7 +106,7 @@ def rows(words: Sequence[tuple[str, str]], head: int = 0) -> tuple[Figure, Axes,
 class _Wrapper(textwrap.TextWrapper):
     """Breaks lines within the name of a setting too, `trainer.activation_` and `checkpointing`, and in no number."""
 
-    wordsep_re = re.compile(r"(\s+|(?<=[\w][._,/-])(?=[^\W\d]))")
+    wordsep_re = re.compile(r"(\s+|(?<=\w[._,/-])(?=[^\W\d]))")
 
 
 def _wrapped(label: str, width: int) -> list[str]:

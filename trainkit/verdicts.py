@@ -55,8 +55,7 @@ def _cache_words(setting: Setting) -> str:
 
 def cache_of(setting: Setting) -> str:
     """How warm a compile cache every run found, where none found it cold: what compiling costs alone is unknown."""
-    found = {row.cache_found for row in setting.rows}
-    return "warm" if found == {"warm"} else "partly warm" if "mixed" in found and "cold" not in found else ""
+    return {"warm": "warm", "mixed": "partly warm"}.get(setting.cache_found or "", "")
 
 
 def _when(pays: BreakEven, step: str, planned: int | None = None) -> str:
@@ -133,13 +132,13 @@ def _pays(group: Group, advised: Setting) -> str:
     """When the advised setting pays, and which one pays sooner where no number of steps decides between them."""
     slowest_worth = min((s.step_time_ms.median for s in group.settings if is_eager(s)), default=math.inf)
     worth = [s for s in group.settings if s.step_time_ms.median < slowest_worth]
-    pays = {s.label: s.break_even for s in worth if s.break_even is not None}
+    alike = [s for s in worth if cache_of(s) == cache_of(advised)]  # a warm cache pays sooner
+    pays = {s.label: s.break_even for s in alike if s.break_even is not None}
     if advised.label not in pays:
         return ""
     words = f"; it pays after {_when(pays[advised.label], step_of(group), group.num_planned_steps)}"
     words += _cache_words(advised) if group.num_planned_steps is None else ""
-    alike = [s.label for s in worth if s.break_even is not None and cache_of(s) == cache_of(advised)]
-    first = min(alike, key=lambda label: pays[label].num_steps)
+    first = min(pays, key=lambda label: pays[label].num_steps)
     if first == advised.label or group.num_planned_steps is not None:
         return words
     return f"{words}. For shorter runs: {first} pays first, after {_when(pays[first], step_of(group))}"

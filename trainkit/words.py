@@ -100,7 +100,7 @@ def notes_of(group: Group) -> list[str]:
         most = max(setting.rows, key=lambda row: row.num_skipped_steps or 0)
         if words := skipped(most):
             notes.append(f"{setting.label}: {words}; the learning rate's schedule went on.")
-    if any(row.deadline_ms is not None for setting in group.settings for row in setting.rows):
+    if group.settings[0].rows[0].deadline_ms is not None:
         notes.append(
             "Missed: a request comes once in each deadline and waits for those before it, so one late call can make "
             "the next ones late too."
