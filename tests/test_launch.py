@@ -7,11 +7,14 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
+from hydra_plugins.trainkit_launcher.forkserver import Forkserver
+from hydra_plugins.trainkit_launcher.launcher import stop
 from trainkit.results import read_epochs, read_row, read_rows, write_row
 
 ROOT = Path(__file__).parent.parent
@@ -286,6 +289,70 @@ def test_a_sweep_runs_its_jobs_under_torchrun(train, tmp_path):
     assert done.returncode == 0, (done.stdout, done.stderr, logs)
     (row,) = read_rows(tmp_path)
     assert (row.status, row.world_size) == ("ok", 2)
+
+
+JOB = """import atexit, json, os, signal, sys
+found = [__name__, sys.argv, sys.stdin.read(), os.getsid(0) == os.getpid(), hasattr(json, "left_behind"), hash("a")]
+json.left_behind = True
+print(json.dumps(found), flush=True)
+atexit.register(print, "ended", flush=True)
+if "killed" in sys.argv:
+    os.kill(os.getpid(), signal.SIGKILL)
+raise SystemExit(3 if "fails" in sys.argv else None)
+"""
+
+
+def children(pid: int) -> list[str]:
+    found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True)
+    return found.stdout.split()
+
+
+def wait_until_gone(pid: str) -> None:
+    deadline = time.monotonic() + 60
+    while subprocess.run(["ps", "-o", "stat=", pid], capture_output=True, text=True).stdout[:1] not in ("", "Z"):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="jobs are forked on Linux alone")
+def test_a_forked_job_is_as_one_started_anew(tmp_path):
+    (tmp_path / "job.py").write_text(JOB)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONHASHSEED"}
+    log, hashes = tmp_path / "log", set()
+    for _ in range(2):
+        with Forkserver("json", environment) as forkserver:
+            for word, status in (("ends", 0), ("fails", 3), ("killed", -signal.SIGKILL)):
+                command = [str(tmp_path / "job.py"), word, "a b\n"]
+                job = forkserver.start(command, log)
+                assert job.wait(60) == status
+                said = log.read_text().splitlines()
+                *found, hashed = json.loads(said[0])
+                assert found == ["__main__", command, "", True, False]
+                assert said[1:] == ([] if word == "killed" else ["ended"])
+                hashes.add(hashed)
+            server = forkserver._process
+            wait_until(partial(children, server.pid), server)
+            (waiting,) = children(server.pid)
+        wait_until_gone(waiting)
+    assert len(hashes) == 2  # alike for all jobs of one server: what comes of it is another repeat's in the other
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="jobs are forked on Linux alone")
+def test_what_forks_the_jobs_ends_with_the_sweep_and_is_missed_when_it_ended_before(tmp_path):
+    (tmp_path / "job.py").write_text("import time\ntime.sleep(3)\n")
+    with Forkserver("json", dict(os.environ)) as forkserver:
+        job = forkserver.start([str(tmp_path / "job.py")], tmp_path / "log")
+        with pytest.raises(subprocess.TimeoutExpired):
+            job.wait(0.01)
+        forkserver._process.stdin.close()  # as where the sweep is killed
+        forkserver._process.stdout.close()
+        assert forkserver._process.wait(60) == -signal.SIGPIPE
+    with Forkserver("json", dict(os.environ)) as forkserver:
+        job = forkserver.start([str(tmp_path / "job.py")], tmp_path / "log")
+        forkserver._process.kill()
+        with pytest.raises(RuntimeError, match="has ended with exit status -9"):
+            stop(job)
+        wait_until_gone(str(job.pid))
 
 
 def test_the_last_checkpoint_of_two_ranks_loads_in_one(single_process):

@@ -1,7 +1,9 @@
 """Runs the jobs of a sweep, each in a fresh process, one after another, and compares them at the end.
 
 A fresh process, because compiled code, counters, caches and the allocator of one job would be part of the next one's
-measurement. A package under `hydra_plugins` is where Hydra looks for launchers.
+measurement. On Linux it is forked from one that has imported what a job imports; elsewhere a fork does not go well with
+the system's libraries, and it is started anew, as torchrun's are. A package under `hydra_plugins` is where Hydra looks
+for launchers.
 """
 
 import fcntl
@@ -11,7 +13,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from hydra_plugins.trainkit_launcher.forkserver import ForkedJob, Forkserver
 from trainkit import compare, report, summary
 from trainkit.config import WHERE, ConfigError, RunConfig, of_the_other
 from trainkit.findings import read_diagnoses
@@ -74,11 +77,7 @@ class TrainkitLauncher(Launcher):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ConfigError(f"sweep = {self.sweep}: is running already; wait for it, or use another name") from None
-        jobs = [
-            (list(overrides), config, repeat)
-            for repeat in range(self.repeats)  # the whole list again and again: drift of the machine hits all settings
-            for overrides, config in zip(job_overrides, configs, strict=True)
-        ]
+        jobs = list(zip(map(list, job_overrides), configs, strict=True))
         # SIGTERM ends the job under way too; and a job must not inherit an ignored SIGINT, which ends it in time.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -112,23 +111,33 @@ class TrainkitLauncher(Launcher):
 
             publish(comparison, written[-1].read_text(), self.sweep, sweep_dir, config.logger)
 
-    def _run_all(self, jobs: list[tuple[list[str], DictConfig, int]], sweep_dir: Path) -> list[Row]:
-        common = set.intersection(*(set(overrides) for overrides, _, _ in jobs))
+    def _run_all(self, jobs: list[tuple[list[str], DictConfig]], sweep_dir: Path) -> list[Row]:
+        common = set.intersection(*(set(overrides) for overrides, _ in jobs))
         shared = " ".join(word for word in jobs[0][0] if word in common and not word.startswith("sweep="))
-        print(f"sweep {self.sweep}: {len(jobs)} job(s), each with {shared or 'the defaults'}", flush=True)
-        rows = []
-        for number, (overrides, config, repeat) in enumerate(jobs, start=1):
-            label = " ".join(override for override in overrides if override not in common)
-            title = f"[{number}/{len(jobs)}] {label or 'job'}" + f" (repeat {repeat})" * (self.repeats > 1)
-            row = self._finished(sweep_dir, overrides, repeat)
-            if row is not None:
-                print(f"{title}: finished before, {summary.job_outcome(row)}", flush=True)
-            else:
-                print(title, end=": ", flush=True)
-                row = self._run(new_directory(sweep_dir, label), overrides, config, repeat)
-                print(summary.job_outcome(row), flush=True)
-            rows.append(row)
+        num_jobs = len(jobs) * self.repeats
+        print(f"sweep {self.sweep}: {num_jobs} job(s), each with {shared or 'the defaults'}", flush=True)
+        rows: list[Row] = []
+        for repeat in range(self.repeats):  # the whole list again and again: drift of the machine hits all settings
+            which = f" (repeat {repeat})" if self.repeats > 1 else ""
+            with self._forkserver() as forkserver:
+                for overrides, config in jobs:
+                    label = " ".join(override for override in overrides if override not in common)
+                    title = f"[{len(rows) + 1}/{num_jobs}] {label or 'job'}{which}"
+                    row = self._finished(sweep_dir, overrides, repeat)
+                    if row is not None:
+                        print(f"{title}: finished before, {summary.job_outcome(row)}", flush=True)
+                    else:
+                        print(title, end=": ", flush=True)
+                        row = self._run(forkserver, new_directory(sweep_dir, label), overrides, config, repeat)
+                        print(summary.job_outcome(row), flush=True)
+                    rows.append(row)
         return rows
+
+    def _forkserver(self) -> AbstractContextManager[Forkserver | None]:
+        if self.nproc_per_node is not None or sys.platform != "linux":
+            return nullcontext()
+        module = "trainkit.forward" if self.config.job.kind.value == "forward" else "trainkit.run"
+        return Forkserver(module, environment())
 
     def _compose(self, overrides: list[str]) -> DictConfig:
         return self.hydra_context.config_loader.load_sweep_config(self.config, overrides)
@@ -150,31 +159,26 @@ class TrainkitLauncher(Launcher):
     def _timeout(self) -> tuple[str, str]:
         return "timeout", f"stopped after {self.timeout_s or 0:g} s (hydra.launcher.timeout_s)"
 
-    def _run(self, run_dir: Path, overrides: list[str], config: DictConfig, repeat: int) -> Row:
+    def _run(
+        self, forkserver: Forkserver | None, run_dir: Path, overrides: list[str], config: DictConfig, repeat: int
+    ) -> Row:
         """Run one job to its end; its output goes to output.log in its directory."""
-        command = self._command(run_dir, overrides, repeat)
-        environment = {name: value for name, value in os.environ.items() if not RANK_VARIABLES.match(name)}
-        log = run_dir / "output.log"
-        with log.open("w") as output:
-            # A session of its own, so that everything the job started can be ended with it.
-            process = subprocess.Popen(
-                command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=environment,
-                start_new_session=True,
-            )  # fmt: skip
-            ended = None
-            try:
-                process.wait(self.timeout_s)
-            except subprocess.TimeoutExpired:
-                ended = self._timeout()
-            except KeyboardInterrupt:
-                ended = "interrupted", "the sweep was interrupted"
-            finally:
-                stop(process)
+        command, log = self._command(run_dir, overrides, repeat), run_dir / "output.log"
+        process = started(command, log) if forkserver is None else forkserver.start(command, log)
+        ended = None
+        try:
+            process.wait(self.timeout_s)
+        except subprocess.TimeoutExpired:
+            ended = self._timeout()
+        except KeyboardInterrupt:
+            ended = "interrupted", "the sweep was interrupted"
+        finally:
+            returncode = stop(process)
         row = read_row(run_dir) or blank_row(config, self.sweep, run_dir, overrides, repeat)
         if ended is not None and row.status != "ok":
             row = replace(row, status=ended[0], error=ended[1])
         elif row.status == "interrupted":
-            row = replace(row, status="failed", error=cause_of_death(process.returncode, log))
+            row = replace(row, status="failed", error=cause_of_death(returncode, log))
         write_row(run_dir, row)
         if ended is not None and ended[0] == "interrupted":
             print(summary.job_outcome(row), flush=True)
@@ -182,9 +186,10 @@ class TrainkitLauncher(Launcher):
         return row
 
     def _command(self, run_dir: Path, overrides: list[str], repeat: int) -> list[str]:
-        start = [sys.executable]
+        """What a Python interpreter is called with."""
+        start: list[str] = []
         if self.nproc_per_node is not None:
-            start += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={self.nproc_per_node}"]
+            start = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={self.nproc_per_node}"]
         hydra = [word for word in self.config.hydra.overrides.hydra if not SWEEPS_OWN.match(word)]
         flags = [f"--config-name={self.config.hydra.job.config_name}"]
         flags += [
@@ -216,15 +221,29 @@ def new_directory(sweep_dir: Path, label: str) -> Path:
     return path
 
 
-def stop(process: subprocess.Popen[bytes]) -> None:
-    """End a job and all it started: SIGINT, so that it writes its row, then SIGKILL."""
+def environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not RANK_VARIABLES.match(name)}
+
+
+def started(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+    """`python COMMAND`, with all that it says in `log`, in a session of its own, so that everything that it starts can
+    be ended with it."""
+    with log.open("w") as output:
+        return subprocess.Popen(
+            [sys.executable, *command], stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+            env=environment(), start_new_session=True,
+        )  # fmt: skip
+
+
+def stop(process: subprocess.Popen[bytes] | ForkedJob) -> int:
+    """End a job and all it started: SIGINT, so that it writes its row, then SIGKILL. Returns its exit status."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):  # SIGKILL comes next
             process.wait(GRACE_S)
     with suppress(ProcessLookupError):  # nothing of it is left
         os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    return process.wait()
 
 
 def blank_row(config: DictConfig, sweep: str, run_dir: Path, overrides: list[str], repeat: int) -> Row:
