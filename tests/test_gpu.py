@@ -14,7 +14,7 @@ from tests.conftest import CONF, ROOT
 from trainkit import build, cli
 from trainkit.forward import forward
 from trainkit.machine import peak_memory, reset_peaks
-from trainkit.results import Row, read_epochs, read_row
+from trainkit.results import Row, read_epochs, read_row, read_rows
 from trainkit.run import run
 from trainkit.task import Objective, SkippedSteps, Task, channels_last
 
@@ -79,6 +79,15 @@ def test_random_batches_of_calls_are_made_once_on_the_device(tmp_path):
     words = (*ON_GPU, "logger=none", "compile.mode=eager", "data.batch_size=256", "forward.num_calls=8")
     one, four = (ended("scripts/bench.py", tmp_path / n, *words, f"data.num_distinct={n}") for n in ("1", "4"))
     assert four.peak_allocated_bytes - one.peak_allocated_bytes == pytest.approx(3 * 256 * 3 * 32 * 32 * 4, rel=0.1)
+
+
+def test_the_forked_jobs_of_a_sweep_use_the_device(tmp_path):
+    words = ("-m", "compile.mode=eager,reduce-overhead", "trainer.max_epochs=1", "logger=none", *ON_GPU)
+    command = [sys.executable, str(ROOT / "train.py"), *words, f"hydra.sweep.dir={tmp_path}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stdout + done.stderr
+    modes = [(row.status, row.accelerator, row.effective_mode) for row in read_rows(tmp_path)]
+    assert modes == [("ok", "gpu", "eager"), ("ok", "gpu", "reduce-overhead")]
 
 
 def test_fp16_trains_with_its_scaler(compose):

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -42,6 +43,25 @@ def wait_until(condition, process: subprocess.Popen) -> None:
     deadline = time.monotonic() + 120
     while not condition():
         assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def status_of(pid: int | str, field: str) -> str | None:
+    """What Linux says of a process; None where there is none."""
+    with suppress(OSError):
+        lines = Path("/proc", str(pid), "status").read_text().splitlines()
+        return next(line.split()[1] for line in lines if line.startswith(f"{field}:"))
+    return None
+
+
+def children(pid: int) -> list[int]:
+    return [int(one.name) for one in Path("/proc").glob("[0-9]*") if status_of(one.name, "PPid") == str(pid)]
+
+
+def wait_until_gone(pid: int) -> None:
+    deadline = time.monotonic() + 60
+    while status_of(pid, "State") not in (None, "Z"):
         assert time.monotonic() < deadline
         time.sleep(0.1)
 
@@ -271,6 +291,8 @@ def test_an_interrupted_sweep_ends_its_job_and_goes_on_when_started_again(train,
         2,
         "sweep = s: is running already; wait for it, or use another name\n",
     )
+    for child in children(process.pid):  # as where a machine ends all processes of a user
+        os.kill(child, signal.SIGTERM)
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -292,7 +314,8 @@ def test_a_sweep_runs_its_jobs_under_torchrun(train, tmp_path):
 
 
 JOB = """import atexit, json, os, signal, sys
-found = [__name__, sys.argv, sys.stdin.read(), os.getsid(0) == os.getpid(), hasattr(json, "left_behind"), hash("a")]
+ours = os.getsid(0) == os.getpid()
+found = [__name__, sys.argv, sys.path[0], sys.stdin.read(), ours, hasattr(json, "left_behind"), hash("a")]
 json.left_behind = True
 print(json.dumps(found), flush=True)
 atexit.register(print, "ended", flush=True)
@@ -300,18 +323,6 @@ if "killed" in sys.argv:
     os.kill(os.getpid(), signal.SIGKILL)
 raise SystemExit(3 if "fails" in sys.argv else None)
 """
-
-
-def children(pid: int) -> list[str]:
-    found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True)
-    return found.stdout.split()
-
-
-def wait_until_gone(pid: str) -> None:
-    deadline = time.monotonic() + 60
-    while subprocess.run(["ps", "-o", "stat=", pid], capture_output=True, text=True).stdout[:1] not in ("", "Z"):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="jobs are forked on Linux alone")
@@ -327,7 +338,7 @@ def test_a_forked_job_is_as_one_started_anew(tmp_path):
                 assert job.wait(60) == status
                 said = log.read_text().splitlines()
                 *found, hashed = json.loads(said[0])
-                assert found == ["__main__", command, "", True, False]
+                assert found == ["__main__", command, sys.path[0], "", True, False]
                 assert said[1:] == ([] if word == "killed" else ["ended"])
                 hashes.add(hashed)
             server = forkserver._process
@@ -335,6 +346,8 @@ def test_a_forked_job_is_as_one_started_anew(tmp_path):
             (waiting,) = children(server.pid)
         wait_until_gone(waiting)
     assert len(hashes) == 2  # alike for all jobs of one server: what comes of it is another repeat's in the other
+    with Forkserver("nothing_of_this_name", environment) as forkserver:  # it is started anew, and says what is wrong
+        assert forkserver.start([str(tmp_path / "job.py"), "fails"], log).wait(60) == 3
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="jobs are forked on Linux alone")
@@ -352,7 +365,7 @@ def test_what_forks_the_jobs_ends_with_the_sweep_and_is_missed_when_it_ended_bef
         forkserver._process.kill()
         with pytest.raises(RuntimeError, match="has ended with exit status -9"):
             stop(job)
-        wait_until_gone(str(job.pid))
+        wait_until_gone(job.pid)
 
 
 def test_the_last_checkpoint_of_two_ranks_loads_in_one(single_process):

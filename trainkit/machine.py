@@ -88,7 +88,8 @@ def idle_pool_bytes(device: torch.device) -> int:
 
 
 def peak_resident_bytes() -> int:
-    """Peak resident memory of this process, on Linux since `reset_peaks`: its VmHWM."""
+    """Peak resident memory of this process, on Linux since `reset_peaks`: its VmHWM. In a job of a sweep, which is
+    forked, without those pages of libraries that only their import has read."""
     status = Path("/proc/self/status")
     if status.exists():
         return next(int(line.split()[1]) * 1024 for line in status.read_text().splitlines() if "VmHWM" in line)

@@ -2,7 +2,7 @@
 
 A job so begun is a process of its own in which nothing ran but imports, as in one that was started anew. What a start
 leaves to chance (where libraries lie in memory, how strings hash) is alike for all jobs of a server, so a sweep takes
-another for each repeat. `python -m hydra_plugins.trainkit_launcher.forkserver MODULE` is the server's side.
+another for each repeat. What was imported stays as it is when its source changes meanwhile.
 """
 
 import importlib
@@ -18,6 +18,8 @@ from pathlib import Path
 
 from trainkit import cli
 
+# A job finds modules where the sweep's script does, which `-m` would change.
+BEGIN = f"import sys; sys.path[0] = sys.argv[2]; from {__name__} import serve; serve(sys.argv[1])"
 NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"  # what only asks for CUDA devices does not initialize CUDA, which forbids a fork
 
 
@@ -25,7 +27,7 @@ class Forkserver:
     """The launcher's side, a context. The server is there from the first job on; its end ends no job."""
 
     def __init__(self, module: str, environment: dict[str, str]):
-        self._command, self._environment = [sys.executable, "-m", __name__, module], environment
+        self._command, self._environment = [sys.executable, "-c", BEGIN, module, sys.path[0]], environment
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> "Forkserver":
@@ -40,7 +42,7 @@ class Forkserver:
             )  # fmt: skip
         job = ForkedJob(self, self.answer())
         assert self._process.stdin is not None
-        self._process.stdin.write("\0".join([str(log), *command, "\n"]).encode())
+        self._process.stdin.write(os.fsencode("\0".join([str(log), *command, "\n"])))
         return job
 
     def answer(self, timeout_s: float | None = None) -> int:
@@ -84,28 +86,18 @@ class ForkedJob:
         return self.returncode
 
 
-def next_job() -> list[str]:
-    """The log and the command of the job that this process was forked for; in the server itself it does not return."""
-    while True:
-        pid = os.fork()
-        if pid == 0:
-            os.setsid()
-            os.write(1, b"%d\n" % os.getpid())
-            words = b""
-            while not words.endswith(b"\0\n"):
-                words += (read := os.read(0, 65536))
-                if not read:  # the sweep has no more jobs
-                    os._exit(0)
-            return words.decode().split("\0")[:-1]
-        _, status = os.waitpid(pid, 0)
-        os.write(1, b"%d\n" % os.waitstatus_to_exitcode(status))
-
-
-def main(module: str) -> None:
+def serve(module: str) -> None:
+    """The server's side: import `module`, and run what is asked for in processes that have it."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # the launcher gets them too, and ends the job
+        signal.signal(number, signal.SIG_IGN)
     asked = os.environ.get(NVML)
     os.environ[NVML] = "1"
-    with suppress(ImportError), cli.importing():  # the job says it
-        importlib.import_module(module)
+    try:
+        with cli.importing():
+            importlib.import_module(module)
+        failed = False
+    except Exception:  # the job says it
+        failed = True
     if asked is None:
         del os.environ[NVML]
     else:
@@ -113,15 +105,32 @@ def main(module: str) -> None:
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # ends the server when the sweep was killed
     log, *command = next_job()
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    for number, name, how in ((0, os.devnull, os.O_RDONLY), (1, log, os.O_WRONLY | os.O_TRUNC | os.O_CREAT)):
+    for descriptor, name, how in ((0, os.devnull, os.O_RDONLY), (1, log, os.O_WRONLY | os.O_TRUNC | os.O_CREAT)):
         opened = os.open(name, how)
-        os.dup2(opened, number)
+        os.dup2(opened, descriptor)
         os.close(opened)
     os.dup2(1, 2)
+    torch = sys.modules.get("torch")
+    if failed or (torch is not None and torch.cuda._is_in_bad_fork()):
+        os.execv(sys.executable, [sys.executable, *command])
     sys.argv = command
-    sys.path[0] = str(Path(command[0]).parent)
     runpy.run_path(command[0], run_name="__main__")
 
 
-if __name__ == "__main__":
-    main(sys.argv[1])
+def next_job() -> list[str]:
+    """The log and the command of the job that this process was forked for; in the server itself it does not return."""
+    while True:
+        pid = os.fork()
+        if pid == 0:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.setsid()
+            os.write(1, b"%d\n" % os.getpid())
+            words = b""
+            while not words.endswith(b"\0\n"):
+                words += (read := os.read(0, 65536))
+                if not read:  # the sweep has no more jobs
+                    os._exit(0)
+            return os.fsdecode(words).split("\0")[:-1]
+        _, status = os.waitpid(pid, 0)
+        os.write(1, b"%d\n" % os.waitstatus_to_exitcode(status))

@@ -134,7 +134,8 @@ class TrainkitLauncher(Launcher):
         return rows
 
     def _forkserver(self) -> AbstractContextManager[Forkserver | None]:
-        if self.nproc_per_node is not None or sys.platform != "linux":
+        # What Hydra sets in the environment of a job would come too late for what was imported before.
+        if self.nproc_per_node is not None or self.config.hydra.job.env_set or sys.platform != "linux":
             return nullcontext()
         module = "trainkit.forward" if self.config.job.kind.value == "forward" else "trainkit.run"
         return Forkserver(module, environment())
@@ -164,16 +165,17 @@ class TrainkitLauncher(Launcher):
     ) -> Row:
         """Run one job to its end; its output goes to output.log in its directory."""
         command, log = self._command(run_dir, overrides, repeat), run_dir / "output.log"
-        process = started(command, log) if forkserver is None else forkserver.start(command, log)
-        ended = None
+        process, returncode, ended = None, 0, None
         try:
+            process = started(command, log) if forkserver is None else forkserver.start(command, log)
             process.wait(self.timeout_s)
         except subprocess.TimeoutExpired:
             ended = self._timeout()
         except KeyboardInterrupt:
             ended = "interrupted", "the sweep was interrupted"
         finally:
-            returncode = stop(process)
+            if process is not None:
+                returncode = stop(process)
         row = read_row(run_dir) or blank_row(config, self.sweep, run_dir, overrides, repeat)
         if ended is not None and row.status != "ok":
             row = replace(row, status=ended[0], error=ended[1])
@@ -238,8 +240,8 @@ def started(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
 def stop(process: subprocess.Popen[bytes] | ForkedJob) -> int:
     """End a job and all it started: SIGINT, so that it writes its row, then SIGKILL. Returns its exit status."""
     if process.poll() is None:
-        os.killpg(process.pid, signal.SIGINT)
-        with suppress(subprocess.TimeoutExpired):  # SIGKILL comes next
+        with suppress(ProcessLookupError, subprocess.TimeoutExpired):  # it has just ended; SIGKILL comes next
+            os.killpg(process.pid, signal.SIGINT)
             process.wait(GRACE_S)
     with suppress(ProcessLookupError):  # nothing of it is left
         os.killpg(process.pid, signal.SIGKILL)
