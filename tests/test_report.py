@@ -359,6 +359,9 @@ def test_the_advice_and_a_verdict_for_each_setting_stand_below_the_table():
         (percent(1e5), "1,000+ %"),
         (found(Ratio(20.0, 1e-9, 1e9)), "20.00x [0.00, 1,000+]"),
         (found(Ratio(1.0, 1.0, 1.0)), "1.00x"),
+        (found(Ratio(0.72, 0.52, 0.9962, 0.1, measurable=True)), "0.72x [0.52, 0.996]"),
+        (found(Ratio(1.01, 1.00004, 1.02, 0.001, measurable=True)), "1.01x [1.00004, 1.02]"),
+        (found(Ratio(0.99, 0.98, 0.9992, 0.1, measurable=False)), "0.99x [0.98, 1.00]"),
     ],
 )
 def test_figures_are_said_in_few_digits(words, said):

@@ -26,7 +26,13 @@ def interval(speedup: Ratio | None, between: str = "-") -> str:
     """The interval of a ratio; "" where it is unknown, and for eager's own."""
     if speedup is None or speedup.low is None or speedup.high is None or speedup.low == speedup.high:
         return ""
-    return f"{factor(speedup.low)}{between}{factor(speedup.high)}"
+    end = _told_from_1 if speedup.measurable else factor
+    return f"{end(speedup.low)}{between}{end(speedup.high)}"
+
+
+def _told_from_1(value: float) -> str:
+    """A factor, in as many decimals as show on which side of 1 it is."""
+    return factor(value) if factor(value) != "1.00" else fixed(value, -math.floor(math.log10(abs(value - 1))))
 
 
 def times(speedup: Ratio | None) -> str:
