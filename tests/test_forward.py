@@ -293,7 +293,7 @@ def test_links_of_one_network_share_neither_code_nor_torchs_limit_of_it(words, n
         (["forward.fallback=['model=simple_net']"], "forward.fallback = ['model=simple_net']: chooses by a deadline"),
         (
             ["forward.deadline_ms=5", "forward.fallback=[['model=simple_net']]"],
-            "forward.fallback = [['model=simple_net']]: expected a list, as in forward.fallback=['model=simple_net']",
+            "forward.fallback = [['model=simple_net']]: expected entries as in forward.fallback=['model=simple_net']",
         ),
         (["trainer.max_epochs=3"], "trainer.max_epochs = 3: belongs to training"),
         (["meters.breakdown=true"], "meters.breakdown = true: belongs to training"),
@@ -326,7 +326,7 @@ def test_a_setting_without_use_or_sense_is_one_line(words, complaint, bench):
         ("data.batch_size=1", "data.batch_size: a link sets nothing but model, "),
         ("model=mini_transformer", "model = mini_transformer: takes tokens, but data = digits gives images"),
         ("compile.mode=default,eager", "compile.mode = default,eager: expected one value; several are a list, ["),
-        ("compile.parts=[fc]", "compile.parts = [fc]: expected a list, as in compile.parts=[{match: NAME}]"),
+        ("compile.parts=[fc]", "compile.parts = [fc]: expected entries as in compile.parts=[{match: NAME}]"),
         ("compile.dynamic=maybe", "compile.dynamic = maybe: expected true, false or null"),
         ("compile.cache=cold", "compile.cache = cold: all links compile into the run's cache, which is warm; "),
         ("compile.max_recompiles=3", "compile.max_recompiles = 3: counts those of one network"),

@@ -265,8 +265,8 @@ def test_without_torchs_hook_the_steps_that_ran_eager_are_unknown(compose, monke
         (["compile.mark_dynamic=[{dim: 0, min: 1}]"], "compile.mark_dynamic, inputs 0: min = 1: "),
         (["compile.mark_dynamic=[{dim: 0, min: 8, max: 4}]"], "compile.mark_dynamic, inputs 0: max = 4: expected "),
         (["compile.mark_dynamic=[{input: loss}]"], "compile.mark_dynamic = [{input: loss}]: expected one of inputs, "),
-        (["compile.mark_dynamic=[0]"], "compile.mark_dynamic = [0]: expected a list, as in compile.mark_dynamic=[{in"),
-        (["compile.mark_dynamic={dim:0}"], "compile.mark_dynamic = {dim:0}: expected a list, as in compile.mark_dyna"),
+        (["compile.mark_dynamic=[0]"], "compile.mark_dynamic = [0]: expected entries as in compile.mark_dynamic=[{in"),
+        (["compile.mark_dynamic={dim:0}"], "compile.mark_dynamic = {dim:0}: expected entries as in compile.mark_dyna"),
         (
             ["data.batch_size=4", "compile.mark_dynamic=[{dim: 0, max: 3}]"],
             "compile.mark_dynamic, inputs 0: no size from 2 to 3 comes, but 4; change min and max, or leave it out",

@@ -288,7 +288,7 @@ def explain(override: str, error: Exception, accepted: list[str], conf: Path) ->
     if (found := re.search(r"Key '(\w+)' not in '\w+'", said)) and found[1] not in key.split("."):
         return f"{subject}: no such setting: {found[1]}; see python train.py --help"
     if re.search(r"is not a ListConfig|with ListConfig|is not a subclass of", said):
-        return f"{subject}: expected a list{f', as in {key}=[{LISTS[key]}]' if key in LISTS else ''}"
+        return f"{subject}: expected {f'entries as in {key}=[{LISTS[key]}]' if key in LISTS else 'a list'}"
     if re.search(r"not in struct|No match in the defaults list|Key '.*' not in ", said):
         with initialize_config_dir(str(conf.resolve()), version_base="1.3"):
             near = difflib.get_close_matches(key, list(_settings(compose("config", accepted))), 1)

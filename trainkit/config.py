@@ -279,7 +279,7 @@ def _without_use(config: RunConfig) -> Iterator[str]:
     if asked.deadline_ms is not None and not 0 < asked.deadline_ms < float("inf"):
         yield f"forward.deadline_ms = {asked.deadline_ms}: expected a number of milliseconds above 0, or null"
     if not all(isinstance(link, str) for link in asked.fallback):  # OmegaConf takes lists of lists too
-        yield f"forward.fallback = {asked.fallback}: expected a list, as in forward.fallback=['model=simple_net']"
+        yield f"forward.fallback = {asked.fallback}: expected entries as in forward.fallback=['model=simple_net']"
     if asked.fallback and asked.deadline_ms is None:
         yield f"forward.fallback = {asked.fallback}: chooses by a deadline; set forward.deadline_ms with it"
 
