@@ -143,6 +143,24 @@ def test_an_interval_over_many_powers_of_ten_does_not_hide_the_others():
     assert plot is not None
     assert "1.50x [0.00, 1,000+]" in words(plot.svg)
     assert {"1", "2", "3"} <= set(words(plot.svg))
+    (first, _), *_, (last, _) = sorted(marks(plot.svg, "s3"))  # arrows at the ends of the axes
+    inside = [x for color in ("s0", "s1", "s2") for x, _ in marks(plot.svg, color)]
+    assert first < min(inside) < max(inside) < last
+
+
+def test_each_setting_has_a_band_of_its_own_noise_floor():
+    floors = {"reduce-overhead": 0.1, "default": 0.3}
+
+    def noisy(setting: Setting) -> Setting:
+        known = (1.4, 1.6, floors[setting.label], True) if setting.label in floors else ()
+        return replace(setting, speedup=Ratio(1.5, *known))
+
+    group = with_settings(group_of(gpu_sweep()), noisy)
+    plot = speedups(group, looks_of([group]), "p")
+    assert plot is not None
+    bands = re.findall(r'd="M (\S+) \S+ L (\S+) [^"]*" clip-path="[^"]*" style="fill: var\(--band\)', plot.svg)
+    narrow, wide = sorted(float(right) - float(left) for left, right in bands)
+    assert wide / narrow == pytest.approx((1.3 - 1 / 1.3) / (1.1 - 1 / 1.1), rel=1e-3)
 
 
 def test_memory_is_one_bar_where_there_is_one_figure_and_marks_the_peak_while_compiling():

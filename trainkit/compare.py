@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from trainkit import settings
-from trainkit.intervals import Ratio, noise_floor, ratio
+from trainkit.intervals import Ratio, ratio
 from trainkit.results import Row
 
 COMPILE_PARTS = ("startup", "forward", "backward", "autotune", "cudagraph", "recompile")
@@ -101,7 +101,6 @@ class Group:
     overrides: tuple[str, ...]
     machine: dict[str, Any]
     settings: tuple[Setting, ...]
-    noise_floor: float | None
     num_planned_steps: int | None
     advised: Setting | None
 
@@ -193,7 +192,6 @@ def _group(rows: list[Row], num_planned_steps: int | None, lost: Mapping[Hashabl
         overrides=settings.shared_overrides(rows),
         machine=settings.machine(first),
         settings=tuple(ranked),
-        noise_floor=noise_floor([step_times(of) for of in repeats.values()]),
         num_planned_steps=num_planned_steps,
         advised=advised,
     )

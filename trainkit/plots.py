@@ -14,10 +14,11 @@ from trainkit.formatting import clean, decimals, fixed, found, in_one_unit, midd
 from trainkit.intervals import Ratio
 from trainkit.results import EpochRecord
 from trainkit.settings import NUMBER, shortened
-from trainkit.svg import BAND, BAR, DASHES, HUES, INK, MUTED, SHADES, STYLE, Look, curve_axes, legend, rows, svg_of
+from trainkit.svg import BAND, BAR, DASHES, GAP, HUES, INK, MUTED, SHADES, STYLE, Look, curve_axes, legend, rows, svg_of
 from trainkit.verdicts import steps_of
 from trainkit.words import COMPILE_PARTS, choices, contrast_of, machine_of, step_of
 
+INTERVALS = "with 95 % intervals where there are repeats; within its band a difference may be chance"
 STEP_PARTS = ("forward", "backward", "optimizer")
 CURVES = {"train_loss": "Training loss", "val_loss": "Validation loss", "val_accuracy": "Validation accuracy"}
 
@@ -65,21 +66,16 @@ def curves_of(group: Group, looks: Looks, epochs: Epochs, name: str) -> list[Plo
 
 @rc_context(STYLE)
 def speedups(group: Group, looks: Looks, name: str, beside: str = "") -> Plot | None:
-    """Each setting's speed-up over eager with its interval; within the band, differences are chance. `beside` tells the
-    group from others."""
+    """Each setting's speed-up over eager. `beside` tells the group from others."""
     title = f"Speed-up over eager{f', {beside}' if beside else ''}"
     known = [(setting, setting.speedup) for setting in group.settings if setting.speedup is not None]
     if not known:
         return None
     words = [(setting.label, found(speedup)) for setting, speedup in known]
     figure, axes, at = rows(words)
-    note = f"Per {step_of(group)}, with 95 % intervals where there are repeats."
-    if group.noise_floor is not None:
-        axes.axvspan(1 / (1 + group.noise_floor), 1 + group.noise_floor, color=BAND, linewidth=0)
-        note += f" Band: the noise floor of {percent(group.noise_floor)}."
     axes.axvline(1, color=MUTED, linewidth=1)
     _intervals(axes, at, [speedup for _, speedup in known], [looks[setting.label].color for setting, _ in known])
-    return Plot(title, svg_of(figure, name, _listed(title, words)), note)
+    return Plot(title, svg_of(figure, name, _listed(title, words)), f"Per {step_of(group)}, {INTERVALS}.")
 
 
 @dataclass(frozen=True)
@@ -157,6 +153,10 @@ def speedups_over(series: Series, looks: Looks, name: str) -> Plot | None:
     legend(axes, [(looks[label].color, 1.0, clean(label)) for label in curves], in_line=1)
     every = [speedup.value for known in curves.values() for _, speedup in known]
     axes.set_ylim(0.7 * min(1, *every), 1.3 * max(1, *every))  # an interval of two repeats may run out of the axes
+    for label, known in curves.items():
+        for number, speedup in known:
+            for edge, arrow in _runs_out(speedup, axes.get_ylim(), "v^"):
+                axes.plot([number], [edge], arrow, color=looks[label].color, markersize=5, clip_on=False)
     title = f"Speed-up over eager by {series.name}{f', {series.beside}' if series.beside else ''}"
     note = "Per step; bars are 95 % intervals where there are repeats. Above the line compiled steps are shorter."
     return Plot(title, svg_of(figure, name, _listed(title, keys)), note, tuple(keys))
@@ -177,7 +177,7 @@ def contrast(pairs: Sequence[Contrast], name: str) -> Plot | None:
     figure, axes, at = rows(words)
     axes.axvline(1, color=MUTED, linewidth=1)
     _intervals(axes, at, ratios, [HUES[0]] * len(ratios))
-    return Plot(title, svg_of(figure, name, _listed(title, words)), "With 95 % intervals where there are repeats.")
+    return Plot(title, svg_of(figure, name, _listed(title, words)), f"{INTERVALS.capitalize()}.")
 
 
 def _shares(pairs: Sequence[Contrast], name: str) -> Plot:
@@ -206,7 +206,11 @@ def _beside(pair: Contrast) -> str:
 
 
 def _intervals(axes: Axes, at: Sequence[float], ratios: Sequence[Ratio], colors: Sequence[str]) -> None:
+    """Each ratio with its interval, over a band around 1 in which its two sides may differ by chance."""
     for y, of, color in zip(at, ratios, colors, strict=True):
+        if of.noise_floor is not None:
+            left, right = 1 / (1 + of.noise_floor), 1 + of.noise_floor
+            axes.barh(y, right - left, BAR + GAP, left, color=BAND, linewidth=0, zorder=0)
         if of.low is not None and of.high is not None:
             ends = [of.low, of.high]
             axes.plot(ends, [y, y], "|-", color=color, linewidth=2.5, markersize=10, markeredgewidth=1.6)
@@ -216,6 +220,17 @@ def _intervals(axes: Axes, at: Sequence[float], ratios: Sequence[Ratio], colors:
     # Intervals of two repeats can be so wide that nothing else would be seen: they run out of the axes.
     left, right = max(min([low, *ends]), 0.5 * low), min(max([high, *ends]), 2 * high)
     axes.set_xlim(left - 0.06 * (right - left) - 0.01, right + 0.06 * (right - left) + 0.01)
+    for y, of, color in zip(at, ratios, colors, strict=True):
+        for edge, arrow in _runs_out(of, axes.get_xlim(), "<>"):
+            axes.plot([edge], [y], arrow, color=color, markersize=6.5, clip_on=False)
+
+
+def _runs_out(of: Ratio, limits: tuple[float, float], arrows: str) -> list[tuple[float, str]]:
+    """The limits of an axis beyond which an interval goes on, each with its arrow."""
+    if of.low is None or of.high is None:
+        return []
+    out = (of.low < limits[0], of.high > limits[1])
+    return [(limit, arrow) for limit, arrow, beyond in zip(limits, arrows, out, strict=True) if beyond]
 
 
 @rc_context(STYLE)
