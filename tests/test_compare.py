@@ -430,6 +430,7 @@ def test_another_deadline_is_other_work_and_a_chain_is_a_setting():
 def test_one_repeat_leaves_it_unknown_and_advises_nothing():
     (group,) = compare([row(), row("default", 5.0)]).groups
     assert (group.settings[0].speedup.measurable, group.advised) == (None, None)
+    assert group.settings[0].speedup.noise_floor is None
 
 
 def test_eager_is_advised_where_nothing_is_measurably_faster():

@@ -38,11 +38,11 @@ def wandb_content(path: Path) -> dict:
     return {"all": inspect(), "summary": inspect("--summary")}
 
 
-def wait_until(condition, process: subprocess.Popen) -> None:
-    """Wait for something that a process brings about; it must not end before."""
-    deadline = time.monotonic() + 120
+def wait_until(condition, process: subprocess.Popen | None = None, timeout_s: float = 120) -> None:
+    """Wait for something, where a process brings it about: it must not end before."""
+    deadline = time.monotonic() + timeout_s
     while not condition():
-        assert process.poll() is None
+        assert process is None or process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.1)
 
@@ -60,10 +60,7 @@ def children(pid: int) -> list[int]:
 
 
 def wait_until_gone(pid: int) -> None:
-    deadline = time.monotonic() + 60
-    while status_of(pid, "State") not in (None, "Z"):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_until(lambda: status_of(pid, "State") in (None, "Z"), timeout_s=60)
 
 
 @pytest.fixture

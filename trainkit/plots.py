@@ -138,6 +138,8 @@ def speedups_over(series: Series, looks: Looks, name: str) -> Plot | None:
     numbers = [number for number, _ in series.groups]
     if numbers[-1] > 16 * max(numbers[0], 1):
         axes.set_xscale("log", base=2)
+    every = [speedup.value for known in curves.values() for _, speedup in known]
+    axes.set_ylim(0.7 * min(1, *every), 1.3 * max(1, *every))  # an interval of two repeats may run out of the axes
     axes.axhline(1, color=MUTED, linewidth=1)
     keys = []
     for label, known in curves.items():
@@ -148,15 +150,11 @@ def speedups_over(series: Series, looks: Looks, name: str) -> Plot | None:
             if speedup.low is not None and speedup.high is not None:
                 ends = [speedup.low, speedup.high]
                 axes.plot([number, number], ends, "_-", color=look.color, linewidth=1.2, markersize=6)
+            for edge, arrow in _runs_out(speedup, axes.get_ylim(), "v^"):
+                axes.plot([number], [edge], arrow, color=look.color, markersize=5, clip_on=False)
         keys.append((label, f"{times(known[0][1])} to {times(known[-1][1])}"))
     # Beside a file there is no key.
     legend(axes, [(looks[label].color, 1.0, clean(label)) for label in curves], in_line=1)
-    every = [speedup.value for known in curves.values() for _, speedup in known]
-    axes.set_ylim(0.7 * min(1, *every), 1.3 * max(1, *every))  # an interval of two repeats may run out of the axes
-    for label, known in curves.items():
-        for number, speedup in known:
-            for edge, arrow in _runs_out(speedup, axes.get_ylim(), "v^"):
-                axes.plot([number], [edge], arrow, color=looks[label].color, markersize=5, clip_on=False)
     title = f"Speed-up over eager by {series.name}{f', {series.beside}' if series.beside else ''}"
     note = "Per step; bars are 95 % intervals where there are repeats. Above the line compiled steps are shorter."
     return Plot(title, svg_of(figure, name, _listed(title, keys)), note, tuple(keys))
@@ -207,20 +205,19 @@ def _beside(pair: Contrast) -> str:
 
 def _intervals(axes: Axes, at: Sequence[float], ratios: Sequence[Ratio], colors: Sequence[str]) -> None:
     """Each ratio with its interval, over a band around 1 in which its two sides may differ by chance."""
-    for y, of, color in zip(at, ratios, colors, strict=True):
-        if of.noise_floor is not None:
-            left, right = 1 / (1 + of.noise_floor), 1 + of.noise_floor
-            axes.barh(y, right - left, BAR + GAP, left, color=BAND, linewidth=0, zorder=0)
-        if of.low is not None and of.high is not None:
-            ends = [of.low, of.high]
-            axes.plot(ends, [y, y], "|-", color=color, linewidth=2.5, markersize=10, markeredgewidth=1.6)
-        axes.plot([of.value], [y], "o", color=color, markersize=6.5)
     low, high = min(of.value for of in ratios), max(of.value for of in ratios)
     ends = [end for of in ratios for end in (of.low, of.high) if end is not None]
     # Intervals of two repeats can be so wide that nothing else would be seen: they run out of the axes.
     left, right = max(min([low, *ends]), 0.5 * low), min(max([high, *ends]), 2 * high)
     axes.set_xlim(left - 0.06 * (right - left) - 0.01, right + 0.06 * (right - left) + 0.01)
     for y, of, color in zip(at, ratios, colors, strict=True):
+        if of.noise_floor is not None:
+            least, most = 1 / (1 + of.noise_floor), 1 + of.noise_floor
+            axes.barh(y, most - least, BAR + GAP, least, color=BAND, linewidth=0, zorder=0)
+        if of.low is not None and of.high is not None:
+            ends = [of.low, of.high]
+            axes.plot(ends, [y, y], "|-", color=color, linewidth=2.5, markersize=10, markeredgewidth=1.6)
+        axes.plot([of.value], [y], "o", color=color, markersize=6.5)
         for edge, arrow in _runs_out(of, axes.get_xlim(), "<>"):
             axes.plot([edge], [y], arrow, color=color, markersize=6.5, clip_on=False)
 

@@ -224,6 +224,7 @@ def new_directory(sweep_dir: Path, label: str) -> Path:
 
 
 def environment() -> dict[str, str]:
+    """A job's: this process's, less what one of several ranks would have."""
     return {name: value for name, value in os.environ.items() if not RANK_VARIABLES.match(name)}
 
 
