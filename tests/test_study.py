@@ -19,6 +19,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from tests.conftest import CONF, ROOT
 from tests.sweeps import GPU
 from trainkit import cli
+from trainkit.claims import judged, outcome, read_claim
 from trainkit.compare import compare
 from trainkit.config import RunConfig
 from trainkit.contrasts import Contrast, contrasts
@@ -27,7 +28,7 @@ from trainkit.intervals import Ratio
 from trainkit.plots import contrast, looks_of, series_of, speedups_over
 from trainkit.report import markdown_compiled
 from trainkit.results import Row, asked, write_row
-from trainkit.study import read_study, write_pages
+from trainkit.study import Asked, read_study, write_pages
 from trainkit.verdicts import contrasted
 from trainkit.words import contrast_of
 
@@ -102,14 +103,14 @@ def test_a_study_asks_something_and_each_comparison_has_both_sides(name, tmp_pat
     study = read_study(STUDIES / f"{name}.yaml")
     assert study.question.endswith("?")
     assert study.claimed.endswith(".")
-    # Of a swept number one value is enough here, unless the comparison is of two.
+    # Of a swept number those values that a comparison names, or else one, are enough here.
+    named = {word for one in study.measured for words in (one.of, one.over) for word in words.split()}
     values = {
-        key: swept if any(key in words for _, *choices in study.measured for words in choices) or "{" in swept[0]
-        else swept[: 1 if swept[0].partition("=")[2].isdigit() else None]
+        key: [word for word in swept if word in named] or swept[:1] if swept[0].partition("=")[2].isdigit() else swept
         for key, swept in sweep(f"studies/{name}").items()
-    }  # fmt: skip
+    }
     asked_for = composed(f"studies/{name}", [list(of) for of in itertools.product(*values.values())], tmp_path)
-    figures = dict.fromkeys([field for field, *_ in study.measured if field], 1.0) | {"step_time_ms": 1.0}
+    figures = dict.fromkeys([one.field for one in study.measured if one.field], 1.0) | {"step_time_ms": 1.0}
     rows = [
         replace(
             GPU, **asked(config), **figures, effective_mode=config.compile.mode.value,
@@ -117,8 +118,8 @@ def test_a_study_asks_something_and_each_comparison_has_both_sides(name, tmp_pat
         )
         for config in asked_for
     ]  # fmt: skip
-    for (field, *choices), pairs in zip(study.measured, study.contrasts(rows), strict=True):
-        assert pairs, (field, choices)
+    for one, pairs in zip(study.measured, study.contrasts(rows), strict=True):
+        assert pairs, one
 
 
 def test_shares_stand_beside_each_other_with_and_without():
@@ -158,7 +159,7 @@ def test_a_long_line_of_a_head_goes_on(tmp_path):
         "# @package _global_\n# Question: How\n#     long?\n# Claimed: So.\n# Measured: a=1 over\n#   b=2\n"
     )
     study = read_study(path)
-    assert (study.question, study.measured) == ("How long?", ((None, "a=1", "b=2"),))
+    assert (study.question, study.measured) == ("How long?", (Asked(None, "a=1", "b=2"),))
 
 
 def test_a_choice_is_compared_where_all_else_is_equal():
@@ -306,6 +307,48 @@ def test_what_was_compiled_again_says_for_what_and_by_which_settings():
     assert said.replace("\\", "") == f"Recompiled for {cause}: model.num_ops=1; model.num_ops=30."
 
 
+@pytest.mark.parametrize(
+    ("claim", "steps_ms", "said"),
+    [
+        ("below 1", [(1, 2.0), (10, 2.0), (30, 2.0)], "below 1x: held in 1 of 3, did not hold in 2"),
+        ("above 1", [(10, 2.0), (30, 2.0)], "above 1x: held in all"),
+        ("above 1", [(1, 1.2)], "above 1x: undecided"),
+        ("about 3.3", [(30, 2.0)], "about 3.3x: held"),
+        ("about 5.32", [(30, 2.0)], "about 5.32x: did not hold"),
+        ("about 1", [(1, 1.2), (30, 2.0)], "about 1x: held in 1 of 2, did not hold in 1"),
+    ],
+)
+def test_a_claim_held_or_did_not_where_the_interval_decides_it(claim, steps_ms, said):
+    rows = [
+        row(num_ops, ms, repeat, compile_mode=mode)
+        for num_ops, compiled in steps_ms
+        for mode, ms in (("eager", 1 + 0.2 * num_ops), ("default", compiled))
+        for repeat in range(3)
+    ]
+    pairs = contrasts(rows, "compile.mode=default", "compile.mode=eager")
+    assert judged(read_claim(claim), pairs) == f"Claimed {said}."
+    alone = contrasts([one for one in rows if one.repeat == 0], "compile.mode=default", "compile.mode=eager")
+    assert {outcome(read_claim(claim), pair) for pair in alone} == {None}
+
+
+@pytest.mark.parametrize(
+    ("these", "those", "held"),
+    [([0.1, 0.2], [0.3, 0.4], True), ([0.3, 0.4], [0.1, 0.2], False), ([0.1, 0.3], [0.2, 0.4], None),
+     ([0.1], [0.3], None), ([0.0, 0.0], [0.0, 0.0], None)],
+)  # fmt: skip
+def test_a_claim_of_shares_is_decided_where_no_run_of_one_side_is_among_the_other(these, those, held):
+    pair = Contrast("deadline_miss_frac", "a=1", "a=2", {}, None, (these, those))
+    assert outcome(read_claim("below 1"), pair) is held
+    assert judged(read_claim("above 1"), [pair]).startswith("Claimed more: ")
+
+
+def test_a_claim_that_is_none_names_the_file(tmp_path):
+    path = tmp_path / "odd.yaml"
+    path.write_text("# Question: How?\n# Claimed: So.\n# Measured: a=1 over a=2; claimed faster\n")
+    with pytest.raises(ValueError, match=r"odd\.yaml: claimed faster: expected below 1, above 1, or about"):
+        read_study(path)
+
+
 def test_groups_over_a_number_are_a_series_and_no_other_groups_are():
     groups = compare(crossing()).groups
     (series,) = series_of(groups)
@@ -335,6 +378,8 @@ def test_pages_are_made_of_the_rows_alone(tmp_path):
     texts = {path.relative_to(tmp_path).as_posix(): path.read_text() for path in written}
     assert set(texts) == {"crossing_point.md", "crossing_point/plot0.svg", "README.md"}
     page, index = texts["crossing_point.md"], texts["README.md"]
+    assert "; claimed" not in page
+    assert "60x \\[0.60, 0.60\\]. Claimed about 0.35x: did not hold.\n" in page
     assert page.startswith("# From how many element-wise operations on is")
     assert "Claimed: Compiled with static shapes, 0.35x at n = 1" in page
     assert "1.50x \\[1.49, 1.51\\] at 10; " in page
@@ -342,7 +387,7 @@ def test_pages_are_made_of_the_rows_alone(tmp_path):
     assert page.count("| eager | 1.00x |") == len(OPS)
     assert "(crossing_point.md)" in index
     entry = next(part for part in index.split("\n## ") if "(crossing_point.md)" in part)
-    assert "Measured on 1 x NVIDIA H100 80GB HBM3, torch" in entry
+    assert index.count("Measured on 1 x NVIDIA H100 80GB HBM3, torch") == 1  # of all studies the one machine
     assert entry.count("\n- Speed of ") == 1  # what answers the question: the first that was measured
     assert "over eager: 0.60x" in entry
     assert index.count("\n## ") == len(NAMES)

@@ -46,7 +46,9 @@ from trainkit.words import (
     finding_lines,
     finding_title,
     machine_of,
+    machines_of,
     notes_of,
+    notes_of_all,
     num_runs,
     phase_words,
     place_of,
@@ -64,9 +66,10 @@ def print_comparison(comparison: Comparison, console: Console | None = None) -> 
     console = console or terminal()
     if not comparison.groups:
         console.print(Text("Nothing to compare: no run was measured."))
-    for group in comparison.groups:
+    for group, machine in zip(comparison.groups, machines_of(comparison.groups), strict=True):
         console.print(Text(work_of(group), style="bold"))
-        console.print(Text(machine_of(group.machine), style="dim"))
+        if machine:
+            console.print(Text(machine, style="dim"))
         console.print(_group_table(group, console.width), crop=False)
         console.print(Text(advice(group), style="bold"))
         for setting in group.settings:
@@ -74,18 +77,20 @@ def print_comparison(comparison: Comparison, console: Console | None = None) -> 
         for note in notes_of(group):
             console.print(Text(note, style="yellow"))
         console.print()
+    for note in notes_of_all(comparison.groups):
+        console.print(Text(note, style="yellow"))
     if comparison.dropped:
         console.print(Text(dropped_title(comparison), style="bold yellow"))
         console.print(_dropped_table(comparison.dropped))
 
 
 def markdown_comparison(comparison: Comparison) -> str:
-    """The same in Markdown, each table under a line that names the work and the machine."""
+    """The same in Markdown, each table under a line that names the work, and the machine where it is another one."""
     blocks = [] if comparison.groups else ["Nothing to compare: no run was measured."]
-    for group in comparison.groups:
+    for group, machine in zip(comparison.groups, machines_of(comparison.groups), strict=True):
         columns = columns_of(group.settings)
         heads = ["setting", *(f"{c.name} {c.unit}".strip() for c in columns)]
-        lines = [f"**{escape(work_of(group))}**<br>{escape(machine_of(group.machine))}", ""]
+        lines = ["<br>".join([f"**{escape(work_of(group))}**", *filter(None, [escape(machine)])]), ""]
         lines += [_pipes(heads), _pipes([":--", *("--:" for _ in columns)])]
         for i, setting in enumerate(group.settings):
             lines.append(_pipes([escape(setting.label), *(c.inline(i) for c in columns)]))
@@ -93,6 +98,7 @@ def markdown_comparison(comparison: Comparison) -> str:
         verdicts = [f"- {escape(verdict(setting, group))}" for setting in group.settings]
         blocks.append("\n".join([f"**{escape(advice(group))}**", "", *verdicts]))
         blocks += [escape(note) for note in notes_of(group)]
+    blocks += [escape(note) for note in notes_of_all(comparison.groups)]
     if comparison.dropped:
         lines = [f"- {escape(f'{d.label} ({num_runs(len(d.rows))}): {short(d.reason)}')}" for d in comparison.dropped]
         blocks.append("\n".join([dropped_title(comparison), "", *lines]))
@@ -272,7 +278,11 @@ def columns_of(settings: Iterable[Setting]) -> list[Column]:
         ),
         *(_of_calls(settings) if kind == "forward" else [_column("epoch", "s", epoch, decimals(epoch, 3))]),
         _column("memory", unit, memory, decimals(memory, 3)),
-        Column("accuracy", "", [fixed(middle(s), 3) for s in accuracy], [range_of(s, 3) for s in accuracy]),
+        *(
+            [Column("accuracy", "", [fixed(middle(s), 3) for s in accuracy], [range_of(s, 3) for s in accuracy])]
+            if any(accuracy)
+            else []
+        ),
         _column("runs", "", [s.num_repeats for s in settings], 0),
     ]
 

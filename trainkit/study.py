@@ -2,8 +2,9 @@
 
 The question, what was claimed elsewhere and which settings are compared with which stand in the head of the experiment
 that runs it, `conf/experiment/studies/NAME.yaml`, in lines `# Question: ...`, `# Claimed: ...` and, one or more,
-`# Measured: [field of a row of] SETTINGS over SETTINGS`; a line that starts with `#   ` goes on with the last one. In
-the index the first comparison that was measured answers the question; those before it are said to be missing.
+`# Measured: [field of a row of] SETTINGS over SETTINGS[; claimed below 1 | above 1 | about NUMBER]`; a line that starts
+with `#   ` goes on with the last one. In the index the first comparison that was measured answers the question; those
+before it are said to be missing.
 """
 
 import re
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainkit.claims import Claim, judged, read_claim
 from trainkit.compare import Comparison, compare
 from trainkit.contrasts import Contrast, contrasts
 from trainkit.findings import Diagnosis, read_diagnoses
@@ -25,17 +27,27 @@ MOST_GROUPS = 3  # with a plot for each
 
 
 @dataclass(frozen=True)
+class Asked:
+    """One choice of settings over another: by which field of a row (None: how fast the steps are), and what was claimed
+    of it, if anything."""
+
+    field: str | None
+    of: str
+    over: str
+    claim: Claim | None = None
+
+
+@dataclass(frozen=True)
 class Study:
-    """What stands in its experiment's head; of `measured` each has the two choices of settings, and the field of a row
-    (None: how fast the steps are)."""
+    """What stands in its experiment's head."""
 
     name: str
     question: str
     claimed: str
-    measured: tuple[tuple[str | None, str, str], ...]
+    measured: tuple[Asked, ...]
 
     def contrasts(self, rows: list[Row]) -> list[list[Contrast]]:
-        return [contrasts(rows, of, over, field) for field, of, over in self.measured]
+        return [contrasts(rows, asked.of, asked.over, asked.field) for asked in self.measured]
 
 
 def read_study(path: Path) -> Study:
@@ -45,11 +57,17 @@ def read_study(path: Path) -> Study:
     lines = re.sub(r"\n#   +", " ", head[0]).splitlines()
     said = [(found[1], found[2]) for line in lines if (found := re.fullmatch(r"# (\w+): (.+)", line))]
     first = dict(reversed(said))
-    asked = [re.fullmatch(r"(?:(\w+) of )?(.+) over (.+)", words) for name, words in said if name == "Measured"]
+    form = r"(?:(\w+) of )?(.+) over ([^;]+)(?:; claimed (.+))?"
+    asked = [re.fullmatch(form, words) for name, words in said if name == "Measured"]
     if not asked or None in asked or not {"Question", "Claimed"} <= first.keys():
         raise ValueError(f"{path}: expected # Question: ..., # Claimed: ... and # Measured: ... over ... in its head")
-    measured = tuple((found[1], found[2], found[3]) for found in asked if found is not None)
-    return Study(path.stem, first["Question"], first["Claimed"], measured)
+    try:
+        measured = [
+            Asked(one[1], one[2], one[3], read_claim(one[4]) if one[4] else None) for one in asked if one is not None
+        ]
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    return Study(path.stem, first["Question"], first["Claimed"], tuple(measured))
 
 
 def write_pages(folder: Path, experiments: Path) -> list[Path]:
@@ -57,12 +75,14 @@ def write_pages(folder: Path, experiments: Path) -> list[Path]:
     all as `README.md`, which begins with `about.md` where there is one: how the rows were obtained. Returns what was
     written; the same rows give the same text. ValueError, once the others are written, names each study whose
     comparison fits several settings, and each `diagnosis*.json` that is none."""
-    written, entries, complaints = [], [], []
-    for path in sorted(experiments.glob("*.yaml")):
-        study, rows = read_study(path), read_rows(folder / path.stem)
+    written, complaints = [], []
+    studies = [(read_study(path), read_rows(folder / path.stem)) for path in sorted(experiments.glob("*.yaml"))]
+    machines = _machines([row for _, rows in studies for row in rows])
+    entries = [f"Measured on {machines[0]}."] if len(machines) == 1 else []
+    for study, rows in studies:
         try:
             written += _write_page(folder, study, rows) if rows else []
-            entries.append(_entry(study, rows))
+            entries.append(_entry(study, rows, machines))
         except ValueError as error:  # of one study; the others get their pages
             complaints.append(f"{study.name}: {error}")
     index, about = folder / "README.md", folder / "about.md"
@@ -95,10 +115,11 @@ def page_of(study: Study, rows: list[Row], plots: dict[str, Plot], diagnoses: Se
     return "\n\n".join(blocks + (["## What a first compile goes through", *staged] if staged else []))
 
 
-def _entry(study: Study, rows: list[Row]) -> str:
+def _entry(study: Study, rows: list[Row], machines: list[str]) -> str:
+    """`machines`: of all studies. Where there is one, the index says it once."""
     title = escape(study.question)
     head = f"## {f'[{title}]({study.name}.md)' if rows else title}"
-    on = f" on {' and '.join(machines)}" if (machines := _machines(rows)) else ""
+    on = f" on {' and '.join(_machines(rows))}" if len(machines) > 1 else ""
     measured = study.contrasts(rows)
     first = next((number for number, pairs in enumerate(measured) if pairs), 0)
     answer = "\n".join(_lines(study, measured)[: first + 1])
@@ -113,12 +134,19 @@ def _machines(rows: list[Row]) -> list[str]:
 def _lines(study: Study, measured: list[list[Contrast]]) -> list[str]:
     """Of each comparison what it came to, as Markdown."""
     return [
-        "\n".join(
-            f"{'  ' * bool(number)}- {escape(line)}"
-            for number, line in enumerate(contrasted(pairs) if pairs else [_not_measured(*asked)])
-        )
+        "\n".join(f"{'  ' * bool(number)}- {escape(line)}" for number, line in enumerate(_said(asked, pairs)))
         for asked, pairs in zip(study.measured, measured, strict=True)
     ]
+
+
+def _said(asked: Asked, pairs: list[Contrast]) -> list[str]:
+    if not pairs:
+        return [f"{contrast_of(asked.field, asked.of, asked.over)}: not measured."]
+    lines = contrasted(pairs)
+    if asked.claim is None:
+        return lines
+    held = judged(asked.claim, pairs)
+    return [*lines, held] if len(lines) > 1 else [f"{lines[0]} {held}"]
 
 
 def _answer(study: Study, rows: list[Row]) -> list[str]:
@@ -134,10 +162,6 @@ def _answer(study: Study, rows: list[Row]) -> list[str]:
     measured = "\n".join(_lines(study, study.contrasts(rows)))
     blocks = [f"Claimed: {escape(study.claimed)}", f"Measured{f' ({again})' if ran else ''}:\n\n{measured}"]
     return [*blocks, f"On:\n\n{where}"] if where else blocks
-
-
-def _not_measured(field: str | None, of: str, over: str) -> str:
-    return f"{contrast_of(field, of, over)}: not measured."
 
 
 def _write_plots(folder: Path, study: Study, rows: list[Row]) -> dict[str, Plot]:

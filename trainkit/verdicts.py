@@ -190,23 +190,32 @@ def _series(pairs: Sequence[Contrast], axis: str | None) -> str:
     ordered = sorted(pairs, key=lambda pair: float(pair.beside[axis])) if numbers else pairs
     places = [pair.beside[axis].removesuffix(".0") if numbers else pair.beside[axis] for pair in ordered]
     named = [shortened(f"{axis}={places[0]}"), *places[1:]]
-    measured = "; ".join(map(_measured, ordered, named))
-    return measured + (_from_where(ordered, places) if numbers else "")
+    if len(ordered) == 1:
+        return _measured(ordered[0], named[0])
+    measured = [_figure(pair, place) for pair, place in zip(ordered, named, strict=True)]
+    alike = [place for pair, place in zip(ordered, places, strict=True) if _alike(pair)]
+    if alike:
+        where = "any" if len(alike) == len(ordered) else ", ".join(alike)
+        measured.append(f"no measurable difference at {where}")
+    return "; ".join(measured) + (_from_where(ordered, places) if numbers else "")
 
 
 def _measured(pair: Contrast, place: str = "") -> str:
-    return ", ".join([f"{_chance(pair)}{place and f' at {place}'}", *_remarks(pair)])
+    return _figure(pair, place, ["no measurable difference"] * _alike(pair))
+
+
+def _figure(pair: Contrast, place: str, remarks: Sequence[str] = ()) -> str:
+    return ", ".join([f"{_chance(pair)}{place and f' at {place}'}", *remarks, *pair.mixed])
+
+
+def _alike(pair: Contrast) -> bool:
+    return pair.ratio is not None and pair.ratio.measurable is False
 
 
 def _chance(pair: Contrast) -> str:
     if pair.ratio is None:
         return " and ".join(map(shares, pair.shares or ()))
     return found(pair.ratio) + " (1 run)" * (pair.ratio.low is None)
-
-
-def _remarks(pair: Contrast) -> list[str]:
-    alike = pair.ratio is not None and pair.ratio.measurable is False
-    return ["no measurable difference"] * alike + list(pair.mixed)
 
 
 def _beside(pair: Contrast, axis: str | None) -> str:

@@ -84,27 +84,22 @@ def machine_of(machine: Mapping[str, Any]) -> str:
     return clean(", ".join([*devices, *known])) or "-"
 
 
+def machines_of(groups: Sequence[Group]) -> list[str]:
+    """The machine of each, "" where it is that of the one before."""
+    said = [machine_of(group.machine) for group in groups]
+    return [machine if machine != before else "" for before, machine in zip(["", *said], said, strict=False)]
+
+
 def notes_of(group: Group) -> list[str]:
-    """What a reader must know of how the group was measured."""
+    """What a reader must know of how single settings of the group were measured."""
     notes = []
     if once := [setting.label for setting in group.settings if setting.num_repeats == 1]:
         who = "every setting" if len(once) == len(group.settings) else "; ".join(once)
         notes.append(f"One run only of {who}: its spread is unknown. hydra.launcher.repeats=2 or more shows it.")
-    compiled = [setting.rows for setting in group.settings if not is_eager(setting)]
-    if sum(any(row.cache_found == "cold" and row.compile_cache == "warm" for row in rows) for rows in compiled) > 1:
-        notes.append(
-            "The compile cache was shared: kernels that one setting compiled or chose are found by the next, however "
-            "cold its graphs. compile.cache=cold measures what each costs alone."
-        )
     for setting in group.settings:
         most = max(setting.rows, key=lambda row: row.num_skipped_steps or 0)
         if words := skipped(most):
             notes.append(f"{setting.label}: {words}; the learning rate's schedule went on.")
-    if group.settings[0].rows[0].deadline_ms is not None:
-        notes.append(
-            "Missed: a request comes once in each deadline and waits for those before it, so one late call can make "
-            "the next ones late too."
-        )
     for setting in group.settings:
         if words := chain_of(setting.rows):
             notes.append(f"{setting.label}: {words}.")
@@ -112,6 +107,27 @@ def notes_of(group: Group) -> list[str]:
         if words := compiled_parts(setting.rows[0]):
             notes.append(f"{setting.label}: compiled {words}.")
     return [clean(note) for note in notes]
+
+
+def notes_of_all(groups: Iterable[Group]) -> list[str]:
+    """What a reader must know of how all of it was measured."""
+    groups, notes = list(groups), []
+    if any(map(_shared_a_cache, groups)):
+        notes.append(
+            "The compile cache was shared: kernels that one setting compiled or chose are found by the next, however "
+            "cold its graphs. compile.cache=cold measures what each costs alone."
+        )
+    if any(group.settings[0].rows[0].deadline_ms is not None for group in groups):
+        notes.append(
+            "Missed: a request comes once in each deadline and waits for those before it, so one late call can make "
+            "the next ones late too."
+        )
+    return notes
+
+
+def _shared_a_cache(group: Group) -> bool:
+    compiled = [setting.rows for setting in group.settings if not is_eager(setting)]
+    return sum(any(row.cache_found == "cold" and row.compile_cache == "warm" for row in rows) for rows in compiled) > 1
 
 
 def chain_of(rows: Sequence[Row]) -> str:
