@@ -30,8 +30,11 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the diagnosis into this file too")
     parser.add_argument("--code", type=Path, metavar="DIR", help="write graphs and generated kernels into this folder")
     parser.add_argument("--stages", action="store_true", help="seconds of the stages of a compile, by backend")
+    parser.add_argument("-m", "--multirun", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_intermixed_args()
     with cli.one_line_errors():
+        if given.multirun:
+            raise ConfigError("-m: a diagnosis is of one network with one setting; leave it out, and diagnose each")
         config = cli.typed(given.overrides, CONF)
         if given.json and (given.json.is_dir() or not given.json.parent.is_dir()):
             raise ConfigError(f"--json = {given.json}: expected a file in a folder that is there")

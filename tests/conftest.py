@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import forked
+
 ROOT = Path(__file__).parent.parent
 CONF = ROOT / "conf"
 
@@ -45,13 +47,16 @@ def compose(tmp_path: Path):
 
 @pytest.fixture
 def train(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """(words, ...) -> `python train.py words...` run to its end in tmp_path, on the CPU. `launcher` comes before."""
-
-    path = f"{os.environ['PYTHONPATH']}{os.pathsep}{tmp_path}"
+    """(words, ...) -> `python train.py words...` run to its end in tmp_path, on the CPU. With a `launcher`, which comes
+    before, or an environment of its own it is started anew."""
 
     def started(*words: str, launcher: tuple[str, ...] = (), env: dict[str, str] | None = None):
+        script, words = ROOT / "train.py", (*words, "trainer.accelerator=cpu")
+        if not launcher and env is None:
+            return forked.python(script, *words, cwd=tmp_path, path=str(tmp_path))
+        path = f"{os.environ['PYTHONPATH']}{os.pathsep}{tmp_path}"
         return subprocess.run(
-            [sys.executable, *launcher, str(ROOT / "train.py"), *words, "trainer.accelerator=cpu"],
+            [sys.executable, *launcher, str(script), *words],
             cwd=tmp_path,
             env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"} | (env or {}),
             capture_output=True,

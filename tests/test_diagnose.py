@@ -1,9 +1,7 @@
 """Every known defect is named by its line and its remedy, which takes it away; where there is none, none is found."""
 
 import logging
-import os
 import re
-import subprocess
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
@@ -12,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests import defects
+from tests import defects, forked
 from tests.conftest import ROOT
 from trainkit import costs, facts, silence, trial
 from trainkit.config import ConfigError
@@ -342,14 +340,7 @@ def script(tmp_path):
     """(words, ...) -> `python scripts/diagnose.py words...` run to its end in tmp_path."""
 
     def started(*words: str):
-        return subprocess.run(
-            [sys.executable, str(ROOT / "scripts" / "diagnose.py"), *words, "trainer.accelerator=cpu"],
-            cwd=tmp_path,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+        return forked.python(ROOT / "scripts" / "diagnose.py", *words, "trainer.accelerator=cpu", cwd=tmp_path)
 
     return started
 
@@ -416,6 +407,7 @@ def test_a_recompile_limit_does_not_keep_the_stages_away(compose):
     [
         (["compile.mode=foo"], r"compile\.mode = foo: expected one of eager, .*"),
         (["model.widht=3"], r"model\.widht = 3: no such setting; did you mean model\.width\?"),
+        (["-m", "compile.mode=eager,default"], r"-m: a diagnosis is of one network with one setting; leave it out.*"),
         (["--json", "nowhere/found.json"], r"--json = nowhere/found\.json: expected a file in a folder that is there"),
         (["--code", str(ROOT / "README.md")], r"--code = .*README\.md: File exists; give a folder"),
     ],

@@ -1,8 +1,6 @@
 """Forward only: what a call takes, which link of a chain answers it, what the row says, and what is refused."""
 
-import os
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +9,7 @@ import torch
 from hydra import compose, initialize_config_dir
 
 from hydra_plugins.trainkit_launcher.launcher import blank_row
+from tests import forked
 from tests.test_run import network
 from trainkit import cli
 from trainkit.compare import compare, why_dropped
@@ -45,14 +44,7 @@ def composed(*words: str, run_dir: str = "") -> RunConfig:
 
 
 def bench_py(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "bench.py"), *words, "trainer.accelerator=cpu"],
-        cwd=folder,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    return forked.python(ROOT / "scripts" / "bench.py", *words, "trainer.accelerator=cpu", cwd=folder)
 
 
 def test_a_sweep_of_calls_ends_in_rows_and_a_comparison(tmp_path):

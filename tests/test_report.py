@@ -2,7 +2,6 @@
 
 import re
 import subprocess
-import sys
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from tests import forked
 from tests.sweeps import BREAKS, gpu_sweep
 from tests.test_page import diagnosis
 from trainkit.advice import BATCH_SHAPE, ITEM, PRINT
@@ -583,12 +583,7 @@ BAD_VALUES = (("killed", 1), ("ok", '"12"'), ("ok", "NaN"))
 
 
 def script(*argv: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, ROOT / "scripts" / "report.py", *argv],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-    )
+    return forked.python(ROOT / "scripts" / "report.py", *argv, cwd=cwd)
 
 
 @pytest.fixture

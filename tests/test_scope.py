@@ -298,23 +298,27 @@ def test_what_cannot_be_compiled_goes_on_uncompiled_in_all_parts(compose):
     assert run(compose(*words)).effective_mode == "eager"
 
 
-@pytest.mark.parametrize("how", ["blocks", "parts"])
-def test_two_ranks_train_parts_as_they_train_eager(train, tmp_path, how):
+def test_two_ranks_train_parts_as_they_train_eager(train, tmp_path):
     words = (
         "model=mini_transformer", "model.dim=16", "model.depth=3", "model.num_heads=2", "data=synthetic",
-        "data.seq_len=8", "data.batch_size=4", "data.num_batches=6", f"compile.scope={how}",
-        "compile.backend=eager", "trainer.max_epochs=1", "logger=none", "ddp.bucket_cap_mb=1",
-        *(["compile.parts=[{match: blocks.*},{match: head}]"] if how == "parts" else []),
+        "data.seq_len=8", "data.batch_size=4", "data.num_batches=6", "compile.backend=eager", "trainer.max_epochs=1",
+        "logger=none", "ddp.bucket_cap_mb=1",
     )  # fmt: skip
-    for mode in ("default", "eager"):
-        done = train(*words, f"compile.mode={mode}", f"hydra.run.dir={mode}", launcher=TORCHRUN)
+    scopes = {
+        "eager": ["compile.mode=eager"],
+        "blocks": ["compile.scope=blocks"],
+        "parts": ["compile.scope=parts", "compile.parts=[{match: blocks.*},{match: head}]"],
+    }
+    for name, words_of in scopes.items():
+        done = train(*words, *words_of, f"hydra.run.dir={name}", launcher=TORCHRUN)
         assert done.returncode == 0, done.stderr
-    row = read_row(tmp_path / "default")
-    assert (row.status, row.world_size, row.effective_mode) == ("ok", 2, "default")
-    assert [part["name"] for part in row.compiled_parts][:3] == ["blocks.0", "blocks.1", "blocks.2"]
-    compiled, eager = (parameters(tmp_path / mode) for mode in ("default", "eager"))
-    for name, tensor in compiled.items():
-        torch.testing.assert_close(tensor, eager[name])
+    eager = parameters(tmp_path / "eager")
+    for name in ("blocks", "parts"):
+        row = read_row(tmp_path / name)
+        assert (row.status, row.world_size, row.effective_mode) == ("ok", 2, "default")
+        assert [part["name"] for part in row.compiled_parts][:3] == ["blocks.0", "blocks.1", "blocks.2"]
+        for key, tensor in parameters(tmp_path / name).items():
+            torch.testing.assert_close(tensor, eager[key])
 
 
 def test_the_summary_and_the_report_name_the_parts(compose, tmp_path, capsys):

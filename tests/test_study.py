@@ -1,11 +1,8 @@
 """The studies: each composes, and its page is made of its rows."""
 
 import itertools
-import os
 import re
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +13,7 @@ from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
+from tests import forked
 from tests.conftest import CONF, ROOT
 from tests.sweeps import GPU
 from trainkit import cli
@@ -444,6 +442,5 @@ def test_a_plot_stands_alone_with_its_colours_and_its_key(tmp_path):
 
 
 def test_the_command_names_what_has_no_rows(tmp_path: Path):
-    script, env = ROOT / "scripts" / "studies.py", os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, script, tmp_path], capture_output=True, text=True, env=env)
+    done = forked.python(ROOT / "scripts" / "studies.py", tmp_path, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (2, f"studies: no row.json in or below {tmp_path}\n")

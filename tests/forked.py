@@ -1,0 +1,90 @@
+"""`python SCRIPT words...` in a process forked from one with all imports, which are most of a short run."""
+
+import atexit
+import importlib
+import json
+import os
+import runpy
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from trainkit import cli
+
+ROOT = Path(__file__).parent.parent
+IMPORTED = (
+    "trainkit.run", "trainkit.forward", "trainkit.diagnose", "trainkit.page", "trainkit.study", "sklearn.datasets",
+)  # fmt: skip
+TIMEOUT_S = 300
+
+
+def python(script: Path, *words: str | Path, cwd: Path, path: str = "") -> subprocess.CompletedProcess[str]:
+    """Run it to its end. `path` is where it finds modules beside those that the tests find."""
+    server = _server()
+    assert server.stdin is not None
+    assert server.stdout is not None
+    argv = [str(script), *map(str, words)]
+    env = os.environ | {"OMP_NUM_THREADS": "1"}
+    if path:
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, [env.get("PYTHONPATH"), path]))
+    with tempfile.TemporaryDirectory() as folder:
+        said = [Path(folder) / name for name in ("stdout", "stderr")]
+        job = {"argv": argv, "cwd": str(cwd), "env": env, "said": list(map(str, said))}
+        server.stdin.write(json.dumps(job) + "\n")
+        server.stdin.flush()
+        if not select.select([server.stdout], [], [], TIMEOUT_S)[0]:
+            _end(server)
+            raise subprocess.TimeoutExpired(argv, TIMEOUT_S)
+        returncode = int(server.stdout.readline())
+        return subprocess.CompletedProcess(argv, returncode, *(path.read_text(encoding="utf-8") for path in said))
+
+
+@cache
+def _server() -> subprocess.Popen[str]:
+    begin = f"import sys; sys.path[0] = {str(ROOT)!r}; from {__name__} import serve; serve()"
+    server = subprocess.Popen(
+        [sys.executable, "-c", begin], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"}, start_new_session=True,
+    )  # fmt: skip
+    atexit.register(_end, server)
+    return server
+
+
+def _end(server: subprocess.Popen[str]) -> None:
+    """End it, and with it the job that it runs."""
+    if server.poll() is None:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+    _server.cache_clear()
+
+
+def serve() -> None:
+    """The server's side, until nobody asks any more."""
+    with cli.importing():
+        for name in IMPORTED:
+            importlib.import_module(name)
+    for line in iter(sys.stdin.readline, ""):
+        pid = os.fork()
+        if pid == 0:
+            _run(**json.loads(line))
+            return
+        _, status = os.waitpid(pid, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+def _run(argv: list[str], cwd: str, env: dict[str, str], said: list[str]) -> None:
+    os.environ.clear()
+    os.environ.update(env)
+    os.chdir(cwd)
+    for descriptor, path in enumerate([os.devnull, *said]):
+        opened = os.open(path, os.O_RDWR | os.O_CREAT)
+        os.dup2(opened, descriptor)
+        os.close(opened)
+    paths = env.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:] = [str(Path(argv[0]).parent), *(path for path in paths if path not in sys.path), *sys.path[1:]]
+    sys.argv = argv
+    runpy.run_path(argv[0], run_name="__main__")
