@@ -33,9 +33,13 @@ def main() -> int:
     parser.add_argument("-m", "--multirun", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_intermixed_args()
     with cli.one_line_errors():
-        if given.multirun:
-            raise ConfigError("-m: a diagnosis is of one network with one setting; leave it out, and diagnose each")
-        config = cli.typed(given.overrides, CONF)
+        one = ["-m: a diagnosis is of one network with one setting; leave it out, and diagnose each"] * given.multirun
+        try:
+            config = cli.typed(given.overrides, CONF)
+        except ConfigError as error:
+            raise ConfigError(*one, *error.complaints) from error
+        if one:
+            raise ConfigError(*one)
         if given.json and (given.json.is_dir() or not given.json.parent.is_dir()):
             raise ConfigError(f"--json = {given.json}: expected a file in a folder that is there")
         if given.code:

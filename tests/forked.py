@@ -10,9 +10,11 @@ import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+from hydra_plugins.trainkit_launcher.forkserver import NVML
 from trainkit import cli
 
 ROOT = Path(__file__).parent.parent
@@ -38,9 +40,12 @@ def python(script: Path, *words: str | Path, cwd: Path, path: str = "") -> subpr
         server.stdin.flush()
         if not select.select([server.stdout], [], [], TIMEOUT_S)[0]:
             _end(server)
-            raise subprocess.TimeoutExpired(argv, TIMEOUT_S)
-        returncode = int(server.stdout.readline())
-        return subprocess.CompletedProcess(argv, returncode, *(path.read_text(encoding="utf-8") for path in said))
+            raise subprocess.TimeoutExpired(argv, TIMEOUT_S, *(file.read_bytes() for file in said))
+        answer = server.stdout.readline()
+        if not answer:
+            _end(server)
+            raise RuntimeError(f"what forks the tests' runs has ended with exit status {server.returncode}")
+        return subprocess.CompletedProcess(argv, int(answer), *(file.read_text(encoding="utf-8") for file in said))
 
 
 @cache
@@ -48,7 +53,7 @@ def _server() -> subprocess.Popen[str]:
     begin = f"import sys; sys.path[0] = {str(ROOT)!r}; from {__name__} import serve; serve()"
     server = subprocess.Popen(
         [sys.executable, "-c", begin], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"}, start_new_session=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1", NVML: "1"}, start_new_session=True,
     )  # fmt: skip
     atexit.register(_end, server)
     return server
@@ -56,10 +61,10 @@ def _server() -> subprocess.Popen[str]:
 
 def _end(server: subprocess.Popen[str]) -> None:
     """End it, and with it the job that it runs."""
-    if server.poll() is None:
-        os.killpg(server.pid, signal.SIGKILL)
-        server.wait()
     _server.cache_clear()
+    with suppress(ProcessLookupError):
+        os.killpg(server.pid, signal.SIGKILL)
+    server.wait()
 
 
 def serve() -> None:
@@ -84,7 +89,7 @@ def _run(argv: list[str], cwd: str, env: dict[str, str], said: list[str]) -> Non
         opened = os.open(path, os.O_RDWR | os.O_CREAT)
         os.dup2(opened, descriptor)
         os.close(opened)
-    paths = env.get("PYTHONPATH", "").split(os.pathsep)
-    sys.path[:] = [str(Path(argv[0]).parent), *(path for path in paths if path not in sys.path), *sys.path[1:]]
+    own = [path for path in env.get("PYTHONPATH", "").split(os.pathsep) if path and path not in sys.path]
+    sys.path[:] = [str(Path(argv[0]).parent), *own, *sys.path[1:]]
     sys.argv = argv
     runpy.run_path(argv[0], run_name="__main__")

@@ -3,9 +3,12 @@
 import gc
 import importlib
 import re
+import subprocess
+import sys
 
 import pytest
 
+from tests.conftest import ROOT
 from trainkit import cli
 
 
@@ -120,3 +123,12 @@ def test_a_network_that_fails_on_the_data_says_where(train, tmp_path):
     assert re.fullmatch(
         r"model = mine\.Net: does not fit data = digits: RuntimeError: mat1 and mat2 .*; .*\n", done.stderr
     )
+
+
+@pytest.mark.parametrize(
+    "script", ["train.py", *(f"scripts/{n}.py" for n in ("bench", "diagnose", "report", "studies"))]
+)
+def test_a_script_starts_anew_in_any_folder(script, tmp_path):
+    done = subprocess.run([sys.executable, ROOT / script, "--help"], capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout

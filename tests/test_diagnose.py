@@ -407,7 +407,8 @@ def test_a_recompile_limit_does_not_keep_the_stages_away(compose):
     [
         (["compile.mode=foo"], r"compile\.mode = foo: expected one of eager, .*"),
         (["model.widht=3"], r"model\.widht = 3: no such setting; did you mean model\.width\?"),
-        (["-m", "compile.mode=eager,default"], r"-m: a diagnosis is of one network with one setting; leave it out.*"),
+        (["-m"], r"-m: a diagnosis is of one network with one setting; leave it out, and diagnose each"),
+        (["-m", "compile.mode=foo"], r"-m: a diagnosis is of .*\ncompile\.mode = foo: expected .*"),
         (["--json", "nowhere/found.json"], r"--json = nowhere/found\.json: expected a file in a folder that is there"),
         (["--code", str(ROOT / "README.md")], r"--code = .*README\.md: File exists; give a folder"),
     ],

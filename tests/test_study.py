@@ -17,7 +17,7 @@ from tests import forked
 from tests.conftest import CONF, ROOT
 from tests.sweeps import GPU
 from trainkit import cli
-from trainkit.claims import judged, outcome, read_claim
+from trainkit.claims import Outcome, outcome, read_claim
 from trainkit.compare import compare
 from trainkit.config import RunConfig
 from trainkit.contrasts import Contrast, contrasts
@@ -26,8 +26,8 @@ from trainkit.intervals import Ratio
 from trainkit.plots import contrast, looks_of, series_of, speedups_over
 from trainkit.report import markdown_compiled
 from trainkit.results import Row, asked, write_row
-from trainkit.study import Asked, read_study, write_pages
-from trainkit.verdicts import contrasted
+from trainkit.study import RULE, Asked, read_study, write_pages
+from trainkit.verdicts import contrasted, judged
 from trainkit.words import contrast_of
 
 STUDIES = CONF / "experiment" / "studies"
@@ -306,44 +306,71 @@ def test_what_was_compiled_again_says_for_what_and_by_which_settings():
 
 
 @pytest.mark.parametrize(
-    ("claim", "steps_ms", "said"),
+    ("words", "steps_ms", "said"),
     [
         ("below 1", [(1, 2.0), (10, 2.0), (30, 2.0)], "below 1x: held in 1 of 3, did not hold in 2"),
         ("above 1", [(10, 2.0), (30, 2.0)], "above 1x: held in all"),
         ("above 1", [(1, 1.2)], "above 1x: undecided"),
-        ("about 3.3", [(30, 2.0)], "about 3.3x: held"),
+        ("about 3.3", [(30, 2.0)], "about 3.30x: held"),
         ("about 5.32", [(30, 2.0)], "about 5.32x: did not hold"),
-        ("about 1", [(1, 1.2), (30, 2.0)], "about 1x: held in 1 of 2, did not hold in 1"),
+        ("about 1", [(1, 1.2), (30, 2.0)], "about 1.00x: held in 1 of 2, did not hold in 1"),
     ],
 )
-def test_a_claim_held_or_did_not_where_the_interval_decides_it(claim, steps_ms, said):
+def test_a_claim_held_or_did_not_where_the_interval_decides_it(words, steps_ms, said):
     rows = [
         row(num_ops, ms, repeat, compile_mode=mode)
         for num_ops, compiled in steps_ms
         for mode, ms in (("eager", 1 + 0.2 * num_ops), ("default", compiled))
         for repeat in range(3)
     ]
-    pairs = contrasts(rows, "compile.mode=default", "compile.mode=eager")
-    assert judged(read_claim(claim), pairs) == f"Claimed {said}."
+    claim = read_claim(words, None)
+    assert judged(claim, contrasts(rows, "compile.mode=default", "compile.mode=eager")) == f"Claimed to be {said}."
     alone = contrasts([one for one in rows if one.repeat == 0], "compile.mode=default", "compile.mode=eager")
-    assert {outcome(read_claim(claim), pair) for pair in alone} == {None}
+    assert {outcome(claim, pair) for pair in alone} == {Outcome.OPEN}
 
 
 @pytest.mark.parametrize(
-    ("these", "those", "held"),
-    [([0.1, 0.2], [0.3, 0.4], True), ([0.3, 0.4], [0.1, 0.2], False), ([0.1, 0.3], [0.2, 0.4], None),
-     ([0.1], [0.3], None), ([0.0, 0.0], [0.0, 0.0], None)],
-)  # fmt: skip
-def test_a_claim_of_shares_is_decided_where_no_run_of_one_side_is_among_the_other(these, those, held):
+    ("found", "said"),
+    [
+        (Ratio(0.56, 0.35, 0.89, 1.0, False), Outcome.OPEN),  # beyond the interval, but within the noise
+        (Ratio(0.56, 0.35, 0.89, 0.2, True), Outcome.NOT),
+        (Ratio(0.97, 0.85, 1.09, 0.2, False), Outcome.OPEN),
+        (Ratio(0.97, 0.92, 1.02, 0.2, False), Outcome.HELD),
+    ],
+)
+def test_a_number_is_missed_by_more_than_the_noise(found, said):
+    assert outcome(read_claim("about 1", None), Contrast(None, "a=1", "a=2", {}, found)) is said
+
+
+@pytest.mark.parametrize(
+    ("these", "those", "said"),
+    [
+        ([0.1, 0.2, 0.1], [0.3, 0.4, 0.3], Outcome.HELD),
+        ([0.3, 0.4, 0.3], [0.1, 0.2, 0.1], Outcome.NOT),
+        ([0.1, 0.3, 0.1], [0.2, 0.4, 0.2], Outcome.OPEN),
+        ([0.1, 0.2], [0.3, 0.4], Outcome.OPEN),  # so few runs stand apart by chance
+        ([0.0, 0.0, 0.0], [0.0, 0.0, 0.0], Outcome.NONE),
+    ],
+)
+def test_a_claim_of_shares_is_decided_where_no_run_of_one_side_is_among_the_other(these, those, said):
     pair = Contrast("deadline_miss_frac", "a=1", "a=2", {}, None, (these, those))
-    assert outcome(read_claim("below 1"), pair) is held
-    assert judged(read_claim("above 1"), [pair]).startswith("Claimed more: ")
+    claim = read_claim("below 1", pair.field)
+    assert outcome(claim, pair) is said
+    assert judged(claim, [pair]) == f"Claimed to be fewer: {said.value}."
 
 
-def test_a_claim_that_is_none_names_the_file(tmp_path):
+@pytest.mark.parametrize(
+    ("measured", "complaint"),
+    [
+        ("a=1 over a=2; claimed faster", "claimed faster: expected below 1 or above 1, or about and a number"),
+        ("deadline_miss_frac of a=1 over a=2; claimed about 0.5", "claimed about 0.5: expected below 1 or above 1$"),
+        ("a=1; claimed below 1 over a=2", "expected # Question: "),
+    ],
+)
+def test_a_claim_that_is_none_names_the_file(tmp_path, measured, complaint):
     path = tmp_path / "odd.yaml"
-    path.write_text("# Question: How?\n# Claimed: So.\n# Measured: a=1 over a=2; claimed faster\n")
-    with pytest.raises(ValueError, match=r"odd\.yaml: claimed faster: expected below 1, above 1, or about"):
+    path.write_text(f"# Question: How?\n# Claimed: So.\n# Measured: {measured}\n")
+    with pytest.raises(ValueError, match=rf"odd\.yaml: {complaint}"):
         read_study(path)
 
 
@@ -377,7 +404,8 @@ def test_pages_are_made_of_the_rows_alone(tmp_path):
     assert set(texts) == {"crossing_point.md", "crossing_point/plot0.svg", "README.md"}
     page, index = texts["crossing_point.md"], texts["README.md"]
     assert "; claimed" not in page
-    assert "60x \\[0.60, 0.60\\]. Claimed about 0.35x: did not hold.\n" in page
+    assert "60x \\[0.60, 0.60\\]. Claimed to be about 0.35x: did not hold.\n" in page
+    assert RULE in page
     assert page.startswith("# From how many element-wise operations on is")
     assert "Claimed: Compiled with static shapes, 0.35x at n = 1" in page
     assert "1.50x \\[1.49, 1.51\\] at 10; " in page
@@ -386,7 +414,13 @@ def test_pages_are_made_of_the_rows_alone(tmp_path):
     assert "(crossing_point.md)" in index
     entry = next(part for part in index.split("\n## ") if "(crossing_point.md)" in part)
     assert index.count("Measured on 1 x NVIDIA H100 80GB HBM3, torch") == 1  # of all studies the one machine
-    assert entry.count("\n- Speed of ") == 1  # what answers the question: the first that was measured
+    # What answers the question: the first that was measured, and what was claimed.
+    assert re.findall(r"\n- Speed of (?:(?!\n).)*?(?:\((.*?)\))?:", entry) == [
+        "",
+        "model.num\\_ops=1",
+        "model.num\\_ops=10",
+        "model.num\\_ops=30",
+    ]
     assert "over eager: 0.60x" in entry
     assert index.count("\n## ") == len(NAMES)
     assert index.count("\n\nNot measured here.\n") == len(NAMES) - 1

@@ -1,67 +1,68 @@
 """What was claimed of a comparison, and whether what was measured bears it out."""
 
+import math
 import re
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 from trainkit.contrasts import Contrast
 
 ABOUT = 0.1  # relative: `about 1` is as fast, give or take so much
-OUTCOMES = {True: "held", False: "did not hold", None: "undecided"}
+LEAST_SHARES = 3  # runs of each side: of fewer, all of one are often above all of the other by chance
+
+
+class Outcome(Enum):
+    HELD = "held"
+    NOT = "did not hold"
+    NONE = "no difference"
+    OPEN = "undecided"
 
 
 @dataclass(frozen=True)
 class Claim:
-    """That one figure is `below` or `above` another, or `about` `times` as large."""
+    """That one of two figures is `below` or `above` the other; with a `number`, `about` so many times as large."""
 
     side: str
-    times: float = 1.0
+    number: float | None = None
 
 
-def read_claim(words: str) -> Claim:
-    """Of `below 1`, `above 1`, `about 0.5`. ValueError of anything else."""
-    found = re.fullmatch(r"(below|above) 1|about (\d+(?:\.\d+)?)", words)
-    if found is None:
-        raise ValueError(f"claimed {words}: expected below 1, above 1, or about and a number")
+def read_claim(words: str, field: str | None) -> Claim:
+    """Of `below 1`, `above 1`, `about 0.5`; not the last where the field is a share. ValueError of anything else."""
+    found = re.fullmatch(r"(below|above) 1|about (\d+(?:\.\d+)?)", words.strip())
+    share = (field or "").endswith("_frac")
+    if found is None or (share and found[2]):
+        raise ValueError(f"claimed {words}: expected below 1 or above 1{'' if share else ', or about and a number'}")
     return Claim(found[1]) if found[1] else Claim("about", float(found[2]))
 
 
-def outcome(claim: Claim, pair: Contrast) -> bool | None:
-    """Whether it held; None where that is undecided: a difference that chance may have made, an interval that reaches
-    into what was claimed and out of it, a single run."""
-    if claim.side == "about":
-        return _about(claim.times, pair)
-    above = _above(pair)
-    return None if above is None else above == (claim.side == "above")
+def outcome(claim: Claim, pair: Contrast) -> Outcome:
+    """Open are a difference that chance may have made, an interval that reaches into what was claimed and out of it, a
+    single run. A claim of shares is decided where no run of one side is among those of the other."""
+    if claim.number is not None:
+        return _about(claim.number, pair)
+    if pair.shares is not None:
+        return _of_shares(claim.side, *pair.shares)
+    if pair.ratio is None or not pair.ratio.measurable:
+        return Outcome.OPEN
+    return Outcome.HELD if (pair.ratio.value > 1) == (claim.side == "above") else Outcome.NOT
 
 
-def _about(number: float, pair: Contrast) -> bool | None:
+def _about(number: float, pair: Contrast) -> Outcome:
     found, low, high = pair.ratio, number * (1 - ABOUT), number * (1 + ABOUT)
-    if found is None or found.low is None or found.high is None:
-        return None
+    if found is None or found.low is None or found.high is None or found.noise_floor is None:
+        return Outcome.OPEN
     if low <= found.low and found.high <= high:
-        return True
-    return False if found.high < low or found.low > high else None
+        return Outcome.HELD
+    apart = abs(math.log(found.value / number)) > math.log1p(found.noise_floor)
+    return Outcome.NOT if apart and (found.high < low or found.low > high) else Outcome.OPEN
 
 
-def _above(pair: Contrast) -> bool | None:
-    if pair.ratio is not None:
-        return pair.ratio.value > 1 if pair.ratio.measurable else None
-    these, those = pair.shares or ([], [])
-    if min(len(these), len(those)) < 2:
-        return None
-    return True if min(these) > max(those) else False if max(these) < min(those) else None
-
-
-def judged(claim: Claim, pairs: Sequence[Contrast]) -> str:
-    """One sentence: what was claimed, and of how many of these comparisons (at least one) it held."""
-    if pairs[0].shares is not None:
-        said = {"below": "fewer", "above": "more"}.get(claim.side, claim.side)
-    else:
-        said = f"{claim.side} {claim.times:g}x"
-    counts = Counter(outcome(claim, pair) for pair in pairs)
-    if len(counts) == 1:
-        return f"Claimed {said}: {OUTCOMES[next(iter(counts))]}{' in all' * (len(pairs) > 1)}."
-    first, *rest = (f"{words} in {counts[known]}" for known, words in OUTCOMES.items() if counts[known])
-    return f"Claimed {said}: {', '.join([f'{first} of {len(pairs)}', *rest])}."
+def _of_shares(side: str, these: list[float], those: list[float]) -> Outcome:
+    if min(len(these), len(those)) < LEAST_SHARES:
+        return Outcome.OPEN
+    if {*these} == {*those} == {these[0]}:
+        return Outcome.NONE
+    below, above = (these, those) if side == "below" else (those, these)
+    if max(below) < min(above):
+        return Outcome.HELD
+    return Outcome.NOT if min(below) > max(above) else Outcome.OPEN

@@ -30,7 +30,6 @@ from trainkit.words import (
     machine_of,
     machines_of,
     notes_of,
-    notes_of_all,
     num_runs,
     phase_words,
     place_of,
@@ -115,12 +114,9 @@ def html_comparison(comparison: Comparison, epochs: Epochs, title: str, diagnose
     `epochs` are the records of the runs by the `run_id` of their rows. The same input gives the same text.
     """
     looks = looks_of(comparison.groups)
-    machines = machines_of(comparison.groups)
-    sections = [
-        _section(group, machine, looks, epochs, f"g{n}")
-        for n, (group, machine) in enumerate(zip(comparison.groups, machines, strict=True))
-    ]
-    notes = _notes(notes_of_all(comparison.groups))
+    notes, notes_of_all = notes_of(comparison.groups)
+    told = zip(comparison.groups, machines_of(comparison.groups), notes, strict=True)
+    sections = [_section(*of, looks, epochs, f"g{n}") for n, of in enumerate(told)]
     nothing = "" if sections else "<p class=advice>Nothing to compare: no run was measured.</p>"
     return f"""<!doctype html>
 <html lang="en">
@@ -136,7 +132,7 @@ def html_comparison(comparison: Comparison, epochs: Epochs, title: str, diagnose
 <body>
 <h1>{_text(title)}</h1>
 <main>
-{nothing}{"".join(sections)}{notes}{"".join(map(_diagnosis, diagnoses))}{_dropped(comparison)}</main>
+{nothing}{"".join(sections)}{_notes(notes_of_all)}{"".join(map(_diagnosis, diagnoses))}{_dropped(comparison)}</main>
 </body>
 </html>
 """
@@ -146,13 +142,13 @@ def _notes(notes: Sequence[str]) -> str:
     return "\n".join(f"<p class=note>{_text(note)}</p>" for note in notes)
 
 
-def _section(group: Group, machine: str, looks: Looks, epochs: Epochs, name: str) -> str:
+def _section(group: Group, machine: str, notes: Sequence[str], looks: Looks, epochs: Epochs, name: str) -> str:
     verdicts = _list("Each setting", [_key(looks, s.label, verdict(s, group)) for s in group.settings])
     return f"""<section>
 <h2>{_text(work_of(group))}</h2>
 {machine and f"<p class=muted>{_text(machine)}</p>"}
 <div class=advice><p>{_text(advice(group))}</p>{verdicts}</div>
-{_notes(notes_of(group))}
+{_notes(notes)}
 {_ranking(group, looks)}
 <div class=plots>{"".join(_figure(plot, looks) for plot in costs_of(group, looks, name))}</div>
 <div class=plots>{"".join(_figure(plot, looks) for plot in curves_of(group, looks, epochs, name))}</div>

@@ -48,7 +48,6 @@ from trainkit.words import (
     machine_of,
     machines_of,
     notes_of,
-    notes_of_all,
     num_runs,
     phase_words,
     place_of,
@@ -66,7 +65,8 @@ def print_comparison(comparison: Comparison, console: Console | None = None) -> 
     console = console or terminal()
     if not comparison.groups:
         console.print(Text("Nothing to compare: no run was measured."))
-    for group, machine in zip(comparison.groups, machines_of(comparison.groups), strict=True):
+    notes, notes_of_all = notes_of(comparison.groups)
+    for group, machine, own in zip(comparison.groups, machines_of(comparison.groups), notes, strict=True):
         console.print(Text(work_of(group), style="bold"))
         if machine:
             console.print(Text(machine, style="dim"))
@@ -74,10 +74,10 @@ def print_comparison(comparison: Comparison, console: Console | None = None) -> 
         console.print(Text(advice(group), style="bold"))
         for setting in group.settings:
             console.print(Padding(Text(verdict(setting, group)), (0, 0, 0, 2), expand=False))
-        for note in notes_of(group):
+        for note in own:
             console.print(Text(note, style="yellow"))
         console.print()
-    for note in notes_of_all(comparison.groups):
+    for note in notes_of_all:
         console.print(Text(note, style="yellow"))
     if comparison.dropped:
         console.print(Text(dropped_title(comparison), style="bold yellow"))
@@ -87,7 +87,8 @@ def print_comparison(comparison: Comparison, console: Console | None = None) -> 
 def markdown_comparison(comparison: Comparison) -> str:
     """The same in Markdown, each table under a line that names the work, and the machine where it is another one."""
     blocks = [] if comparison.groups else ["Nothing to compare: no run was measured."]
-    for group, machine in zip(comparison.groups, machines_of(comparison.groups), strict=True):
+    notes, notes_of_all = notes_of(comparison.groups)
+    for group, machine, own in zip(comparison.groups, machines_of(comparison.groups), notes, strict=True):
         columns = columns_of(group.settings)
         heads = ["setting", *(f"{c.name} {c.unit}".strip() for c in columns)]
         lines = ["<br>".join([f"**{escape(work_of(group))}**", *filter(None, [escape(machine)])]), ""]
@@ -97,8 +98,8 @@ def markdown_comparison(comparison: Comparison) -> str:
         blocks.append("\n".join(lines))
         verdicts = [f"- {escape(verdict(setting, group))}" for setting in group.settings]
         blocks.append("\n".join([f"**{escape(advice(group))}**", "", *verdicts]))
-        blocks += [escape(note) for note in notes_of(group)]
-    blocks += [escape(note) for note in notes_of_all(comparison.groups)]
+        blocks += map(escape, own)
+    blocks += map(escape, notes_of_all)
     if comparison.dropped:
         lines = [f"- {escape(f'{d.label} ({num_runs(len(d.rows))}): {short(d.reason)}')}" for d in comparison.dropped]
         blocks.append("\n".join([dropped_title(comparison), "", *lines]))

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainkit.claims import Claim, judged, read_claim
+from trainkit.claims import Claim, read_claim
 from trainkit.compare import Comparison, compare
 from trainkit.contrasts import Contrast, contrasts
 from trainkit.findings import Diagnosis, read_diagnoses
@@ -20,10 +20,15 @@ from trainkit.plots import Plot, apart, contrast, looks_of, series_of, speedups,
 from trainkit.report import escape, markdown_comparison, markdown_compiled, markdown_stages
 from trainkit.results import Row, read_rows
 from trainkit.svg import file_of
-from trainkit.verdicts import contrasted
+from trainkit.verdicts import contrasted, judged
 from trainkit.words import contrast_of, machine_of
 
 MOST_GROUPS = 3  # with a plot for each
+RULE = (
+    "A claim held, or did not, where the difference is measurable and its interval leaves no doubt (of `about`: all of "
+    "it is within a tenth of the number, or nothing of it is); of missed deadlines, where no run of one side is among "
+    "those of the other, three or more each. Else, and with a single run, it is undecided."
+)
 
 
 @dataclass(frozen=True)
@@ -57,13 +62,15 @@ def read_study(path: Path) -> Study:
     lines = re.sub(r"\n#   +", " ", head[0]).splitlines()
     said = [(found[1], found[2]) for line in lines if (found := re.fullmatch(r"# (\w+): (.+)", line))]
     first = dict(reversed(said))
-    form = r"(?:(\w+) of )?(.+) over ([^;]+)(?:; claimed (.+))?"
+    form = r"(?:(\w+) of )?([^;]+) over ([^;]+?)\s*(?:;\s*claimed (.+))?"
     asked = [re.fullmatch(form, words) for name, words in said if name == "Measured"]
     if not asked or None in asked or not {"Question", "Claimed"} <= first.keys():
-        raise ValueError(f"{path}: expected # Question: ..., # Claimed: ... and # Measured: ... over ... in its head")
+        raise ValueError(
+            f"{path}: expected # Question: ..., # Claimed: ... and # Measured: ... over ...[; claimed ...] in its head"
+        )
     try:
         measured = [
-            Asked(one[1], one[2], one[3], read_claim(one[4]) if one[4] else None) for one in asked if one is not None
+            Asked(one[1], one[2], one[3], read_claim(one[4], one[1]) if one[4] else None) for one in asked if one
         ]
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
@@ -75,16 +82,17 @@ def write_pages(folder: Path, experiments: Path) -> list[Path]:
     all as `README.md`, which begins with `about.md` where there is one: how the rows were obtained. Returns what was
     written; the same rows give the same text. ValueError, once the others are written, names each study whose
     comparison fits several settings, and each `diagnosis*.json` that is none."""
-    written, complaints = [], []
-    studies = [(read_study(path), read_rows(folder / path.stem)) for path in sorted(experiments.glob("*.yaml"))]
-    machines = _machines([row for _, rows in studies for row in rows])
-    entries = [f"Measured on {machines[0]}."] if len(machines) == 1 else []
-    for study, rows in studies:
+    written, answered, complaints = [], [], []
+    for path in sorted(experiments.glob("*.yaml")):
+        study, rows = read_study(path), read_rows(folder / path.stem)
         try:
             written += _write_page(folder, study, rows) if rows else []
-            entries.append(_entry(study, rows, machines))
+            answered.append((study, rows, _machines(rows)))
         except ValueError as error:  # of one study; the others get their pages
             complaints.append(f"{study.name}: {error}")
+    machines = list(dict.fromkeys(machine for *_, on in answered for machine in on))
+    entries = [f"Measured on {machines[0]}."] if len(machines) == 1 else []
+    entries += [_entry(study, rows, on if len(machines) > 1 else []) for study, rows, on in answered]
     index, about = folder / "README.md", folder / "about.md"
     said = [about.read_text(encoding="utf-8").strip()] if about.exists() else []
     index.write_text("\n\n".join(["# Studies", *said, *entries]) + "\n", encoding="utf-8")
@@ -116,15 +124,18 @@ def page_of(study: Study, rows: list[Row], plots: dict[str, Plot], diagnoses: Se
 
 
 def _entry(study: Study, rows: list[Row], machines: list[str]) -> str:
-    """`machines`: of all studies. Where there is one, the index says it once."""
-    title = escape(study.question)
-    head = f"## {f'[{title}]({study.name}.md)' if rows else title}"
-    on = f" on {' and '.join(_machines(rows))}" if len(machines) > 1 else ""
+    title, claim = escape(study.question), f"Claimed: {escape(study.claimed)}"
+    if not rows:
+        return "\n\n".join([f"## {title}", claim, "Not measured here."])
+    on = f" on {' and '.join(machines)}" if machines else ""
     measured = study.contrasts(rows)
     first = next((number for number, pairs in enumerate(measured) if pairs), 0)
-    answer = "\n".join(_lines(study, measured)[: first + 1])
-    said = f"Measured{on}:\n\n{answer}" if rows else "Not measured here."
-    return "\n\n".join([head, f"Claimed: {escape(study.claimed)}", said])
+    lines = _lines(study, measured)
+    answer = lines[: first + 1]
+    if study.measured[first].claim is None:
+        told = zip(lines, study.measured, measured, strict=True)
+        answer += [line for line, asked, pairs in told if asked.claim is not None and pairs]
+    return "\n\n".join([f"## [{title}]({study.name}.md)", claim, f"Measured{on}:", "\n".join(answer)])
 
 
 def _machines(rows: list[Row]) -> list[str]:
@@ -161,6 +172,7 @@ def _answer(study: Study, rows: list[Row]) -> list[str]:
     again = ", ".join(f"`python {words}`" for words in ran)
     measured = "\n".join(_lines(study, study.contrasts(rows)))
     blocks = [f"Claimed: {escape(study.claimed)}", f"Measured{f' ({again})' if ran else ''}:\n\n{measured}"]
+    blocks += [RULE] if any(asked.claim for asked in study.measured) else []
     return [*blocks, f"On:\n\n{where}"] if where else blocks
 
 

@@ -1,11 +1,13 @@
 """What a comparison comes to, in words: of a setting, of a group, of one choice over another."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from trainkit.claims import Claim, Outcome, outcome
 from trainkit.compare import BreakEven, Group, Setting, is_eager
 from trainkit.contrasts import Contrast
-from trainkit.formatting import clean, duration, fixed, found, middle, percent, shares, times
+from trainkit.formatting import clean, duration, factor, fixed, found, middle, percent, shares, times
 from trainkit.settings import MACHINE, NUMBER, shortened
 from trainkit.words import contrast_of, num_runs, step_of
 
@@ -231,3 +233,18 @@ def _from_where(ordered: Sequence[Contrast], places: Sequence[str]) -> str:
     faster = [bool(of.measurable) and of.value > 1 for of in known]
     sure = next((place for n, place in enumerate(places) if all(faster[n:])), None)
     return "" if sure is None else f"; measurably faster from {sure} on"
+
+
+def judged(claim: Claim, pairs: Sequence[Contrast]) -> str:
+    """One sentence: what was claimed, and of how many of these comparisons (at least one) it held."""
+    if pairs[0].shares is not None:
+        said = {"below": "fewer", "above": "more"}[claim.side]
+    else:
+        said = f"{claim.side} {'1' if claim.number is None else factor(claim.number)}x"
+    counts = Counter(outcome(claim, pair) for pair in pairs)
+    if len(counts) == 1:
+        told = f"{next(iter(counts)).value}{' in all' * (len(pairs) > 1)}"
+    else:
+        first, *rest = (f"{known.value} in {counts[known]}" for known in Outcome if counts[known])
+        told = ", ".join([f"{first} of {len(pairs)}", *rest])
+    return f"Claimed to be {said}: {told}."

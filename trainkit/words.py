@@ -3,7 +3,7 @@
 Names and reasons came from users and logs: what is returned of them is one line without control characters.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -90,44 +90,47 @@ def machines_of(groups: Sequence[Group]) -> list[str]:
     return [machine if machine != before else "" for before, machine in zip(["", *said], said, strict=False)]
 
 
-def notes_of(group: Group) -> list[str]:
-    """What a reader must know of how single settings of the group were measured."""
-    notes = []
+def notes_of(groups: Sequence[Group]) -> tuple[list[list[str]], list[str]]:
+    """What a reader must know of how each group was measured, and what holds of all of them."""
+    general = [_general(group) for group in groups]
+    of_all = [note for note in general[0] if all(note in notes for notes in general)] if general else []
+    return [
+        [clean(note) for note in [*_special(group), *notes] if note not in of_all]
+        for group, notes in zip(groups, general, strict=True)
+    ], of_all
+
+
+def _special(group: Group) -> Iterator[str]:
+    """Of single settings."""
     if once := [setting.label for setting in group.settings if setting.num_repeats == 1]:
         who = "every setting" if len(once) == len(group.settings) else "; ".join(once)
-        notes.append(f"One run only of {who}: its spread is unknown. hydra.launcher.repeats=2 or more shows it.")
+        yield f"One run only of {who}: its spread is unknown. hydra.launcher.repeats=2 or more shows it."
     for setting in group.settings:
         most = max(setting.rows, key=lambda row: row.num_skipped_steps or 0)
         if words := skipped(most):
-            notes.append(f"{setting.label}: {words}; the learning rate's schedule went on.")
+            yield f"{setting.label}: {words}; the learning rate's schedule went on."
     for setting in group.settings:
         if words := chain_of(setting.rows):
-            notes.append(f"{setting.label}: {words}.")
+            yield f"{setting.label}: {words}."
     for setting in group.settings:
         if words := compiled_parts(setting.rows[0]):
-            notes.append(f"{setting.label}: compiled {words}.")
-    return [clean(note) for note in notes]
+            yield f"{setting.label}: compiled {words}."
 
 
-def notes_of_all(groups: Iterable[Group]) -> list[str]:
-    """What a reader must know of how all of it was measured."""
-    groups, notes = list(groups), []
-    if any(map(_shared_a_cache, groups)):
+def _general(group: Group) -> list[str]:
+    notes = []
+    compiled = [setting.rows for setting in group.settings if not is_eager(setting)]
+    if sum(any(row.cache_found == "cold" and row.compile_cache == "warm" for row in rows) for rows in compiled) > 1:
         notes.append(
             "The compile cache was shared: kernels that one setting compiled or chose are found by the next, however "
             "cold its graphs. compile.cache=cold measures what each costs alone."
         )
-    if any(group.settings[0].rows[0].deadline_ms is not None for group in groups):
+    if group.settings[0].rows[0].deadline_ms is not None:
         notes.append(
             "Missed: a request comes once in each deadline and waits for those before it, so one late call can make "
             "the next ones late too."
         )
     return notes
-
-
-def _shared_a_cache(group: Group) -> bool:
-    compiled = [setting.rows for setting in group.settings if not is_eager(setting)]
-    return sum(any(row.cache_found == "cold" and row.compile_cache == "warm" for row in rows) for rows in compiled) > 1
 
 
 def chain_of(rows: Sequence[Row]) -> str:
