@@ -446,6 +446,17 @@ def test_pages_are_made_of_the_rows_alone(tmp_path):
     assert measured.startswith("Speed of default, dynamic=true over eager: 0.4")
 
 
+@pytest.mark.parametrize(("name", "plots"), [("static_or_dynamic", ["Speed-up over eager", "Compile time"]),
+                                             ("uncompilable", ["Speed-up over eager"])])  # fmt: skip
+def test_what_compiling_went_into_is_drawn_where_a_study_asks_what_it_costs(tmp_path, name, plots):
+    for one in crossing():
+        if one.overrides[0] == "model.num_ops=30":
+            (tmp_path / name / one.run_id).mkdir(parents=True)
+            write_row(tmp_path / name / one.run_id, replace(one, compile_forward_s=one.compile_time_s))
+    write_pages(tmp_path, STUDIES)
+    assert re.findall(r"!\[(.*)\]", (tmp_path / f"{name}.md").read_text()) == plots
+
+
 def test_the_stages_of_a_diagnosis_beside_the_rows_are_on_the_page(tmp_path):
     folder = tmp_path / "crossing_point"
     folder.mkdir()

@@ -67,7 +67,7 @@ def curves_of(group: Group, looks: Looks, epochs: Epochs, name: str) -> list[Plo
 @rc_context(STYLE)
 def speedups(group: Group, looks: Looks, name: str, beside: str = "") -> Plot | None:
     """Each setting's speed-up over eager. `beside` tells the group from others."""
-    title = f"Speed-up over eager{f', {beside}' if beside else ''}"
+    title = _title("Speed-up over eager", beside)
     known = [(setting, setting.speedup) for setting in group.settings if setting.speedup is not None]
     if not known:
         return None
@@ -294,13 +294,13 @@ def memory(group: Group, looks: Looks, name: str) -> Plot | None:
 
 
 @rc_context(STYLE)
-def compile_cost(group: Group, name: str) -> Plot | None:
-    """What the seconds of compiling went into, for every setting that compiled."""
+def compile_cost(group: Group, name: str, beside: str = "") -> Plot | None:
+    """What the seconds of compiling went into, for all that compiled. `beside` tells the group from others."""
     compiled = [s for s in group.settings if not is_eager(s) and s.compile_time_s is not None]
     stacks = [{word: s.compile_parts_s.get(part, 0.0) for part, word in COMPILE_PARTS.items()} for s in compiled]
     words = [(s.label, seconds(middle(s.compile_time_s))) for s in compiled]
     note = "Start-up is paid once a process and is not in the sum." if any(s["start-up"] for s in stacks) else ""
-    return _stacked("Compile time", "seconds", words, stacks, name, note)
+    return _stacked(_title("Compile time", beside), "seconds", words, stacks, name, note)
 
 
 @rc_context(STYLE)
@@ -383,6 +383,10 @@ def _step_parts(setting: Setting) -> dict[str, float]:
 def _known(records: Iterable[EpochRecord], field: str) -> dict[int, float]:
     """A field by the number of the epoch, counted from one."""
     return {r.epoch + 1: value for r in records if (value := getattr(r, field)) is not None}
+
+
+def _title(what: str, beside: str) -> str:
+    return f"{what}, {beside}" if beside else what
 
 
 def _listed(what: str, of: Iterable[tuple[str, str]]) -> str:

@@ -16,7 +16,7 @@ from trainkit.claims import Claim, read_claim
 from trainkit.compare import Comparison, compare
 from trainkit.contrasts import Contrast, contrasts
 from trainkit.findings import Diagnosis, read_diagnoses
-from trainkit.plots import Plot, apart, contrast, looks_of, series_of, speedups, speedups_over
+from trainkit.plots import Plot, apart, compile_cost, contrast, looks_of, series_of, speedups, speedups_over
 from trainkit.report import escape, markdown_comparison, markdown_compiled, markdown_stages
 from trainkit.results import Row, read_rows
 from trainkit.svg import file_of
@@ -177,20 +177,23 @@ def _answer(study: Study, rows: list[Row]) -> list[str]:
 
 
 def _write_plots(folder: Path, study: Study, rows: list[Row]) -> dict[str, Plot]:
-    drawn = _plots(compare(rows), study.contrasts(rows))
+    drawn = _plots(study, compare(rows), study.contrasts(rows))
     for name, plot in drawn.items():
         (folder / name).write_text(file_of(plot.svg), encoding="utf-8")
     return drawn
 
 
-def _plots(comparison: Comparison, measured: list[list[Contrast]]) -> dict[str, Plot]:
-    """Over a number where the study sweeps one; else the settings of a few groups, and what is compared across them."""
+def _plots(study: Study, comparison: Comparison, measured: list[list[Contrast]]) -> dict[str, Plot]:
+    """Over a number where the study sweeps one; else the settings of a few groups, with the time that they compile for
+    where the study asks for it, and what is compared across them."""
     groups = [group for group in comparison.groups if len(group.settings) > 1]
     looks = looks_of(groups)
     drawn = [speedups_over(series, looks, f"series{n}") for n, series in enumerate(series_of(groups))]
     if not drawn:
         few = groups if len(groups) <= MOST_GROUPS else []
-        told = zip(few, apart(few), strict=True)
-        drawn += [speedups(group, looks, f"speedup{n}", beside) for n, (group, beside) in enumerate(told)]
+        costs = any((asked.field or "").startswith("compile_") for asked in study.measured)
+        for n, (group, beside) in enumerate(zip(few, apart(few), strict=True)):
+            drawn += [speedups(group, looks, f"speedup{n}", beside)]
+            drawn += [compile_cost(group, f"compile{n}", beside)] if costs else []
         drawn += [contrast(pairs, f"contrast{n}") for n, pairs in enumerate(measured) if len(pairs) > 1]
     return {f"plot{n}.svg": plot for n, plot in enumerate(plot for plot in drawn if plot is not None)}
