@@ -11,7 +11,7 @@ MAY_IMPORT = {
     "config": set(),
     "results": {"config"},
     "intervals": set(),
-    "settings": {"results"},
+    "settings": {"config", "results"},
     "compare": {"intervals", "results", "settings"},
     "baseline": {"compare", "intervals", "results", "settings"},
     "contrasts": {"compare", "intervals", "results", "settings"},

@@ -23,17 +23,12 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import InterpolationKeyError, OmegaConfBaseException
 
 from trainkit import config as schema
-from trainkit.config import OF_A_LINK, ConfigError, RunConfig, check, is_of, misfit
+from trainkit.config import LISTS, OF_A_LINK, ConfigError, RunConfig, check, is_of, misfit
 
 SPEAKING_S = 5
 FORWARD = "bench"  # conf/bench.yaml, of scripts/bench.py
 UNREADABLE = (HydraException, OmegaConfBaseException, ValueError)  # Hydra raises a bare ValueError for `model=null`
 KINDS = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false"}  # OmegaConf's words, in ours
-LISTS = {  # an entry of each, as an example
-    "compile.parts": "{match: NAME}",
-    "compile.mark_dynamic": "{input: inputs, dim: 0}",
-    "forward.fallback": "'model=simple_net'",
-}
 
 
 def rank() -> int:

@@ -38,6 +38,12 @@ WHERE = {  # to go with a setting of the other kind of run
     "train": "train.py trains; use it with scripts/bench.py",
     "forward": "belongs to training, and scripts/bench.py does not train; leave it out",
 }
+# The settings that are lists, null or empty where they are not set; an entry of each, as an example.
+LISTS = {
+    "compile.parts": "{match: NAME}",
+    "compile.mark_dynamic": "{input: inputs, dim: 0}",
+    "forward.fallback": "'model=simple_net'",
+}
 # What a link of forward.fallback may set: the network, and how it is run with the same batches on the same device.
 OF_A_LINK = ("model", "ckpt_path", "compile", "amp", "trainer.channels_last")
 OPTIMIZE_DDP = (True, False, "ddp_optimizer", "python_reducer", "no_optimization")
@@ -279,7 +285,8 @@ def _without_use(config: RunConfig) -> Iterator[str]:
     if asked.deadline_ms is not None and not 0 < asked.deadline_ms < float("inf"):
         yield f"forward.deadline_ms = {asked.deadline_ms}: expected a number of milliseconds above 0, or null"
     if not all(isinstance(link, str) for link in asked.fallback):  # OmegaConf takes lists of lists too
-        yield f"forward.fallback = {asked.fallback}: expected entries as in forward.fallback=['model=simple_net']"
+        entries = f"forward.fallback=[{LISTS['forward.fallback']}]"
+        yield f"forward.fallback = {asked.fallback}: expected entries as in {entries}"
     if asked.fallback and asked.deadline_ms is None:
         yield f"forward.fallback = {asked.fallback}: chooses by a deadline; set forward.deadline_ms with it"
 

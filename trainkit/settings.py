@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
+from trainkit.config import LISTS
 from trainkit.results import Row
 
 NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")  # a value that is one, as typed
@@ -49,7 +50,6 @@ MACHINE = (
 )
 # Without effect on an eager run: eager serves as baseline whatever they are.
 COMPILE_ONLY = {name for name in FIELDS if name.startswith("compile.")} - {"compile.mode"} | {"ddp.optimize_ddp"}
-LISTS = ("compile.parts", "compile.mark_dynamic", "forward.fallback")  # null: not set
 # Known once a run has started; the row of one that died before has a default there.
 STARTED_ONLY = {"world_size", "ddp.strategy"}
 # Overrides that say nothing more: a field above holds what they lead to, or no step is trained differently for them.
