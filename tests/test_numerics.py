@@ -432,7 +432,7 @@ def test_networks_with_peculiar_tensors_pass(net, backend, needs_compiler):
 
 
 def test_blocks_are_checkpointed_as_in_the_run():
-    net = MiniTransformer(100, 16, 100, next_token=True, dim=32, depth=1)
+    net = MiniTransformer(100, 16, 100, next_token=True, dim=32)
     assert answer(net, asked(activation_checkpointing=True), tokens()).check_passed is True
     # Where eager recomputes a BatchNorm it updates the statistics again; compiled code does so once.
     found = answer(plain(Blocks), asked(activation_checkpointing=True))
