@@ -47,18 +47,18 @@ def compose(tmp_path: Path):
 
 @pytest.fixture
 def train(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """(words, ...) -> `python train.py words...` run to its end in tmp_path, on the CPU. With a `launcher`, which comes
-    before, or an environment of its own it is started anew."""
+    """(words, ...) -> `python train.py words...` run to its end in tmp_path, on the CPU, on so many `ranks`. With an
+    environment of its own it is started anew."""
 
-    def started(*words: str, launcher: tuple[str, ...] = (), env: dict[str, str] | None = None):
+    def started(*words: str, ranks: int = 1, env: dict[str, str] | None = None):
         script, words = ROOT / "train.py", (*words, "trainer.accelerator=cpu")
-        if not launcher and env is None:
-            return forked.python(script, *words, cwd=tmp_path, path=str(tmp_path))
+        if env is None:
+            return forked.python(script, *words, cwd=tmp_path, path=str(tmp_path), ranks=ranks)
         path = f"{os.environ['PYTHONPATH']}{os.pathsep}{tmp_path}"
         return subprocess.run(
-            [sys.executable, *launcher, str(script), *words],
+            [sys.executable, str(script), *words],
             cwd=tmp_path,
-            env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"} | (env or {}),
+            env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"} | env,
             capture_output=True,
             text=True,
             timeout=300,

@@ -10,9 +10,12 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from hydra_plugins.trainkit_launcher.forkserver import NVML
 from trainkit import cli
@@ -24,8 +27,11 @@ IMPORTED = (
 TIMEOUT_S = 300
 
 
-def python(script: Path, *words: str | Path, cwd: Path, path: str = "") -> subprocess.CompletedProcess[str]:
-    """Run it to its end. `path` is where it finds modules beside those that the tests find."""
+def python(
+    script: Path, *words: str | Path, cwd: Path, path: str = "", ranks: int = 1
+) -> subprocess.CompletedProcess[str]:
+    """Run it to its end. `path` is where it finds modules beside those that the tests find. More than one of `ranks`
+    are forked by torchrun's agent."""
     server = _server()
     assert server.stdin is not None
     assert server.stdout is not None
@@ -35,7 +41,7 @@ def python(script: Path, *words: str | Path, cwd: Path, path: str = "") -> subpr
         env["PYTHONPATH"] = os.pathsep.join(filter(None, [env.get("PYTHONPATH"), path]))
     with tempfile.TemporaryDirectory() as folder:
         said = [Path(folder) / name for name in ("stdout", "stderr")]
-        job = {"argv": argv, "cwd": str(cwd), "env": env, "said": list(map(str, said))}
+        job = {"argv": argv, "cwd": str(cwd), "env": env, "said": list(map(str, said)), "ranks": ranks}
         server.stdin.write(json.dumps(job) + "\n")
         server.stdin.flush()
         if not select.select([server.stdout], [], [], TIMEOUT_S)[0]:
@@ -46,6 +52,21 @@ def python(script: Path, *words: str | Path, cwd: Path, path: str = "") -> subpr
             _end(server)
             raise RuntimeError(f"what forks the tests' runs has ended with exit status {server.returncode}")
         return subprocess.CompletedProcess(argv, int(answer), *(file.read_text(encoding="utf-8") for file in said))
+
+
+def twice(program: str, folder: Path) -> list[str]:
+    """What two processes print that run the program in the folder; `together()` waits in each for the other."""
+    script = folder / "program.py"
+    script.write_text(f"from {__name__} import together\n{program}")
+    done = python(script, cwd=folder, ranks=2)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def together() -> None:
+    Path(f"ready{os.environ['RANK']}").touch()
+    while not (Path("ready0").exists() and Path("ready1").exists()):
+        time.sleep(0.001)
 
 
 @cache
@@ -81,7 +102,7 @@ def serve() -> None:
         print(os.waitstatus_to_exitcode(status), flush=True)
 
 
-def _run(argv: list[str], cwd: str, env: dict[str, str], said: list[str]) -> None:
+def _run(argv: list[str], cwd: str, env: dict[str, str], said: list[str], ranks: int) -> None:
     os.environ.clear()
     os.environ.update(env)
     os.chdir(cwd)
@@ -92,4 +113,15 @@ def _run(argv: list[str], cwd: str, env: dict[str, str], said: list[str]) -> Non
     own = [path for path in env.get("PYTHONPATH", "").split(os.pathsep) if path and path not in sys.path]
     sys.path[:] = [str(Path(argv[0]).parent), *own, *sys.path[1:]]
     sys.argv = argv
-    runpy.run_path(argv[0], run_name="__main__")
+    if ranks == 1:
+        _script()
+    else:
+        config = LaunchConfig(
+            1, 1, ranks, run_id=str(os.getpid()), rdzv_backend="c10d", rdzv_endpoint="localhost:0", max_restarts=0,
+            start_method="fork",
+        )  # fmt: skip
+        elastic_launch(config, _script)()
+
+
+def _script() -> None:
+    runpy.run_path(sys.argv[0], run_name="__main__")

@@ -39,6 +39,11 @@ class TellsAttention(Plain):
         return super().forward(images)
 
 
+class Attends(Plain):
+    def forward(self, images: Tensor) -> Tensor:
+        return super().forward(nn.functional.scaled_dot_product_attention(images, images, images))
+
+
 class Killed(Plain):
     def forward(self, images: Tensor) -> Tensor:
         if self.training:

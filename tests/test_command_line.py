@@ -81,7 +81,8 @@ def test_the_config_is_printed_resolved(train):
 
 
 def test_a_graph_mode_on_a_cpu_runs_and_says_that_it_took_no_effect(train, tmp_path, needs_compiler):
-    done = train("compile.mode=reduce-overhead", "trainer.max_epochs=1", "logger=none", "hydra.run.dir=run")
+    words = "model=simple_net", "data=synthetic", "data.num_batches=2", "trainer.max_epochs=1", "logger=none"
+    done = train(*words, "compile.mode=reduce-overhead", "hydra.run.dir=run")
     assert done.returncode == 0, done.stderr
     assert "CUDA graphs did not take effect" in done.stdout
     from trainkit.results import read_row

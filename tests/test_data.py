@@ -4,8 +4,6 @@ import itertools
 import multiprocessing
 import os
 import random
-import subprocess
-import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +16,7 @@ import tokenizers
 import torch
 from torch.utils.data import TensorDataset
 
+from tests import forked
 from tests.conftest import in_cache
 from trainkit import build
 from trainkit.config import ConfigError
@@ -258,25 +257,16 @@ def test_the_cache_knows_a_text_by_its_content_and_the_settings_that_shape_it(ma
 
 def test_two_processes_may_encode_the_same_text_at_once(tmp_path):
     (tmp_path / "all.txt").write_text(SENTENCES * 20)
-    program = f"""
-import pathlib, sys, time
+    program = """
 from trainkit.data.text import Text
-here = pathlib.Path({str(tmp_path)!r})
-text = Text(path=here / "all.txt", batch_size=4, seq_len=16, vocab_size=400, cache_dir=here / "cache")
-(here / sys.argv[1]).touch()
-while not ((here / "ready0").exists() and (here / "ready1").exists()):
-    time.sleep(0.001)
+text = Text(path="all.txt", batch_size=4, seq_len=16, vocab_size=400, cache_dir="cache")
+together()
 text.prepare_data()
 text.setup("fit")
 print(int(text.train_set.arrays[0].sum()), len(text.val_set))
 """
-    processes = [
-        subprocess.Popen([sys.executable, "-c", program, f"ready{n}"], cwd=ROOT, stdout=-1, stderr=-1, text=True)
-        for n in range(2)
-    ]
-    outputs = [process.communicate(timeout=60) for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], outputs
-    assert outputs[0][0] == outputs[1][0]
+    one, other = forked.twice(program, tmp_path)
+    assert one == other
     (cached,) = in_cache(tmp_path / "cache")  # one result and nothing unfinished
     assert sorted(file.name for file in cached.iterdir()) == ["tokenizer.json", "train.npy", "val.npy"]
 

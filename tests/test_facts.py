@@ -89,7 +89,8 @@ def test_a_plain_network_has_no_break_and_its_recompiles_are_validations_variant
 
 
 def test_the_parts_of_the_compile_time_add_up(compose, needs_compiler):
-    row = run(compose("trainer.max_epochs=1", "compile.cache=cold", "trainer.limit_val_batches=0"))
+    words = "model=simple_net", "data=synthetic", "data.num_batches=2", "trainer.max_epochs=1"
+    row = run(compose(*words, "compile.cache=cold", "trainer.limit_val_batches=0"))
     parts = [getattr(row, f"compile_{kind}_s") for kind in facts.KINDS]
     assert sum(parts) == pytest.approx(row.compile_time_s)
     assert row.compile_forward_s > 0

@@ -1,8 +1,6 @@
 """Images: decoded once, cut out and mirrored on the device; a file that cannot be read is one line that names it."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import datasets
@@ -11,6 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
+from tests import forked
 from tests.conftest import in_cache
 from trainkit.config import ConfigError
 from trainkit.data.augment import Augment
@@ -286,16 +285,15 @@ def test_a_cached_file_that_is_cut_off_is_one_line(images, tmp_path):
 
 def test_two_processes_may_decode_the_same_images_at_once(tmp_path):
     fill(tmp_path / "all", num=40)
-    code = (
-        "import sys; from trainkit.data.images import Images\n"
-        "d = Images(path=sys.argv[1], cache_dir=sys.argv[2], batch_size=2, image_size=8, num_classes=2)\n"
-        "d.prepare_data(); d.setup('fit'); print(len(d.train_set))\n"
-    )
-    command = [sys.executable, "-c", code, str(tmp_path / "all"), str(tmp_path / "cache")]
-    both = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)]
-    for process in both:
-        out, err = process.communicate(timeout=120)
-        assert (process.returncode, out.split()) == (0, [b"72"]), err
+    program = """
+from trainkit.data.images import Images
+images = Images(path="all", cache_dir="cache", batch_size=2, image_size=8, num_classes=2)
+together()
+images.prepare_data()
+images.setup("fit")
+print(len(images.train_set))
+"""
+    assert forked.twice(program, tmp_path) == ["72", "72"]
     assert len(in_cache(tmp_path / "cache")) == 1
 
 

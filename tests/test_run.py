@@ -2,14 +2,13 @@
 
 import dataclasses
 import json
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests import forked
 from tests.conftest import CONF
 from trainkit.config import ConfigError
 from trainkit.results import Row, read_epochs, read_row
@@ -71,8 +70,7 @@ def test_attention_runs_on_the_kernel_asked_for_alone(compose, capsys, asked_for
 
 def test_compiled_code_is_that_of_the_attention_asked_for(compose):
     tag = str(time.time())  # nothing is found of earlier runs
-    words = ("model=mini_transformer", "model.dim=16", "model.depth=1", "model.num_heads=2", "data=synthetic")
-    words = (*words, "data.num_batches=2", "trainer.limit_val_batches=0", "trainer.max_epochs=1")
+    words = (network("Attends"), "trainer.limit_train_batches=2", "trainer.limit_val_batches=0", "trainer.max_epochs=1")
     with torch.compiler.config.patch(cache_key_tag=tag):
         found = [run(compose(*words, f"trainer.attention={word}")).cache_found for word in ("auto", "math", "math")]
         assert torch.compiler.config.cache_key_tag == tag
@@ -368,7 +366,8 @@ def test_a_cold_cache_is_fresh_and_gone_afterwards(compose, tmp_path, monkeypatc
 
 
 def test_a_cold_cache_does_not_try_out_the_vector_instructions_again(tmp_path, needs_compiler):
-    script = f"""
+    script = tmp_path / "cold.py"
+    script.write_text(f"""
 import os
 from pathlib import Path
 from trainkit import cli
@@ -381,8 +380,8 @@ def show(record):
 words = ["logger=none", "compile.cache=cold", "trainer.accelerator=cpu", "trainer.max_epochs=1", "model=op_chain"]
 words += ["data=synthetic", "data.num_batches=2", "trainer.limit_val_batches=0"]
 run(cli.composed(words, Path("{CONF}"), "{tmp_path}"), show)
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+""")
+    done = forked.python(script, cwd=tmp_path)
     assert "sources True 0" in done.stdout, done.stdout + done.stderr
 
 

@@ -8,7 +8,6 @@ from torch import nn
 
 import models.local_optimized
 from models.convnet_mix import ConvNetMix
-from tests.test_launch import TORCHRUN
 from tests.test_run import network, parameters, same
 from trainkit import advice, report, scope, summary, words
 from trainkit.config import CompileConfig, ConfigError, Mode, PartConfig, Scope
@@ -310,7 +309,7 @@ def test_two_ranks_train_parts_as_they_train_eager(train, tmp_path):
         "parts": ["compile.scope=parts", "compile.parts=[{match: blocks.*},{match: head}]"],
     }
     for name, words_of in scopes.items():
-        done = train(*words, *words_of, f"hydra.run.dir={name}", launcher=TORCHRUN)
+        done = train(*words, *words_of, f"hydra.run.dir={name}", ranks=2)
         assert done.returncode == 0, done.stderr
     eager = parameters(tmp_path / "eager")
     for name in ("blocks", "parts"):

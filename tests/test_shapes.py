@@ -6,7 +6,6 @@ import itertools
 import pytest
 import torch
 
-from tests.test_launch import TORCHRUN
 from tests.test_run import network, parameters, same
 from trainkit import summary
 from trainkit.config import ConfigError
@@ -317,7 +316,7 @@ def test_what_compiling_shows_of_a_mark_ends_with_status_2_too(train):
 
 def test_two_ranks_get_batches_of_one_size_and_count_the_samples_of_both(train, tmp_path):
     words = (*IMAGES, "data.batch_sizes=[2,9]", "data.order=random", "data.num_batches=8", *STATIC)
-    done = train(*words, "compile.max_recompiles=3", "logger=none", "hydra.run.dir=run", launcher=TORCHRUN)
+    done = train(*words, "compile.max_recompiles=3", "logger=none", "hydra.run.dir=run", ranks=2)
     assert done.returncode == 0, done.stderr
     (record,) = read_epochs(tmp_path / "run")
     assert record.num_samples == 2 * sum(Schedule("batch_size", [2, 9], "random", 0).of_epoch(0, 8))

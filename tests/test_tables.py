@@ -3,8 +3,6 @@
 import itertools
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import datasets
@@ -13,6 +11,7 @@ import pytest
 import tokenizers
 import torch
 
+from tests import forked
 from tests.conftest import in_cache
 from tests.test_data import epoch, on
 from trainkit import build
@@ -298,25 +297,16 @@ def test_the_same_bytes_read_otherwise_have_a_cache_of_their_own(table, tmp_path
 
 def test_two_processes_may_encode_the_same_table_at_once(tmp_path):
     (tmp_path / "train.tsv").write_text(lines(reviews(400)))
-    program = f"""
-import pathlib, sys, time
+    program = """
 from trainkit.data.tables import Table
-here = pathlib.Path({str(tmp_path)!r})
-table = Table(path=here / "train.tsv", columns=["text", "label"], batch_size=4, seq_len=16, cache_dir=here / "cache")
-(here / sys.argv[1]).touch()
-while not ((here / "ready0").exists() and (here / "ready1").exists()):
-    time.sleep(0.001)
+table = Table(path="train.tsv", columns=["text", "label"], batch_size=4, seq_len=16, cache_dir="cache")
+together()
 table.prepare_data()
 table.setup("fit")
 print(int(table.train_set.tokens.sum()), len(table.val_set))
 """
-    processes = [
-        subprocess.Popen([sys.executable, "-c", program, f"ready{n}"], cwd=ROOT, stdout=-1, stderr=-1, text=True)
-        for n in range(2)
-    ]
-    outputs = [process.communicate(timeout=120) for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], outputs
-    assert outputs[0] == outputs[1]
+    one, other = forked.twice(program, tmp_path)
+    assert one == other
     (cached,) = in_cache(tmp_path / "cache")  # one result and nothing unfinished
     arrays = [f"{split}-{what}.npy" for split in ("train", "val") for what in ("starts", "targets", "tokens")]
     assert sorted(file.name for file in cached.iterdir()) == sorted(["classes.json", "tokenizer.json", *arrays])
