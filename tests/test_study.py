@@ -101,12 +101,12 @@ def test_a_study_asks_something_and_each_comparison_has_both_sides(name, tmp_pat
     study = read_study(STUDIES / f"{name}.yaml")
     assert study.question.endswith("?")
     assert study.claimed.endswith(".")
-    # Of a swept number those values that a comparison names, or else one, are enough here.
+    # Of a swept number those values that a comparison names, or else one, are enough here; of the networks two.
     named = {word for one in study.measured for words in (one.of, one.over) for word in words.split()}
-    values = {
-        key: [word for word in swept if word in named] or swept[:1] if swept[0].partition("=")[2].isdigit() else swept
-        for key, swept in sweep(f"studies/{name}").items()
-    }
+    values = sweep(f"studies/{name}")
+    for key, swept in values.items():
+        if swept[0].partition("=")[2].isdigit() or key == "model":
+            values[key] = [word for word in swept if word in named] or swept[: 2 if key == "model" else 1]
     asked_for = composed(f"studies/{name}", [list(of) for of in itertools.product(*values.values())], tmp_path)
     figures = dict.fromkeys([one.field for one in study.measured if one.field], 1.0) | {"step_time_ms": 1.0}
     rows = [

@@ -55,6 +55,28 @@ class Study:
         return [contrasts(rows, asked.of, asked.over, asked.field) for asked in self.measured]
 
 
+@dataclass(frozen=True)
+class Answer:
+    """What rows say to a study; `contrasts` has a list for each of what it measures."""
+
+    study: Study
+    rows: list[Row]
+    comparison: Comparison
+    contrasts: list[list[Contrast]]
+
+    @property
+    def machines(self) -> list[str]:
+        return list(dict.fromkeys(escape(machine_of(group.machine)) for group in self.comparison.groups))
+
+    @property
+    def lines(self) -> list[str]:
+        """Of each of what it measures what it came to, as Markdown."""
+        return [
+            "\n".join(f"{'  ' * bool(number)}- {escape(line)}" for number, line in enumerate(_said(asked, pairs)))
+            for asked, pairs in zip(self.study.measured, self.contrasts, strict=True)
+        ]
+
+
 def read_study(path: Path) -> Study:
     """The study of an experiment. ValueError, naming the file, where its head has not all of it."""
     head = re.match(r"(#.*\n)*", path.read_text(encoding="utf-8"))
@@ -86,13 +108,14 @@ def write_pages(folder: Path, experiments: Path) -> list[Path]:
     for path in sorted(experiments.glob("*.yaml")):
         study, rows = read_study(path), read_rows(folder / path.stem)
         try:
-            written += _write_page(folder, study, rows) if rows else []
-            answered.append((study, rows, _machines(rows)))
+            answer = Answer(study, rows, compare(rows), study.contrasts(rows))
+            written += _write_page(folder, answer) if rows else []
+            answered.append(answer)
         except ValueError as error:  # of one study; the others get their pages
             complaints.append(f"{study.name}: {error}")
-    machines = list(dict.fromkeys(machine for *_, on in answered for machine in on))
+    machines = list(dict.fromkeys(machine for answer in answered for machine in answer.machines))
     entries = [f"Measured on {machines[0]}."] if len(machines) == 1 else []
-    entries += [_entry(study, rows, on if len(machines) > 1 else []) for study, rows, on in answered]
+    entries += [_entry(answer, answer.machines if len(machines) > 1 else []) for answer in answered]
     index, about = folder / "README.md", folder / "about.md"
     said = [about.read_text(encoding="utf-8").strip()] if about.exists() else []
     index.write_text("\n\n".join(["# Studies", *said, *entries]) + "\n", encoding="utf-8")
@@ -101,53 +124,44 @@ def write_pages(folder: Path, experiments: Path) -> list[Path]:
     return [*written, index]
 
 
-def _write_page(folder: Path, study: Study, rows: list[Row]) -> list[Path]:
-    diagnoses, complaints = read_diagnoses(folder / study.name)
+def _write_page(folder: Path, answer: Answer) -> list[Path]:
+    rows_of = folder / answer.study.name
+    diagnoses, complaints = read_diagnoses(rows_of)
     if complaints:
         raise ValueError("; ".join(complaints))
-    page, plots = folder / f"{study.name}.md", _write_plots(folder / study.name, study, rows)
-    page.write_text(page_of(study, rows, plots, diagnoses), encoding="utf-8")
-    return [page, *(folder / study.name / name for name in plots)]
+    plots = _plots(answer)
+    for name, plot in plots.items():
+        (rows_of / name).write_text(file_of(plot.svg), encoding="utf-8")
+    page = folder / f"{answer.study.name}.md"
+    page.write_text(page_of(answer, plots, diagnoses), encoding="utf-8")
+    return [page, *(rows_of / name for name in plots)]
 
 
-def page_of(study: Study, rows: list[Row], plots: dict[str, Plot], diagnoses: Sequence[Diagnosis] = ()) -> str:
+def page_of(answer: Answer, plots: dict[str, Plot], diagnoses: Sequence[Diagnosis] = ()) -> str:
     """The page: question, claim, what was measured, the plots (by the names of their files), all settings as tables,
     and the stages of a compile from each diagnosis that has them."""
     figures = [
-        f"**{escape(plot.title)}**\n\n![{escape(plot.title)}]({study.name}/{name})\n\n{escape(plot.note)}"
+        f"**{escape(plot.title)}**\n\n![{escape(plot.title)}]({answer.study.name}/{name})\n\n{escape(plot.note)}"
         for name, plot in plots.items()
     ]
-    blocks = [f"# {escape(study.question)}", *_answer(study, rows), *figures, "## All that was measured"]
-    blocks += [markdown_comparison(compare(rows)), "## What the compiler did", markdown_compiled(rows)]
+    blocks = [f"# {escape(answer.study.question)}", *_answered(answer), *figures, "## All that was measured"]
+    blocks += [markdown_comparison(answer.comparison), "## What the compiler did", markdown_compiled(answer.rows)]
     staged = [markdown_stages(diagnosis) for diagnosis in diagnoses if diagnosis.stages]
     return "\n\n".join(blocks + (["## What a first compile goes through", *staged] if staged else []))
 
 
-def _entry(study: Study, rows: list[Row], machines: list[str]) -> str:
+def _entry(answer: Answer, machines: list[str]) -> str:
+    study, lines = answer.study, answer.lines
     title, claim = escape(study.question), f"Claimed: {escape(study.claimed)}"
-    if not rows:
+    if not answer.rows:
         return "\n\n".join([f"## {title}", claim, "Not measured here."])
     on = f" on {' and '.join(machines)}" if machines else ""
-    measured = study.contrasts(rows)
-    first = next((number for number, pairs in enumerate(measured) if pairs), 0)
-    lines = _lines(study, measured)
-    answer = lines[: first + 1]
+    first = next((number for number, pairs in enumerate(answer.contrasts) if pairs), 0)
+    shown = lines[: first + 1]
     if study.measured[first].claim is None:
-        told = zip(lines, study.measured, measured, strict=True)
-        answer += [line for line, asked, pairs in told if asked.claim is not None and pairs]
-    return "\n\n".join([f"## [{title}]({study.name}.md)", claim, f"Measured{on}:", "\n".join(answer)])
-
-
-def _machines(rows: list[Row]) -> list[str]:
-    return list(dict.fromkeys(escape(machine_of(group.machine)) for group in compare(rows).groups))
-
-
-def _lines(study: Study, measured: list[list[Contrast]]) -> list[str]:
-    """Of each comparison what it came to, as Markdown."""
-    return [
-        "\n".join(f"{'  ' * bool(number)}- {escape(line)}" for number, line in enumerate(_said(asked, pairs)))
-        for asked, pairs in zip(study.measured, measured, strict=True)
-    ]
+        told = zip(lines, study.measured, answer.contrasts, strict=True)
+        shown += [line for line, asked, pairs in told if asked.claim is not None and pairs]
+    return "\n\n".join([f"## [{title}]({study.name}.md)", claim, f"Measured{on}:", "\n".join(shown)])
 
 
 def _said(asked: Asked, pairs: list[Contrast]) -> list[str]:
@@ -160,40 +174,33 @@ def _said(asked: Asked, pairs: list[Contrast]) -> list[str]:
     return [*lines, held] if len(lines) > 1 else [f"{lines[0]} {held}"]
 
 
-def _answer(study: Study, rows: list[Row]) -> list[str]:
-    where = "\n".join(f"- {machine}" for machine in _machines(rows))
+def _answered(answer: Answer) -> list[str]:
+    where = "\n".join(f"- {machine}" for machine in answer.machines)
     # The size that ran: a study's own, or its small one.
     ran = dict.fromkeys(
         f"{'scripts/bench.py' if row.kind == 'forward' else 'train.py'} -m {word}"
-        for row in rows
+        for row in answer.rows
         for word in row.overrides
         if word.startswith("experiment=")
     )
     again = ", ".join(f"`python {words}`" for words in ran)
-    measured = "\n".join(_lines(study, study.contrasts(rows)))
-    blocks = [f"Claimed: {escape(study.claimed)}", f"Measured{f' ({again})' if ran else ''}:\n\n{measured}"]
-    blocks += [RULE] if any(asked.claim for asked in study.measured) else []
+    measured = "\n".join(answer.lines)
+    blocks = [f"Claimed: {escape(answer.study.claimed)}", f"Measured{f' ({again})' if ran else ''}:\n\n{measured}"]
+    blocks += [RULE] if any(asked.claim for asked in answer.study.measured) else []
     return [*blocks, f"On:\n\n{where}"] if where else blocks
 
 
-def _write_plots(folder: Path, study: Study, rows: list[Row]) -> dict[str, Plot]:
-    drawn = _plots(study, compare(rows), study.contrasts(rows))
-    for name, plot in drawn.items():
-        (folder / name).write_text(file_of(plot.svg), encoding="utf-8")
-    return drawn
-
-
-def _plots(study: Study, comparison: Comparison, measured: list[list[Contrast]]) -> dict[str, Plot]:
+def _plots(answer: Answer) -> dict[str, Plot]:
     """Over a number where the study sweeps one; else the settings of a few groups, with the time that they compile for
     where the study asks for it, and what is compared across them."""
-    groups = [group for group in comparison.groups if len(group.settings) > 1]
+    groups = [group for group in answer.comparison.groups if len(group.settings) > 1]
     looks = looks_of(groups)
     drawn = [speedups_over(series, looks, f"series{n}") for n, series in enumerate(series_of(groups))]
     if not drawn:
         few = groups if len(groups) <= MOST_GROUPS else []
-        costs = any((asked.field or "").startswith("compile_") for asked in study.measured)
+        costs = any((asked.field or "").startswith("compile_") for asked in answer.study.measured)
         for n, (group, beside) in enumerate(zip(few, apart(few), strict=True)):
             drawn += [speedups(group, looks, f"speedup{n}", beside)]
             drawn += [compile_cost(group, f"compile{n}", beside)] if costs else []
-        drawn += [contrast(pairs, f"contrast{n}") for n, pairs in enumerate(measured) if len(pairs) > 1]
+        drawn += [contrast(pairs, f"contrast{n}") for n, pairs in enumerate(answer.contrasts) if len(pairs) > 1]
     return {f"plot{n}.svg": plot for n, plot in enumerate(plot for plot in drawn if plot is not None)}

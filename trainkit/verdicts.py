@@ -151,7 +151,7 @@ def _unknown(group: Group) -> str:
         return "eager was not measured"
     compiled = [setting for setting in group.settings if not is_eager(setting)]
     if not compiled:
-        return "nothing but eager was measured"
+        return "there is nothing to compare eager with"
     return "too few runs" if any(s.speedup for s in compiled) else "no eager run has the settings of the others"
 
 

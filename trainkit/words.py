@@ -36,6 +36,7 @@ FIGURES = {
     "compile_recompile_s": "Time of recompiles",
     "peak_allocated_bytes": "Peak tensor memory",
     "samples_per_s": "Samples a second",
+    "train_loss": "Training loss",
     "step_time_ms_p50": "Median time",
     "step_time_ms_p99": "p99 time",
     "deadline_miss_frac": "Missed deadlines",
