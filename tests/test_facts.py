@@ -75,6 +75,22 @@ def test_a_counter_attribute_recompiles_once_a_step_and_says_why(compose, num_st
     assert (row.compile_recompile_s > 0) == (num_steps > 1)
 
 
+def test_a_recompile_names_the_users_file_as_it_is_from_where_the_run_was_started(compose, tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text(
+        "from tests.networks import Plain\n"
+        "class Counts(Plain):\n"
+        "    calls = 0\n"
+        "    def forward(self, images):\n"
+        "        self.calls += 1\n"
+        "        return super().forward(images) * self.calls\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    row = run(compose(*TRAINING, "model._target_=mine.Counts", "trainer.limit_train_batches=2"))
+    assert "  # mine.py:" in row.recompiles[0]
+    assert str(tmp_path)[2:] not in row.recompiles[0]
+
+
 def test_the_recompile_limit_is_said(compose):
     row = run(compose(*TRAINING, network("Counts"), "trainer.limit_train_batches=10"))
     assert (row.num_graphs, row.recompile_limit_hit, row.effective_mode) == (8, True, "mixed")

@@ -29,7 +29,10 @@ def users_place(stack: Any) -> tuple[str | None, int | None]:
 
 def shortened(text: str) -> str:
     """Paths in the working directory as they are from there: rows are read elsewhere."""
-    return text.replace(f"{Path.cwd()}{os.sep}", "")
+    here = f"{Path.cwd()}{os.sep}"
+    # In a guard's comment torch leaves out what a path shares with its own, and of "/" alone a letter more.
+    cut = here[len(os.path.commonpath([here, TORCH])) + 1 :]
+    return text.replace(here, "").replace(f"  # {cut}", "  # ")
 
 
 def source_line(file: str | None, line: int | None) -> str:
