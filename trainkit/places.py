@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils._traceback import shorten_filename
 
 TORCH = f"{Path(torch.__file__).parent}{os.sep}"  # not torchvision
 PART_CALL = str(Path(__file__).with_name("compile.py"))  # whose frame calls a part that is compiled by itself
@@ -30,9 +31,8 @@ def users_place(stack: Any) -> tuple[str | None, int | None]:
 def shortened(text: str) -> str:
     """Paths in the working directory as they are from there: rows are read elsewhere."""
     here = f"{Path.cwd()}{os.sep}"
-    # In a guard's comment torch leaves out what a path shares with its own, and of "/" alone a letter more.
-    cut = here[len(os.path.commonpath([here, TORCH])) + 1 :]
-    return text.replace(here, "").replace(f"  # {cut}", "  # ")
+    # In a guard's comment torch has cut off what a path shares with its own.
+    return text.replace(here, "").replace(f"  # {shorten_filename(here)}", "  # ")
 
 
 def source_line(file: str | None, line: int | None) -> str:
