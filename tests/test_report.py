@@ -204,6 +204,22 @@ def test_steps_that_the_scaler_skipped_are_said():
     assert "skipped" not in shown(print_run, fp16[0], "nowhere")
 
 
+@pytest.mark.parametrize(
+    ("torch", "found", "autotune_s", "said"),
+    [
+        ("2.11.0+cu130", "warm", 64.0, True),
+        ("2.11.0+cu130", "warm", 20.0, False),
+        ("2.11.0+cu130", "cold", 64.0, False),
+        ("2.12.0+cu130", "warm", 64.0, False),
+    ],
+)
+def test_a_torch_that_tunes_again_with_a_warm_cache_is_said(torch, found, autotune_s, said):
+    cost = {"compile_time_s": 67.0, "compile_autotune_s": autotune_s, "cache_found": found}
+    rows = [row("eager", 2.0, torch_version=torch), row("max-autotune", 1.0, torch_version=torch, **cost)]
+    text = " ".join(shown(print_comparison, compare(rows)).split())
+    assert ("kernels are tried out again, for much of the compile time (95.5 % of max-autotune): torch" in text) == said
+
+
 def test_what_was_dropped_is_listed_with_reason_figures_and_place():
     text = shown(print_comparison, compare(five_modes())).split("Dropped: 3 runs")[1]
     assert line_of(text, "max-autotune ").split(maxsplit=3) == [

@@ -116,6 +116,8 @@ def _special(group: Group) -> Iterator[str]:
     for setting in group.settings:
         if words := compiled_parts(setting.rows[0]):
             yield f"{setting.label}: compiled {words}."
+    if words := tuned_again(group):
+        yield words
 
 
 def _general(group: Group) -> list[str]:
@@ -143,6 +145,23 @@ def chain_of(rows: Sequence[Row]) -> str:
     links = zip(rows[0].chain, known, strict=True)
     said = (f"{link_of(link, rows[0])} {shares(fracs) if fracs else '-'}" for link, fracs in links)
     return f"answered by {', '.join(said)}"
+
+
+def tuned_again(group: Group) -> str:
+    """Where more than half of the compile time with a warm cache tried out kernels again, and that torch does so."""
+    said = []
+    for setting in group.settings:
+        warm = [row for row in setting.rows if row.cache_found == "warm" and str(row.torch_version).startswith("2.11")]
+        tried_s = sum(row.compile_autotune_s or 0.0 for row in warm)
+        taken_s = sum(row.compile_time_s or 0.0 for row in warm)
+        if 2 * tried_s > taken_s:
+            said.append(f"{percent(tried_s / taken_s)} of {setting.label}")
+    if not said:
+        return ""
+    return (
+        f"With a warm cache kernels are tried out again, for much of the compile time ({'; '.join(said)}): torch 2.11 "
+        "does not find all that it chose before (https://github.com/pytorch/pytorch/issues/172819, mended in 2.12)."
+    )
 
 
 def compiled_parts(row: Row) -> str:
