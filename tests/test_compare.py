@@ -137,10 +137,16 @@ def test_every_precision_has_its_own_baseline():
 
 
 def test_amp_says_no_more_than_the_precisions_do():
-    rows = [row(overrides=["amp=off"]), row(overrides=["amp=bf16"], precision="bf16-mixed", step_ms=5.0)]
+    half = {"precision": "bf16-mixed", "matmul_precision": "high"}  # conf/amp/bf16.yaml
+    rows = [row(overrides=["amp=off"], matmul_precision="highest"), row(overrides=["amp=bf16"], step_ms=5.0, **half)]
     assert list(settings(compare(rows))) == ["eager, bf16-mixed", "eager, 32-true"]
-    typed = row("default", overrides=["amp.precision=bf16-mixed"], precision="bf16-mixed", step_ms=4.0)
-    assert settings(compare([*rows, typed]))["default, bf16-mixed"].speedup.value == pytest.approx(5 / 4)
+    asked = row("default", overrides=["amp.precision=bf16-mixed"], step_ms=4.0, **half)
+    assert settings(compare([*rows, asked]))["default, bf16-mixed"].speedup.value == pytest.approx(5 / 4)
+    typed = row(overrides=["amp.matmul_precision=high"], matmul_precision="high", step_ms=8.0)
+    assert list(settings(compare([*rows, typed]))) == [
+        "eager, bf16-mixed, amp.matmul_precision=high", "eager, 32-true, amp.matmul_precision=high",
+        "eager, 32-true, amp.matmul_precision=highest",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

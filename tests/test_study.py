@@ -225,6 +225,16 @@ def test_a_setting_that_only_some_have_tells_them_apart():
     assert [pair.beside for pair in found] == [{"model.depth": "unset"}, {"model.depth": "2"}]
 
 
+def test_what_amp_brings_with_it_is_not_said_beside_the_precision():
+    rows = [
+        replace(row(1, 2.0, 0, compile_mode=mode), precision=precision, matmul_precision=matmul_precision)
+        for mode in ("eager", "default")
+        for precision, matmul_precision in (("32-true", "highest"), ("16-mixed", "high"))
+    ]
+    found = contrasts(rows, "compile.mode=default", "compile.mode=eager")
+    assert [pair.beside for pair in found] == [{"amp.precision": "32-true"}, {"amp.precision": "16-mixed"}]
+
+
 def test_another_field_is_a_ratio_and_dropped_rows_take_no_part():
     rows = [replace(one, status="failed") if "10" in one.overrides[0] else one for one in crossing()]
     choices = "compile.mode=default compile.dynamic=true", "compile.mode=default compile.dynamic=false"

@@ -67,7 +67,8 @@ def contrasts(rows: Iterable[Row], of: str, over: str, field: str | None = None)
     values = {
         name: {rest.get(name) for rest in every if name in rest or name not in settings.COMPILE_ONLY} for name in names
     }
-    varying = [name for name in names if len(values[name]) > 1]
+    told = settings.implied(kept)
+    varying = [name for name in names if len(values[name]) > 1 and name not in told]
     pairs = [(beside(one[0]), one, sides[1][key]) for key, one in sides[0].items() if key in sides[1]]
     found = []
     for others, *two in pairs:

@@ -6,7 +6,7 @@ of one work and setting are its repeats: processes, not steps; they may differ i
 """
 
 import re
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, TypeVar
 
 from trainkit.config import LISTS
@@ -126,7 +126,18 @@ def varying(rows: list[Row]) -> list[str]:
     every = [(row, asked(row)) for row in rows]
     names = dict.fromkeys(FIELDS) | dict.fromkeys(name for _, values in every for name in values)
     answers = {name: {str(values.get(name)) for row, values in every if _applies(name, row)} for name in names}
-    return [name for name in names if name == "compile.mode" or len(answers[name]) > 1]
+    apart = {name for name in names if len(answers[name]) > 1} - implied(rows)
+    return [name for name in names if name == "compile.mode" or name in apart]
+
+
+def implied(rows: Iterable[Row]) -> set[str]:
+    """What needs no word beside another one: the matmul precision that `amp=...` brings with it, where nobody typed it
+    and each precision has one."""
+    rows = list(rows)
+    names = {override.lstrip("+").partition("=")[0] for row in rows for override in row.overrides}
+    brought = {(row.precision, row.matmul_precision) for row in rows}
+    one_each = len(brought) == len({precision for precision, _ in brought})
+    return {"amp.matmul_precision"} - names if one_each else set()
 
 
 def label(row: Row, varying: list[str]) -> str:
