@@ -326,11 +326,12 @@ def test_a_cost_is_the_difference_within_rounds_whatever_drifts(words, compose, 
         return [100 * ((len(timed) - 1) // 3) + (7 if timed[-1] else 10)]
 
     monkeypatch.setattr(trial.Trial, "step_ms", step_ms)
-    monkeypatch.setattr(costs, "_profiled", lambda trial: (0.5, 0.25))
+    monkeypatch.setattr(costs, "_profiled", lambda trial: (0.5, 0.25, 75.0))
     one = of(compose, "Blocks", *words)
     (branch,) = look(one).findings
     phase, found = costs.measured(one, Phase("training"), [branch])
     assert (phase.gain, phase.compiled_frac) == (Estimate(1, 1, 1), Estimate(0.5, 0.5, 0.5))
+    assert phase.device_busy_frac == Estimate((75 / 210 + 75 / 310) / 2, 75 / 510, 1)  # compiled: 10 ms, 110 ms, ...
     assert timed[:6] == [False, False, True, True, False, False]  # compiled, eager, without it; then backwards
     assert found[id(branch)].cost_ms == Estimate(3, 3, 3)
 

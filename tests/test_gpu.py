@@ -11,12 +11,14 @@ from torch.profiler import ProfilerActivity, profile
 
 from models.resnet18 import ResNet18
 from tests.conftest import CONF, ROOT
-from trainkit import build, cli
+from trainkit import build, cli, costs
+from trainkit.findings import Phase
 from trainkit.forward import forward
 from trainkit.machine import peak_memory, reset_peaks
 from trainkit.results import Row, read_epochs, read_row, read_rows
 from trainkit.run import run
 from trainkit.task import Objective, SkippedSteps, Task, channels_last
+from trainkit.trial import subject
 
 pytestmark = [
     pytest.mark.gpu,
@@ -264,6 +266,16 @@ def test_a_fused_optimizer_needs_no_memory_of_its_own(tmp_path):
     parameters_bytes = 4 * 4 * 12 * 1024**2  # of the blocks
     fused, foreach = (trained(tmp_path / name, *asked, f"optimizer.{name}=true") for name in ("fused", "foreach"))
     assert foreach.peak_allocated_bytes - fused.peak_allocated_bytes > 0.5 * parameters_bytes
+
+
+def test_a_diagnosis_tells_how_much_of_the_step_the_device_works(compose):
+    asked = (*ON_GPU, "compile.backend=aot_eager")
+    waits, works = (
+        costs.measured(subject(compose(*asked, f"data.batch_size={size}")), Phase("training"), [])[0].device_busy_frac
+        for size in (2, 4096)
+    )
+    print(f"busy: {waits}, {works}")
+    assert 0 < waits.low <= waits.high < 0.8 < works.low <= works.high <= 1
 
 
 def test_channels_last_spares_cudnn_the_changes_of_layout():

@@ -17,7 +17,9 @@ MAY_IMPORT = {
     "contrasts": {"compare", "intervals", "results", "settings"},
     "claims": {"contrasts"},
     "formatting": {"compare", "intervals"},
-    "words": {"advice", "baseline", "compare", "findings", "formatting", "intervals", "results", "settings"},
+    "words": {
+        *("advice", "baseline", "compare", "config", "findings", "formatting", "intervals", "results", "settings"),
+    },
     "verdicts": {"claims", "compare", "contrasts", "formatting", "settings", "words"},
     "report": {"baseline", "compare", "findings", "formatting", "results", "settings", "verdicts", "words"},
     "summary": {"compare", "formatting", "report", "results", "words"},

@@ -384,7 +384,8 @@ def diagnosis(words: str = "") -> Diagnosis:
         "recompile", "shape", "why", "dynamic", words, num_recompiles=3, recompile_s=2.0, phases=["forward"]
     )
     step, eager, gain, share = (Estimate(x, 0.9 * x, 1.1 * x) for x in (1.0, 2.0, 2.0, 0.75))
-    phases = [Phase("forward", 2, False, step, eager, gain, share), Phase("training", error=words)]
+    forward = Phase("forward", 2, False, step, eager, gain, share, device_busy_frac=Estimate(0.25, 0.125, 0.5))
+    phases = [forward, Phase("training", error=words)]
     stages = {"eager": {"capture": 0.5}, "inductor": {"capture": 0.5, "lowering": 1.25}}
     machine = vars(gpu_sweep()[0])
     return Diagnosis(
@@ -401,6 +402,7 @@ def test_a_diagnosis_is_a_section_of_the_page(tmp_path):
         "torch.where",
         "75.0 %",
         "67.5 % to 82.5 %",
+        "the GPU works for 25.0 % of the compiled step (12.5 % to 50.0 %) and waits for the host in",
         "0.25 ms (0.12 to 0.50 ms), 25.0 % of the forward step",
         "3 recompiles, 2.00 s",
     ):

@@ -732,6 +732,26 @@ def test_no_line_ends_in_blanks_where_it_is_no_terminal(capsys, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("mode", "share", "said"),
+    [
+        ("default", 0.75, "(67.5 % to 82.5 %).\n"),
+        ("default", 0.25, "(22.5 % to 27.5 %) and waits for the host in the rest: compile.mode=reduce-overhead"),
+        (
+            "reduce-overhead",
+            0.25,
+            "in the rest: what no CUDA graph holds, as the optimizer, is launched",
+        ),
+    ],
+)
+def test_how_much_a_gpu_works_is_said_with_what_helps_where_it_waits(mode, share, said):
+    one = diagnosis()
+    phases = [replace(phase, device_busy_frac=Estimate(share, 0.9 * share, 1.1 * share)) for phase in one.phases[:1]]
+    written = shown(print_measurements, replace(one, compile_mode=mode, phases=phases), width=300)
+    assert f"forward: the GPU works for {100 * share:.1f} % of the compiled step " in written
+    assert said in written
+
+
+@pytest.mark.parametrize(
     ("cost", "said"),
     [
         (Estimate(-2.0, -17.0, 3.0), "no measurable difference (-17.0 to 3.0 ms); the rounds differ too much"),

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from statistics import median
+from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -18,7 +19,7 @@ from trainkit import graphs
 from trainkit.config import CompileConfig, Mode
 from trainkit.errors import first_line
 from trainkit.findings import Finding, Phase
-from trainkit.intervals import Estimate, estimate
+from trainkit.intervals import estimate
 from trainkit.outcomes import NoOutcomeError, held_still
 from trainkit.trial import OPTIMIZER, STEP, Subject, Trial, eager_steps, failure
 
@@ -80,14 +81,12 @@ def measured(of: Subject, phase: Phase, breaks: Iterable[Finding]) -> tuple[Phas
     if failed := compiled.failed or eager.failed:
         return replace(phase, error=failed), {id(f): replace(f, cost_unknown="the phase failed") for f, _ in without}
     logger.info("%s: profiling what share of the step runs compiled", phase.name)
-    compiled_frac, optimizer_frac = _shares(Trial(of, phase.name, graphs.watched(asked)))
     phase = replace(
         phase,
         step_time_ms=estimate(compiled.rounds_ms),
         eager_step_time_ms=estimate(eager.rounds_ms),
         gain=estimate([over / under for over, under in zip(eager.rounds_ms, compiled.rounds_ms, strict=True)]),
-        compiled_frac=compiled_frac,
-        optimizer_frac=optimizer_frac,
+        **_shares(Trial(of, phase.name, graphs.watched(asked)), compiled.rounds_ms),
     )
     return phase, {id(finding): _with_cost(finding, compiled, variant) for finding, variant in without}
 
@@ -108,24 +107,30 @@ def _with_cost(finding: Finding, compiled: Variant, without: Variant) -> Finding
     return replace(finding, cost_ms=estimate([more - less for more, less in rounds]))
 
 
-def _shares(trial: Trial) -> tuple[Estimate | None, Estimate | None]:
-    """The shares of the step that run in compiled graphs and in the optimizer, by torch's profiler, over as many rounds
-    of one compiled program.
+def _shares(trial: Trial, rounds_ms: list[float]) -> dict[str, Any]:
+    """The shares of the step that run in compiled graphs and in the optimizer, and on a GPU how much of it (of the
+    rounds that were timed) is work of the GPU, by torch's profiler, over as many rounds of one compiled program.
 
     On a CPU: the time between entering a graph and leaving it, over the time of the steps. On a GPU: the time of the
     kernels that were launched in between, over that of all. The profiler itself takes time, of many small operations
-    more than of few large ones: eager parts look larger than they are.
+    more than of few large ones: eager parts look larger than they are. A kernel's own time it leaves as it is.
     """
     with trial.running():
         trial.warm_up()
-        rounds = [shares for _ in range(NUM_ROUNDS) if (shares := _profiled(trial)) is not None]
-    if len(rounds) < NUM_ROUNDS:
-        return None, None
-    compiled, optimizer = (estimate([min(share, 1.0) for share in shares]) for shares in zip(*rounds, strict=True))
-    return compiled, optimizer
+        profiled = [round_ for _ in range(NUM_ROUNDS) if (round_ := _profiled(trial)) is not None]
+    if len(profiled) < NUM_ROUNDS:
+        return {}
+    busy = [ms / step_ms for (*_, ms), step_ms in zip(profiled, rounds_ms, strict=True) if ms is not None]
+    shares = {
+        "compiled_frac": [compiled for compiled, _, _ in profiled],
+        "optimizer_frac": [optimizer for _, optimizer, _ in profiled],
+        **({"device_busy_frac": busy} if busy else {}),
+    }
+    return {name: estimate([min(share, 1.0) for share in of_rounds]) for name, of_rounds in shares.items()}
 
 
-def _profiled(trial: Trial) -> tuple[float, float] | None:
+def _profiled(trial: Trial) -> tuple[float, float, float | None] | None:
+    """The two shares, and the milliseconds of a step that the GPU works."""
     on_gpu = trial.batches[0][0].is_cuda
     with profile(activities=[ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * on_gpu) as profiled:
         for _ in range(NUM_PROFILED):
@@ -140,4 +145,7 @@ def _profiled(trial: Trial) -> tuple[float, float] | None:
 
     kernels = [e for e in events if e.device_type == torch.autograd.DeviceType.CUDA and not e.is_user_annotation]
     whole = sum(event.time_range.elapsed_us() for event in kernels) if on_gpu else spent(STEP)
-    return (spent(graphs.FORWARD, graphs.BACKWARD) / whole, spent(OPTIMIZER) / whole) if whole else None
+    if not whole:
+        return None
+    kernels_ms = whole / 1000 / NUM_PROFILED if on_gpu else None
+    return spent(graphs.FORWARD, graphs.BACKWARD) / whole, spent(OPTIMIZER) / whole, kernels_ms

@@ -52,8 +52,9 @@ class Phase:
 
     `compiled_frac` is the share of the step that ran in compiled graphs, `optimizer_frac` that of the optimizer, which
     nobody compiles: on a CPU shares of the step's time, on a GPU of the time of its kernels. Step times are of steps on
-    one batch in which nothing compiled; `gain` is how many times the compiled step the eager one takes. None: not
-    measured. `error`: why the phase could not be run.
+    one batch in which nothing compiled; `gain` is how many times the compiled step the eager one takes.
+    `device_busy_frac`, of a GPU: how much of a compiled step its kernels take, the rest of which it waits for the host.
+    None: not measured. `error`: why the phase could not be run.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Phase:
     gain: Estimate | None = None
     compiled_frac: Estimate | None = None
     optimizer_frac: Estimate | None = None
+    device_busy_frac: Estimate | None = None
     error: str | None = None
 
 

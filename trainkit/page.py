@@ -19,6 +19,7 @@ from trainkit.svg import COLORS
 from trainkit.verdicts import advice, verdict
 from trainkit.words import (
     ROUNDS,
+    busy,
     count_of_findings,
     diagnosed,
     dropped_title,
@@ -318,6 +319,8 @@ def _diagnosis(diagnosis: Diagnosis) -> str:
     errors = "".join(f"<p class=note>{_text(f'{p.name}: {p.error}')}</p>" for p in diagnosis.phases if p.error)
     findings = "".join(_finding(finding, diagnosis) for finding in diagnosis.findings)
     measured = f"<p class=muted>{ROUNDS}</p>\n" if any(phase.step_time_ms for phase in diagnosis.phases) else ""
+    waits = filter(None, (busy(phase, diagnosis.compile_mode) for phase in diagnosis.phases))
+    measured += "".join(f"<p>{_text(said)}</p>\n" for said in waits)
     names, by_backend = stage_words(diagnosis.stages or {})
     spent = [[_text(backend), *cells] for backend, cells in by_backend.items()]
     return f"""<section>

@@ -40,6 +40,7 @@ from trainkit.verdicts import advice, cache_of, verdict
 from trainkit.words import (
     ROUNDS,
     break_cost,
+    busy,
     count_of_findings,
     diagnosed,
     dropped_title,
@@ -192,6 +193,8 @@ def print_measurements(diagnosis: Diagnosis, console: Console | None = None) -> 
     for phase in diagnosis.phases:
         if phase.error:
             console.print(Text(f"{phase.name} failed: {clean(phase.error)}", style="red"))
+        if said := busy(phase, diagnosis.compile_mode):
+            console.print(Text(said))
     costs = [(place_of(f, Path.cwd()), cost) for f in diagnosis.findings if (cost := break_cost(f, diagnosis.phases))]
     if costs:
         table = _plain_table("graph break", "cost")

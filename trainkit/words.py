@@ -12,6 +12,7 @@ from trainkit import settings
 from trainkit.advice import SIZES, Advice, guard, of_break, of_recompile
 from trainkit.baseline import Change
 from trainkit.compare import Comparison, Group, is_eager
+from trainkit.config import CUDAGRAPH_MODES
 from trainkit.findings import KINDS, Diagnosis, Finding, Phase
 from trainkit.formatting import clean, decimals, factor, fixed, percent, seconds, shares, short
 from trainkit.intervals import Estimate
@@ -26,6 +27,10 @@ COMPILE_PARTS = {
     "cudagraph": "CUDA graphs",
     "recompile": "recompiles",
 }
+# The share of a step below which a GPU waits for the host too much, and what helps without CUDA graphs and with them.
+BUSY = 0.8
+UNGRAPHED = "compile.mode=reduce-overhead launches the kernels of a graph at once; or take a larger batch"
+GRAPHED = "what no CUDA graph holds, as the optimizer, is launched kernel by kernel; take a larger batch"
 # What the figures of a diagnosis are.
 ROUNDS = "Medians over rounds in which all variants ran by turns; beside them the lowest and the highest round."
 
@@ -295,6 +300,18 @@ def phase_words(phase: Phase) -> dict[str, tuple[str, str]]:
         "compiled share": _figure(phase.compiled_frac, percent),
         "optimizer": _figure(phase.optimizer_frac if phase.name == "training" else None, percent),
     }
+
+
+def busy(phase: Phase, mode: str) -> str:
+    """How much of the compiled step the GPU works, and what to do where it waits; "" where that was not measured."""
+    share = phase.device_busy_frac
+    if share is None:
+        return ""
+    figure, between = _figure(share, percent)
+    said = f"{phase.name}: the GPU works for {figure} of the compiled step ({between})"
+    if share.high >= BUSY:
+        return f"{said}."
+    return f"{said} and waits for the host in the rest: {GRAPHED if mode in CUDAGRAPH_MODES else UNGRAPHED}."
 
 
 def _figure(measured: Estimate | None, said: Callable[[float], str]) -> tuple[str, str]:
