@@ -3,7 +3,6 @@
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -47,22 +46,11 @@ def compose(tmp_path: Path):
 
 @pytest.fixture
 def train(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """(words, ...) -> `python train.py words...` run to its end in tmp_path, on the CPU, on so many `ranks`. With an
-    environment of its own it is started anew."""
+    """(words, ...) -> `python train.py words...` run to its end in tmp_path, on the CPU, on so many `ranks`."""
 
-    def started(*words: str, ranks: int = 1, env: dict[str, str] | None = None):
-        script, words = ROOT / "train.py", (*words, "trainer.accelerator=cpu")
-        if env is None:
-            return forked.python(script, *words, cwd=tmp_path, path=str(tmp_path), ranks=ranks)
-        path = f"{os.environ['PYTHONPATH']}{os.pathsep}{tmp_path}"
-        return subprocess.run(
-            [sys.executable, str(script), *words],
-            cwd=tmp_path,
-            env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"} | env,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+    def started(*words: str, ranks: int = 1):
+        words = (*words, "trainer.accelerator=cpu")
+        return forked.python(ROOT / "train.py", *words, cwd=tmp_path, path=str(tmp_path), ranks=ranks)
 
     return started
 

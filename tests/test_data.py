@@ -5,7 +5,6 @@ import multiprocessing
 import os
 import random
 import time
-from pathlib import Path
 from types import SimpleNamespace
 
 import datasets
@@ -27,7 +26,6 @@ from trainkit.data.module import ArrayDataset, DataModule
 from trainkit.data.synthetic import Synthetic
 from trainkit.data.text import Text
 
-ROOT = Path(__file__).parents[1]
 SENTENCES = "\n".join(f"Line {n} of the text says that {n} times {n} is {n * n}." for n in range(300))
 
 

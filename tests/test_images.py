@@ -17,7 +17,6 @@ from trainkit.data.images import Images
 from trainkit.data.module import DataModule
 from trainkit.run import run
 
-ROOT = Path(__file__).parents[1]
 CLASSES = ("ant", "bee")
 
 

@@ -22,7 +22,6 @@ from trainkit.data.splits import on_hub
 from trainkit.data.tables import TASKS, Glue, Table, _sequence
 from trainkit.run import run
 
-ROOT = Path(__file__).parents[1]
 WORDS = ("dull", "bright", "plot", "cast", "scene", "a", "the", "of")
 
 

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from statistics import median
-from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -19,7 +18,7 @@ from trainkit import graphs
 from trainkit.config import CompileConfig, Mode
 from trainkit.errors import first_line
 from trainkit.findings import Finding, Phase
-from trainkit.intervals import estimate
+from trainkit.intervals import Estimate, estimate
 from trainkit.outcomes import NoOutcomeError, held_still
 from trainkit.trial import OPTIMIZER, STEP, Subject, Trial, eager_steps, failure
 
@@ -86,8 +85,8 @@ def measured(of: Subject, phase: Phase, breaks: Iterable[Finding]) -> tuple[Phas
         step_time_ms=estimate(compiled.rounds_ms),
         eager_step_time_ms=estimate(eager.rounds_ms),
         gain=estimate([over / under for over, under in zip(eager.rounds_ms, compiled.rounds_ms, strict=True)]),
-        **_shares(Trial(of, phase.name, graphs.watched(asked)), compiled.rounds_ms),
     )
+    phase = _with_shares(phase, Trial(of, phase.name, graphs.watched(asked)), compiled.rounds_ms)
     return phase, {id(finding): _with_cost(finding, compiled, variant) for finding, variant in without}
 
 
@@ -107,9 +106,9 @@ def _with_cost(finding: Finding, compiled: Variant, without: Variant) -> Finding
     return replace(finding, cost_ms=estimate([more - less for more, less in rounds]))
 
 
-def _shares(trial: Trial, rounds_ms: list[float]) -> dict[str, Any]:
-    """The shares of the step that run in compiled graphs and in the optimizer, and on a GPU how much of it (of the
-    rounds that were timed) is work of the GPU, by torch's profiler, over as many rounds of one compiled program.
+def _with_shares(phase: Phase, trial: Trial, rounds_ms: list[float]) -> Phase:
+    """The phase with the shares of the step that run in compiled graphs and in the optimizer, and on a GPU how much of
+    it (of the rounds that were timed) the GPU works, by torch's profiler, over as many rounds of one compiled program.
 
     On a CPU: the time between entering a graph and leaving it, over the time of the steps. On a GPU: the time of the
     kernels that were launched in between, over that of all. The profiler itself takes time, of many small operations
@@ -119,14 +118,18 @@ def _shares(trial: Trial, rounds_ms: list[float]) -> dict[str, Any]:
         trial.warm_up()
         profiled = [round_ for _ in range(NUM_ROUNDS) if (round_ := _profiled(trial)) is not None]
     if len(profiled) < NUM_ROUNDS:
-        return {}
+        return phase
     busy = [ms / step_ms for (*_, ms), step_ms in zip(profiled, rounds_ms, strict=True) if ms is not None]
-    shares = {
-        "compiled_frac": [compiled for compiled, _, _ in profiled],
-        "optimizer_frac": [optimizer for _, optimizer, _ in profiled],
-        **({"device_busy_frac": busy} if busy else {}),
-    }
-    return {name: estimate([min(share, 1.0) for share in of_rounds]) for name, of_rounds in shares.items()}
+    return replace(
+        phase,
+        compiled_frac=_share([compiled for compiled, _, _ in profiled]),
+        optimizer_frac=_share([optimizer for _, optimizer, _ in profiled]),
+        device_busy_frac=_share(busy) if busy else None,
+    )
+
+
+def _share(rounds: list[float]) -> Estimate:
+    return estimate([min(share, 1.0) for share in rounds])
 
 
 def _profiled(trial: Trial) -> tuple[float, float, float | None] | None:

@@ -6,7 +6,7 @@ of one work and setting are its repeats: processes, not steps; they may differ i
 """
 
 import re
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
 from trainkit.config import LISTS
@@ -130,14 +130,18 @@ def varying(rows: list[Row]) -> list[str]:
     return [name for name in names if name == "compile.mode" or name in apart]
 
 
-def implied(rows: Iterable[Row]) -> set[str]:
+def implied(rows: list[Row]) -> set[str]:
     """What needs no word beside another one: the matmul precision that `amp=...` brings with it, where nobody typed it
     and each precision has one."""
-    rows = list(rows)
-    names = {override.lstrip("+").partition("=")[0] for row in rows for override in row.overrides}
+    typed = {_name(override) for row in rows for override in row.overrides}
     brought = {(row.precision, row.matmul_precision) for row in rows}
     one_each = len(brought) == len({precision for precision, _ in brought})
-    return {"amp.matmul_precision"} - names if one_each else set()
+    return {"amp.matmul_precision"} - typed if one_each else set()
+
+
+def _name(override: str) -> str:
+    """The setting that an override sets."""
+    return override.lstrip("+").partition("=")[0]
 
 
 def label(row: Row, varying: list[str]) -> str:
@@ -175,11 +179,7 @@ def shared_overrides(rows: list[Row]) -> tuple[str, ...]:
     """The overrides that all rows share, but for those that have their own words in a title or label."""
     elsewhere = {"model", "data", "data.batch_size", "compile.mode", "amp.precision"}
     shared = [override for override in rows[0].overrides if all(override in row.overrides for row in rows)]
-    return tuple(
-        as_typed(override)
-        for override in shared
-        if override.lstrip("+").partition("=")[0] not in elsewhere | SILENT - {"seed"}
-    )
+    return tuple(as_typed(override) for override in shared if _name(override) not in elsewhere | SILENT - {"seed"})
 
 
 def as_typed(override: str) -> str:
