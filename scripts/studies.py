@@ -17,8 +17,9 @@ def main() -> int:
     parser.add_argument("folder", metavar="FOLDER", type=Path, help="one folder of rows for each study")
     options = parser.parse_args()
     try:
-        if next(options.folder.rglob("row.json"), None) is None:
-            raise ValueError(f"no row.json in or below {options.folder}")
+        names = sorted(study.stem for study in STUDIES.glob("*.yaml"))
+        if not any(list((options.folder / name).rglob("row.json")) for name in names):
+            raise ValueError(f"no row.json below {options.folder}/NAME of any study; NAME is one of {', '.join(names)}")
         for path in write_pages(options.folder, STUDIES):
             print(path)
     except ValueError as complaint:

@@ -34,6 +34,8 @@ from trainkit import cli
                 r"data\.batch_size = -1: expected a whole number of at least 1; .*",
             ],
         ),
+        (["experiment=studies/nope"], [r"experiment = studies/nope: expected one of studies/amp_and_memory, .*"]),
+        (["experiment=nope"], [r"experiment = nope: expected one of .*sst2, full_size/\.\.\., studies/\.\.\."]),
         (["nonsense"], [r"nonsense: cannot be read; .*"]),
         (["model.witdh=3"], [r"model\.witdh = 3: no such setting; did you mean model\.width\?"]),
         (["data=text"], [r"model = simple_cnn: takes images, but data = text gives tokens; .*"]),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from trainkit import cli
+from trainkit import build, cli
 from trainkit.config import MODES, ConfigError, RunConfig
 
 ROOT = Path(__file__).parent.parent
@@ -62,6 +62,14 @@ def test_every_setting_is_in_the_manual():
     assert "Powered by Hydra" not in manual
 
 
+TOKENS = ("data=synthetic", "data.seq_len=8")
+
+
+def built(config: RunConfig) -> None:
+    build.optimizer(config)
+    build.net(config, build.data(config), build.devices(config))
+
+
 @pytest.mark.parametrize(
     ("overrides", "complaint"),
     [
@@ -97,6 +105,61 @@ def test_what_cannot_be_run_is_one_line_with_setting_value_and_way_out(overrides
         compose(*overrides)
     assert len(caught.value.complaints) == 1
     assert caught.value.complaints[0].startswith(complaint)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "complaints"),
+    [
+        (
+            ["model=op_chain", "model.num_ops=2.5"],
+            ["model.num_ops = 2.5: expected a whole number; try model.num_ops=32"],
+        ),
+        (["model.width=true"], ["model.width = True: expected a whole number; try model.width=32"]),
+        (
+            ["model=mini_transformer", *TOKENS, "model.depth=null"],
+            ["model.depth = null: expected a whole number; try "],
+        ),
+        (["model=mini_transformer", *TOKENS, "model.dropout=a"], ["model.dropout = a: expected a number; try model."]),
+        (["model=convnet_mix", "model.random_head=7"], ["model.random_head = 7: expected true or false; try model."]),
+        (
+            ["data=synthetic", "data.num_batches=2.5", "data.num_distinct=a"],
+            ["data.num_batches = 2.5: expected a whole number; try data.num_batches=50", "data.num_distinct = a: "],
+        ),
+        (["data=synthetic", "data.image_size=8.5"], ["data.image_size = 8.5: expected a whole number; try "]),
+        (["data.seed=a"], ["data.seed = a: expected a whole number; try data.seed=0"]),
+        (["data.val_fraction=most"], ["data.val_fraction = most: expected a number; try data.val_fraction=0.2"]),
+        (["model=bert", "data=sst2", "data.seq_len=long"], ["data.seq_len = long: expected a whole number; try "]),
+        (["data=image_folder", "data.path=x", "data.side=8.5"], ["data.side = 8.5: expected a whole number"]),
+        (
+            ["data=image_folder", "data.path=x", "data.flip=maybe"],
+            ["data.flip = maybe: expected true or false; try data.fl"],
+        ),
+        (
+            ["model=gpt2", "data=text", "data.path=x", "data.vocab_size=300.5"],
+            ["data.vocab_size = 300.5: expected a wh"],
+        ),
+        (
+            ["optimizer.weight_decay=a"],
+            ["optimizer.weight_decay = a: expected a number; try optimizer.weight_decay=0.01"],
+        ),
+    ],
+)
+def test_what_a_class_cannot_take_is_one_line_each(overrides, complaints, compose):
+    config = compose(*overrides)
+    with pytest.raises(ConfigError) as caught:
+        built(config)
+    assert len(caught.value.complaints) == len(complaints)
+    for line, expected in zip(caught.value.complaints, complaints, strict=True):
+        assert line.startswith(expected)
+
+
+def test_what_is_neither_a_number_nor_a_truth_value_is_the_classes_own_matter():
+    def takes(some: int | None, either: int | str, late: int = None) -> None: ...  # noqa: RUF013
+
+    def unread(later: "Nowhere") -> None: ...  # noqa: F821
+
+    given = {"some": None, "either": "a", "late": None, "later": "a", "kind": {"_target_": "a"}}
+    assert build._mistyped("model", takes, given) == build._mistyped("model", unread, given) == []
 
 
 def test_all_complaints_come_at_once(compose):

@@ -253,6 +253,16 @@ def test_links_are_compiled_each_as_asked_and_told_apart(bench):
     assert row.effective_mode == "default"
 
 
+def test_the_link_that_failed_is_named(bench, capsys):
+    link = "model._target_=tests.networks.Breaks compile.mode=default compile.backend=eager compile.fullgraph=true"
+    row = bench(
+        *EAGER, network("Plain"), "forward.num_calls=5", "forward.deadline_ms=10000", f"forward.fallback=['{link}']"
+    )
+    assert row.status == "compile_error"
+    assert row.error.startswith(f"forward.fallback, {link}: ")
+    assert f"\nforward.fallback, {link}\n" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "num_graphs"),
     [(("compile.scope=step",), 4), (("compile.scope=net",), 4), ((network("Breaks"),), 8)],
@@ -298,7 +308,7 @@ def test_links_of_one_network_share_neither_code_nor_torchs_limit_of_it(words, n
         ),
         (
             ["forward.deadline_ms=5", "forward.fallback=['compile.mode=eager','model.width=abc']"],
-            "forward.fallback, model = simple_cnn: TypeError: ",
+            "forward.fallback, model.width = abc: expected a whole number; try model.width=32",
         ),
     ],
 )

@@ -97,6 +97,8 @@ def test_blocks_are_found_in_a_network_within_another_one(compose, more):
         ("compile.parts=[{match: fc, mode: fast}]", "compile.parts = [{match: fc, mode: fast}]: expected one of ea"),
         ("compile.parts=fc", "compile.parts = fc: expected entries as in compile.parts=[{match: NAME}]"),
         ("compile.parts=[conv1]", "compile.parts = [conv1]: expected entries as in compile.parts=[{match: NAME}]"),
+        ("compile.parts=[{match: [fc]}]", "compile.parts = [{match: [fc]}]: expected text; entries as in compile.p"),
+        ("compile.parts=[{match: null}]", "compile.parts = [{match: null}]: expected text; entries as in compile.pa"),
         ("compile.parts=[]", "compile.parts = []: compile.scope=parts compiles nothing without; "),
         ("compile.parts=[{mode: eager}]", "compile.parts: one has no match; name modules of the network or a function"),
     ],

@@ -84,9 +84,9 @@ def test_samples_are_counted_as_they_come_and_the_loss_is_of_each_alike(compose,
     assert record.num_samples == 30 * 2 + 30 * 30
     # Of the steady steps, by their own sizes: with all of 64 it would be that many more.
     assert row.samples_per_s * row.step_time_ms_p50 / 1e3 < 31
-    more = {"small": "trainer.limit_train_batches=30", "large": "data.batch_sizes=[30]"}
-    small, large = (run(compose(*words, word, run_dir=tmp_path / name)).train_loss for name, word in more.items())
-    assert row.train_loss == pytest.approx((2 * small + 30 * large) / 32, rel=1e-5)
+    more = {"fewer": "trainer.limit_train_batches=31", "large": "data.batch_sizes=[30]"}
+    fewer, large = (run(compose(*words, word, run_dir=tmp_path / name)).train_loss for name, word in more.items())
+    assert row.train_loss == pytest.approx(((30 * 2 + 30) * fewer + 29 * 30 * large) / (30 * 32), rel=1e-5)
 
 
 @pytest.mark.parametrize(("dynamic", "num_graphs"), [("null", 2), ("true", 1), ("false", 4)])
@@ -277,6 +277,14 @@ def test_without_torchs_hook_the_steps_that_ran_eager_are_unknown(compose, monke
         (
             ["data.batch_sizes=[4,8,16]", "data.order=list", "data.num_batches=2"],
             "data.batch_sizes = [4, 8, 16]: 3 sizes for data.num_batches = 2, some would never come; ",
+        ),
+        (
+            ["data.batch_sizes=[4,8,16]", "data.order=list", "trainer.limit_train_batches=20"],
+            "data.batch_sizes = [4, 8, 16]: of the 50 batches of an epoch 20 are taken, none of them of 16 (data.",
+        ),
+        (
+            ["model=dynamic_mlp", "data.seq_lens=[5,9]", "trainer.max_steps=1"],
+            "data.seq_lens = [5, 9]: of the 50 batches of an epoch 1 are taken, none of them of 9 (data.order=cycle); ",
         ),
         (["compile.mark_dynamic=[{},{max: 5}]"], "compile.mark_dynamic, inputs 0: is marked 2 times; leave one "),
         (["compile.dynamic=maybe"], "compile.dynamic = maybe: expected true, false or null"),

@@ -180,17 +180,18 @@ def test_a_choice_is_compared_where_all_else_is_equal():
 @pytest.mark.parametrize(
     ("besides", "said"),
     [
-        ([{"model": "a", "data.batch_size": "32"}, {"model": "b", "data.batch_size": "32"}], "2.00x at a; 2.00x at b"),
-        ([{"cuda_version": "12.10"}, {"cuda_version": "13.0"}], "2.00x at cuda_version=12.10; 2.00x at 13.0"),
+        ([{"model": "a", "data.batch_size": "32"}, {"model": "b", "data.batch_size": "32"}],
+         " (data.batch_size=32): 2.00x at a; 2.00x at b"),
+        ([{"cuda_version": "12.10"}, {"cuda_version": "13.0"}], ": 2.00x at cuda_version=12.10; 2.00x at 13.0"),
         ([{"data.num_samples": "1281168"}, {"data.num_samples": "1281167.0"}],
-         "2.00x at data.num_samples=1281167; 2.00x at 1281168; measurably faster from 1281167 on"),
-        ([{"model.depth": "unset"}, {"model.depth": "2"}], "2.00x at model.depth=unset; 2.00x at 2"),
+         ": 2.00x at data.num_samples=1281167; 2.00x at 1281168; measurably faster from 1281167 on"),
+        ([{"model.depth": "unset"}, {"model.depth": "2"}], ": 2.00x at model.depth=unset; 2.00x at 2"),
     ],
 )  # fmt: skip
 def test_a_line_goes_through_what_tells_the_works_apart(besides, said):
     two = Ratio(2.0, 1.9, 2.1, 0.01, True)
     pairs = [Contrast(None, "compile.mode=default", "compile.mode=eager", beside, two) for beside in besides]
-    assert contrasted(pairs) == [f"Speed of default over eager: {said.replace('2.00x', '2.00x [1.90, 2.10]')}."]
+    assert contrasted(pairs) == [f"Speed of default over eager{said.replace('2.00x', '2.00x [1.90, 2.10]')}."]
 
 
 def test_a_setting_that_eager_rows_lack_is_no_place():
@@ -498,4 +499,9 @@ def test_a_plot_stands_alone_with_its_colours_and_its_key(tmp_path):
 
 def test_the_command_names_what_has_no_rows(tmp_path: Path):
     done = forked.python(ROOT / "scripts" / "studies.py", tmp_path, cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (2, f"studies: no row.json in or below {tmp_path}\n")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"studies: no row.json below {tmp_path}/NAME of any study; NAME is one of amp_and_")
+    (tmp_path / "000-eager").mkdir()
+    (tmp_path / "000-eager" / "row.json").write_text("{}")  # the folder of one study, not the one above it
+    assert forked.python(ROOT / "scripts" / "studies.py", tmp_path, cwd=tmp_path).stderr == done.stderr
+    assert not list(tmp_path.glob("*.md"))

@@ -140,8 +140,6 @@ def test_a_batch_is_as_long_as_its_padding_says(table, padding, expected):
         ({"padding": "buckets", "buckets": 40}, "data.buckets = 40: expected rising lengths"),
         ({"buckets": 40}, "data.buckets = 40: expected rising lengths"),
         ({"buckets": "4,7"}, "data.buckets = 4,7: expected rising lengths"),
-        ({"seq_len": "long"}, "data.seq_len = long: expected a whole number"),
-        ({"vocab_size": 300.5}, "data.vocab_size = 300.5: expected a whole number"),
         ({"val_fraction": "most"}, "data.val_fraction = most: expected a part of the rows; try 0.1"),
         ({"label_column": "text"}, "data.label_column = text: is in data.text_column too; name the column"),
         ({"vocab_size": 258}, "data.vocab_size = 258: byte-level BPE starts from the 256 bytes"),

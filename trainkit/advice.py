@@ -178,8 +178,9 @@ OTHER_SIZE = Advice(
 BATCH_SHAPE = Advice(
     "shape that changes",
     "the graph was compiled for another size",
-    "compile.dynamic=true, or compile.mark_dynamic for the one dimension (torch._dynamo.mark_dynamic); better, pad to "
-    "few sizes; the last, short batch of an epoch: drop it, or fill it up; compile.max_recompiles bounds it",
+    "compile.dynamic=true, or where the whole network is compiled compile.mark_dynamic for the one dimension "
+    "(torch._dynamo.mark_dynamic); better, pad to few sizes; the last, short batch of an epoch: drop it, or fill it "
+    "up; compile.max_recompiles bounds it",
 )
 BOUNDS = Advice(
     "size out of bounds",

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
 
 import torch
 from hydra.errors import InstantiationException
@@ -29,6 +30,8 @@ from trainkit.config import NOT_ARGUMENTS, ConfigError, RunConfig, TrainerConfig
 from trainkit.data.module import DataModule
 from trainkit.errors import first_line
 from trainkit.loss import logits_of
+
+PLAIN = {int: "a whole number", float: "a number", bool: "true or false"}
 
 
 @dataclass(frozen=True)
@@ -84,8 +87,17 @@ def devices(config: RunConfig) -> Devices:
 
 
 def data(config: RunConfig) -> DataModule:
-    """The data of `data._target_`."""
-    return instance("data", config.job.data, config.data)
+    """The data of `data._target_`, of whose sizes each will come."""
+    data: DataModule = instance("data", config.job.data, config.data)
+    trainer = config.trainer
+    limits: dict[str, int | float | None] = {"forward.num_calls": config.forward.num_calls}
+    if config.job.kind.value == "train":
+        steps = max(trainer.max_steps, 0) * trainer.accumulate_grad_batches
+        limits = {"trainer.max_steps": steps, "trainer.limit_train_batches": trainer.limit_train_batches}
+    for name, limit in limits.items():
+        if limit and (complaints := data.never_coming(limit)):
+            raise ConfigError(*(f"{complaint}; raise {name}, or lower data.num_batches" for complaint in complaints))
+    return data
 
 
 def net(config: RunConfig, data: DataModule, devices: Devices) -> nn.Module:
@@ -127,6 +139,8 @@ def instance(group: str, name: str, node: dict[str, Any]) -> Any:
         raise ConfigError(
             f"{group}._target_ = {node['_target_']}: {first_line(error)}; give an installed class"
         ) from error
+    if complaints := _mistyped(group, target, node):
+        raise ConfigError(*complaints)
     try:
         return instantiate(node, _convert_="all")
     except InstantiationException as error:
@@ -135,6 +149,35 @@ def instance(group: str, name: str, node: dict[str, Any]) -> Any:
         signature = ", ".join(inspect.signature(target).parameters)
         said = textwrap.shorten(first_line(cause or error), 300, placeholder=" ...")  # transformers lists all it has
         raise ConfigError(f"{group} = {name}: {said}; {target.__name__} takes ({signature})") from error
+
+
+def _mistyped(group: str, target: Callable[..., Any], node: dict[str, Any]) -> list[str]:
+    """A complaint for each setting that is to be a number, or true or false, by the target's signature, and is not."""
+    complaints = []
+    for name, parameter in _parameters(target).items():
+        said, default = parameter.annotation, parameter.default
+        kinds = {*get_args(said)} if get_origin(said) in (Union, UnionType) else {said}
+        kind, *more = kinds - {NoneType} or {NoneType}
+        value = node.get(name, default)
+        null = value is None and (NoneType in kinds or default is None)
+        if kind not in PLAIN or more or name not in node or isinstance(value, dict) or null:
+            continue
+        if not isinstance(value, (int, float) if kind is float else kind) or isinstance(value, bool) != (kind is bool):
+            way_out = "" if default in (None, parameter.empty) else f"; try {group}.{name}={str(default).lower()}"
+            complaints.append(f"{group}.{name} = {'null' if value is None else value}: expected {PLAIN[kind]}{way_out}")
+    return complaints
+
+
+def _parameters(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """Those of a function, or of a class and of those it inherits from, which may get what it does not name itself."""
+    classes = reversed(inspect.getmro(target)) if inspect.isclass(target) else ()
+    parameters: dict[str, inspect.Parameter] = {}
+    for call in [vars(cls)["__init__"] for cls in classes if "__init__" in vars(cls)] or [target]:
+        try:
+            parameters |= inspect.signature(call, eval_str=True).parameters
+        except (NameError, ValueError):  # names that only a type checker imports; a function written in C
+            continue
+    return parameters
 
 
 def optimizer(config: RunConfig) -> Callable[..., Optimizer]:
@@ -146,6 +189,8 @@ def optimizer(config: RunConfig) -> Callable[..., Optimizer]:
         known = inspect.signature(target).parameters
     except (ImportError, ValueError) as error:
         raise ConfigError(f"optimizer._target_ = {node['_target_']}: {first_line(error)}; give a class") from error
+    if complaints := _mistyped("optimizer", target, node):
+        raise ConfigError(*complaints)
     fused, foreach = (node.pop(name, None) for name in ("fused", "foreach"))
     for name, value in (("fused", fused), ("foreach", foreach)):
         if value is not None and name not in known:

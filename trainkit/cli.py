@@ -270,7 +270,10 @@ def explain(override: str, error: Exception, accepted: list[str], conf: Path) ->
     if found := re.search(r"expected one of \[(.*)\]", said):
         return f"{subject}: expected one of {found[1]}"
     if found := re.search(r"Available options in .*:\n((?:\t.*\n)+)", said):
-        return f"{subject}: expected one of {', '.join(found[1].split())}"
+        folder = value.rpartition("/")[0]
+        inside = [f"{folder}/{path.stem}" for path in sorted((conf / key / folder).glob("*.yaml"))] if folder else []
+        below = [f"{path.name}/..." for path in sorted((conf / key).glob("*")) if path.is_dir()]
+        return f"{subject}: expected one of {', '.join(inside or [*found[1].split(), *below])}"
     if found := re.search(r"could not be converted to (\w+)", said):
         return f"{subject}: expected {KINDS.get(found[1], found[1])}"
     if found := re.search(r"is not a valid bool.*full_key: (?:\S+\.)?(\w+).*object_type=(\w+)", said, re.DOTALL):
@@ -278,6 +281,9 @@ def explain(override: str, error: Exception, accepted: list[str], conf: Path) ->
         return f"{subject}: expected {'true, false or null' if null else KINDS['Boolean']}"
     if "is not Optional" in said:
         return f"{subject}: expected a value; null is not one of its values"
+    if re.search(r"to string: |Incompatible value 'None' for field of type 'str'", said):
+        entries = f"; entries as in {key}=[{LISTS[key]}]" if key in LISTS else ""
+        return f"{subject}: expected text{entries}"
     if found := re.search(r"incompatible with type hint '(.*)'", said):
         return f"{subject}: expected {found[1]}"
     if (found := re.search(r"Key '(\w+)' not in '\w+'", said)) and found[1] not in key.split("."):

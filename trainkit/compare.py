@@ -5,7 +5,7 @@ that its step times can be ranked.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, inf, sqrt
 from statistics import median
@@ -50,7 +50,8 @@ class Setting:
 
     `num_lost` further runs of it failed. `over` is the label of the eager setting that differs in nothing but how it
     was compiled, and `speedup` eager's step time over its own (1 for eager); both are None without such a setting.
-    `break_even` is None where it is not measurably faster. `total_time_s` is compiling and the planned steps.
+    `break_even`, over it, is None where this one is not measurably faster. `total_time_s` is compiling and the planned
+    steps.
     `accuracy_within`: as far from eager's as repeats and the size of the validation set explain.
     """
 
@@ -80,7 +81,7 @@ class Setting:
     @property
     def cache_found(self) -> str | None:
         """How the runs whose compile time counts found the cache."""
-        return by_cache(list(self.rows))[0][0].cache_found
+        return by_cache(self.rows)[0][0].cache_found
 
 
 @dataclass(frozen=True)
@@ -280,7 +281,7 @@ def _measured(
         peak_device_bytes=_highest(row.peak_device_bytes for row in rows),
         val_accuracy=_spread(row.val_accuracy for row in rows),
         accuracy_within=None if eager is None else _accuracy_within(rows, eager),
-        break_even=_break_even(rows, eager, speedup),
+        break_even=break_even(rows, eager) if eager and speedup and speedup.measurable and speedup.value > 1 else None,
         total_time_s=total,
     )
 
@@ -289,22 +290,23 @@ def _speedup(rows: list[Row], eager: list[Row]) -> Ratio:
     return ratio(step_times(eager), step_times(rows))
 
 
-def by_cache(rows: list[Row]) -> tuple[list[Row], list[Row]]:
+def by_cache(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
     """The repeats that found the compile cache coldest (unknown is colder than warm), and where those are others the
     ones that found it warm."""
     for found in ("cold", "mixed", None):
         if coldest := [row for row in rows if row.cache_found == found]:
             return coldest, [row for row in rows if row.cache_found == "warm"]
-    return rows, []
+    return list(rows), []
 
 
-def _break_even(rows: list[Row], eager: list[Row] | None, speedup: Ratio | None) -> BreakEven | None:
-    """Start-up is left out: it is the process's, not the network's."""
+def break_even(rows: Sequence[Row], eager: Sequence[Row]) -> BreakEven | None:
+    """From where on compiled repeats are ahead of eager ones: None where their steps take as long, or what compiling
+    costs is unknown. Start-up is left out: it is the process's, not the network's."""
     compiling, warm = (_spread(row.compile_time_s for row in of) for of in by_cache(rows))
-    if eager is None or speedup is None or compiling is None or not speedup.measurable or speedup.value <= 1:
-        return None
     step_s = _step_time(rows).median / 1e3
     saved_s = _step_time(eager).median / 1e3 - step_s
+    if compiling is None or saved_s <= 0:
+        return None
     num_steps = ceil(compiling.median / saved_s)
     per_epoch = [row.num_steps / row.num_epochs for row in rows if row.num_epochs and row.num_steps]
     return BreakEven(
@@ -345,7 +347,7 @@ def dropped(rows: list[Row]) -> tuple[Dropped, ...]:
     return tuple(Dropped(label, reason, tuple(of)) for (label, reason), of in alike.items())
 
 
-def _step_time(rows: list[Row]) -> Spread:
+def _step_time(rows: Sequence[Row]) -> Spread:
     step = _spread(map(step_time_ms, rows))
     assert step is not None  # why_dropped
     return step

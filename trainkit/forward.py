@@ -80,6 +80,7 @@ class Bench:
         self.config, self.links, self.data, self.meters, self.device = config, links, data, meters, device
         self.row = Row(status="interrupted", **asked(config))
         self.num_right = self.num_targets = self.num_targets_once = 0
+        self.called = 0  # the link of the last call
 
     def begin(self) -> None:
         """Write a row at once, and let the process compile for the first time."""
@@ -136,7 +137,7 @@ class Bench:
 
     def _call(self, number: int, inputs: Tensor, targets: Tensor | None = None) -> tuple[int, Step]:
         """How many of the targets were predicted, and what the call took."""
-        link = self.links[number]
+        self.called, link = number, self.links[number]
         with link.ready(self.device):
             logits, step = self.meters.call(lambda: link.compiler(inputs), number, tuple(inputs.shape))
             return 0 if targets is None else int((logits.argmax(-1) == targets).sum()), step
@@ -266,6 +267,10 @@ def forward(config: RunConfig, fallback: Sequence[RunConfig] = ()) -> Row:
             if not isinstance(error, torch.AcceleratorError):  # after which CUDA answers nothing
                 meters.end(complete=False)
         status, reason = outcome(error)
+        if bench.called and isinstance(error, Exception):
+            who = f"forward.fallback, {config.forward.fallback[bench.called - 1]}"
+            error.add_note(who)
+            reason = f"{who}: {reason}"
         row = end_row(config.job.run_dir, replace(bench.measured(), status=status, error=reason))
         close_logger(logger, row)
         show(error)

@@ -159,12 +159,16 @@ def words(name: str, value: Any) -> str:
 def said(name: str, value: Any) -> str:
     """The value of a setting as a user would type it; of `compile.parts` and the like a short form."""
     if name == "compile.parts" and value:
-        value = "+".join("/".join(str(setting) for setting in part.values()) for part in value)
+        value = "+".join("/".join(_part(*setting) for setting in part.items()) for part in value)
     if name == "compile.mark_dynamic" and value:
         value = "+".join(f"{dim['input']}.{dim['dim']}[{dim['min']}..{dim['max'] or ''}]" for dim in value)
     if name == "forward.fallback" and value:
         value = " / ".join(value)
     return {None: "null", True: "true", False: "false"}[value] if isinstance(value, bool | None) else str(value)
+
+
+def _part(name: str, value: Any) -> str:
+    return str(value) if name in ("match", "mode") else f"{name}={said(name, value)}"
 
 
 def shortened(word: str) -> str:

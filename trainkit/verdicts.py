@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from trainkit.claims import Claim, Outcome, outcome
-from trainkit.compare import BreakEven, Group, Setting, is_eager
+from trainkit.compare import BreakEven, Group, Setting, break_even, is_eager
 from trainkit.contrasts import Contrast
 from trainkit.formatting import clean, duration, factor, fixed, found, middle, percent, shares, times
 from trainkit.settings import MACHINE, NUMBER, shortened
@@ -132,18 +132,21 @@ def _dearer(faster: Setting, than: Setting) -> str:
 
 def _pays(group: Group, advised: Setting) -> str:
     """When the advised setting pays, and which one pays sooner where no number of steps decides between them."""
-    slowest_worth = min((s.step_time_ms.median for s in group.settings if is_eager(s)), default=math.inf)
-    worth = [s for s in group.settings if s.step_time_ms.median < slowest_worth]
-    alike = [s for s in worth if cache_of(s) == cache_of(advised)]  # a warm cache pays sooner
-    pays = {s.label: s.break_even for s in alike if s.break_even is not None}
-    if advised.label not in pays:
+    if advised.break_even is None:
         return ""
-    words = f"; it pays after {_when(pays[advised.label], step_of(group), group.num_planned_steps)}"
-    words += _cache_words(advised) if group.num_planned_steps is None else ""
-    first = min(pays, key=lambda label: pays[label].num_steps)
-    if first == advised.label or group.num_planned_steps is not None:
+    words = f"; it pays after {_when(advised.break_even, step_of(group), group.num_planned_steps)}"
+    if group.num_planned_steps is not None:
         return words
-    return f"{words}. For shorter runs: {first} pays first, after {_when(pays[first], step_of(group))}"
+    # All over the eager setting that a short run does best with, whichever one each of them was compared with.
+    eager = min((s for s in group.settings if is_eager(s)), key=lambda setting: setting.step_time_ms.median)
+    alike = [s for s in group.settings if s.break_even and cache_of(s) == cache_of(advised)]  # a warm cache pays sooner
+    pays = [(s, over) for s in alike if (over := break_even(s.rows, eager.rows)) is not None]
+    first, over = min(pays, key=lambda one: one[1].num_steps, default=(advised, advised.break_even))
+    words += _cache_words(advised)
+    if first is advised:
+        return words
+    named = "" if first.over == eager.label else f" over {eager.label}"
+    return f"{words}. For shorter runs: {first.label} pays first{named}, after {_when(over, step_of(group))}"
 
 
 def _unknown(group: Group) -> str:
@@ -160,15 +163,16 @@ def contrasted(pairs: Sequence[Contrast]) -> list[str]:
     or its beginning and a line for each kind of work. Each goes through the values of one of the settings that tell the
     works apart: of a number where there is one."""
     first = pairs[0]
-    subject = f"{contrast_of(first.field, first.of, first.over)}:"
+    subject = contrast_of(first.field, first.of, first.over)
     axis = _axis(pairs)
     kinds: dict[str, list[Contrast]] = {}
     for pair in pairs:
         kinds.setdefault(_beside(pair, axis), []).append(pair)
     lines = [(kind, _series(alike, axis)) for kind, alike in kinds.items()]
     if len(lines) == 1:
-        return [clean(f"{subject} {lines[0][1]}.")]
-    return [clean(subject), *(clean(f"{kind and f'{kind}: '}{measured}.") for kind, measured in lines)]
+        ((kind, measured),) = lines
+        return [clean(f"{subject}{kind and f' ({kind})'}: {measured}.")]
+    return [clean(f"{subject}:"), *(clean(f"{kind and f'{kind}: '}{measured}.") for kind, measured in lines)]
 
 
 def _axis(pairs: Sequence[Contrast]) -> str | None:

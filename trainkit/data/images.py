@@ -22,7 +22,7 @@ from torch.utils.data import Subset
 from trainkit.config import ConfigError
 from trainkit.data.augment import Augment
 from trainkit.data.cache import array, cached, made
-from trainkit.data.module import ArrayDataset, DataModule, is_part, not_whole
+from trainkit.data.module import ArrayDataset, DataModule, is_part
 from trainkit.data.splits import TRAIN, VALIDATION, first, load, train_and_val
 
 DECODING = 3  # raise it when the code below makes other pixels of the same file: older caches are then left alone
@@ -84,7 +84,7 @@ class Images(DataModule):
         self.val_fraction, self.label = val_fraction, label
         self.side = image_size if side is None else side
         self.cache_dir = Path(cache_dir).expanduser()
-        if complaints := self._complaints(crop_padding, flip, mean, std):
+        if complaints := self._complaints(crop_padding, mean, std):
             raise ConfigError(*complaints)
         self.prepare = Augment(image_size, crop_padding, flip, mean, std)
 
@@ -191,7 +191,7 @@ class Images(DataModule):
         kept = kept if images[0] == "image" else kept.rename_column(images[0], "image")
         return Split(kept.cast_column("image", datasets.Image(decode=False)), targets), features[label].names
 
-    def _complaints(self, crop_padding: int, flip: bool, mean: Sequence[float], std: Sequence[float]) -> list[str]:
+    def _complaints(self, crop_padding: int, mean: Sequence[float], std: Sequence[float]) -> list[str]:
         channels, image_size = self.sizes["channels"], self.sizes["image_size"]
         complaints = self.contradictions(inputs="images")
         if not self.path:
@@ -200,15 +200,11 @@ class Images(DataModule):
             complaints.append(f"data.channels = {channels}: expected 1 (grey) or 3 (RGB)")
         elif {len(mean), len(std)} != {channels}:
             complaints.append(f"data.mean = {list(mean)}, data.std = {list(std)}: expected {channels} values each")
-        if not isinstance(flip, bool):
-            complaints.append(f"data.flip = {flip}: expected true or false")
         if not all(isinstance(value, int | float) for value in mean):
             complaints.append(f"data.mean = {list(mean)}: expected numbers")
         if not all(isinstance(value, int | float) and value > 0 for value in std):
             complaints.append(f"data.std = {list(std)}: expected numbers above 0")
-        if no_numbers := not_whole(image_size=image_size, side=self.side, crop_padding=crop_padding):
-            complaints += no_numbers
-        elif crop_padding < 0:
+        if crop_padding < 0:
             complaints.append(f"data.crop_padding = {crop_padding}: expected a number of pixels of at least 0")
         elif not 0 < image_size <= self.side + 2 * crop_padding or self.side < 1:
             complaints.append(

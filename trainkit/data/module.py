@@ -90,6 +90,11 @@ class DataModule(lightning.LightningDataModule):
         side = self.sizes["image_size"]
         return {0: whole, 1: [self.sizes["channels"]], 2: [side], 3: [side]}
 
+    def never_coming(self, limit: int | float) -> list[str]:
+        """One complaint for each setting of whose sizes some never come, where of the batches of an epoch only so many
+        (int) or such a part (float) are taken."""
+        return []
+
     def contradictions(self, **actual: Any) -> list[str]:
         """One complaint for each of the given settings that was declared otherwise."""
         declared = {"inputs": self.inputs, **self.sizes}
@@ -132,15 +137,6 @@ class DataModule(lightning.LightningDataModule):
             # which makes other iterators, would go on with other random numbers.
             generator=torch.Generator().manual_seed(self.seed),
         )
-
-
-def not_whole(**settings: Any) -> list[str]:
-    """One complaint for each of the given settings that is no whole number."""
-    return [
-        f"data.{name} = {value}: expected a whole number"
-        for name, value in settings.items()
-        if not isinstance(value, int) or isinstance(value, bool)
-    ]
 
 
 def is_part(fraction: object) -> bool:

@@ -91,6 +91,18 @@ class Synthetic(DataModule):
             found[1] = {*map(self._fill, lengths.possible()), *[longest] * validates}
         return super().coming_sizes() | found
 
+    def never_coming(self, limit: int | float) -> list[str]:
+        taken = limit if isinstance(limit, int) else int(limit * self.num_batches)
+        complaints = []
+        for name, schedule in zip(("data.batch_sizes", "data.seq_lens"), self._schedules(), strict=True):
+            missing = sorted({*schedule.sizes}.difference(schedule.of_epoch(0, self.num_batches)[:taken]))
+            if taken > 0 and missing and self.order != "random":
+                complaints.append(
+                    f"{name} = {list(schedule.sizes)}: of the {self.num_batches} batches of an epoch {taken} are "
+                    f"taken, none of them of {', '.join(map(str, missing))} (data.order={self.order})"
+                )
+        return complaints
+
     def _batches(self, length: int, generator: torch.Generator) -> "Cycle":
         num_distinct = min(self.num_distinct, length)
         return Cycle([self._batch(self.batch_size, generator) for _ in range(num_distinct)], length)

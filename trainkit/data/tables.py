@@ -16,7 +16,7 @@ from torch.utils.data import Dataset
 from trainkit.config import ConfigError
 from trainkit.data import bpe
 from trainkit.data.cache import array, cached
-from trainkit.data.module import Batch, DataModule, is_part, not_whole
+from trainkit.data.module import Batch, DataModule, is_part
 from trainkit.data.rows import REMEDY, Columns, Rows, Source, path_complaints, source
 from trainkit.data.schedule import bucket_complaints
 from trainkit.data.splits import train_and_val
@@ -186,8 +186,6 @@ class Table(DataModule):
             complaints.append(
                 f"data.delimiter = {self.columns.delimiter}: expected one character; null: a comma in .csv, else a tab"
             )
-        if no_numbers := not_whole(vocab_size=vocab_size, seq_len=seq_len):
-            return complaints + no_numbers
         if vocab_size < bpe.NUM_BYTES + NUM_SPECIAL:
             complaints.append(
                 f"data.vocab_size = {vocab_size}: byte-level BPE starts from the {bpe.NUM_BYTES} bytes, and there are "

@@ -12,7 +12,7 @@ import numpy as np
 from trainkit.config import ConfigError
 from trainkit.data import bpe
 from trainkit.data.cache import array, cached
-from trainkit.data.module import ArrayDataset, DataModule, is_part, not_whole
+from trainkit.data.module import ArrayDataset, DataModule, is_part
 from trainkit.data.splits import TRAIN, first, load, on_hub, read_text, readable, train_and_val
 
 REMEDY = "give a text file, a folder of .txt files, or owner/name of the hub"
@@ -129,10 +129,9 @@ class Text(DataModule):
     def _complaints(self) -> list[str]:
         vocab_size, seq_len = self.sizes["vocab_size"], self.sizes["seq_len"]
         complaints = self.contradictions(inputs="tokens", next_token=True, num_classes=vocab_size)
-        complaints += (no_numbers := not_whole(vocab_size=vocab_size, seq_len=seq_len))
-        if not no_numbers and seq_len < 1:
+        if seq_len < 1:
             complaints.append(f"data.seq_len = {seq_len}: expected 1 or more; try data.seq_len=128")
-        if not no_numbers and vocab_size < bpe.NUM_BYTES:
+        if vocab_size < bpe.NUM_BYTES:
             complaints.append(
                 f"data.vocab_size = {vocab_size}: byte-level BPE starts from the {bpe.NUM_BYTES} bytes; "
                 "try data.vocab_size=1024"
