@@ -4,6 +4,7 @@
 """
 
 import copy
+import datetime
 import logging
 import os
 import random
@@ -15,6 +16,7 @@ import zlib
 
 import numpy as np
 import torch
+from scipy.ndimage import gaussian_filter
 from torch import Tensor, nn
 
 logger = logging.getLogger(__name__)
@@ -519,6 +521,170 @@ class OnlyEagerWithoutBreak(Classifier):
             if logits.sum() > -100:  # left out, the rest is compiled
                 logits = logits * 2
         return logits * float(np.percentile(images.numpy(), 90))  # compiled without the break, it raises
+
+
+class DrawsOfGenerator(Classifier):
+    def __init__(self, *sizes: int, **more: int):
+        super().__init__(*sizes, **more)
+        self.rng = np.random.default_rng(0)
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        shift = int(self.rng.integers(1, 4))  # DEFECT random number of Python or NumPy
+        return logits.roll(shift, 1)
+
+
+class DrawsOfGeneratorMended(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        rolled = torch.stack([logits.roll(shift, 1) for shift in (1, 2, 3)])
+        return rolled[torch.randint(3, (1,))][0]
+
+
+class RandomRounds(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        rounds = random.randint(1, 4)
+        for _ in range(rounds):  # DEFECT random number of Python or NumPy
+            logits = logits * 1.1
+        return logits
+
+
+class RandomRoundsMended(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        return self.logits(images) * 1.1 ** torch.randint(1, 5, ())
+
+
+class WritesToStdout(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        sys.stdout.write("")  # DEFECT print
+        return logits * 2
+
+
+class WritesToStdoutMended(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        if not torch.compiler.is_compiling():
+            sys.stdout.write("")
+        return logits * 2
+
+
+class TakesTheDate(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        self.last_used = datetime.datetime.now()  # DEFECT clock
+        return self.logits(images)
+
+
+class TakesTheDateMended(Classifier):
+    pass
+
+
+class OneHot(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        return logits * nn.functional.one_hot(logits.argmax(1)).float().mean()  # DEFECT one_hot without num_classes
+
+
+class OneHotMended(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        return logits * nn.functional.one_hot(logits.argmax(1), num_classes=logits.shape[1]).float().mean()
+
+
+class Recurrent(Classifier):
+    def __init__(self, channels: int, image_size: int, num_classes: int, width: int = 8):
+        super().__init__(channels, image_size, num_classes, width)
+        self.lstm = nn.LSTM(num_classes, num_classes, batch_first=True)
+
+    def forward(self, images: Tensor) -> Tensor:
+        steps = self.logits(images)[:, None]
+        return self.lstm(steps)[0][:, -1]  # DEFECT recurrent layer of torch.nn
+
+
+class RecurrentMended(Classifier):
+    def __init__(self, channels: int, image_size: int, num_classes: int, width: int = 8):
+        super().__init__(channels, image_size, num_classes, width)
+        self.lstm = nn.LSTMCell(num_classes, num_classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.lstm(self.logits(images))[0]
+
+
+class Scripted(Classifier):
+    def __init__(self, *sizes: int, **more: int):
+        super().__init__(*sizes, **more)
+        self.act = torch.jit.script(nn.ReLU())
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.act(self.logits(images))  # DEFECT torch.jit.script
+
+
+class ScriptedMended(Classifier):
+    def __init__(self, *sizes: int, **more: int):
+        super().__init__(*sizes, **more)
+        self.act = nn.ReLU()
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.act(self.logits(images))
+
+
+class MadeAtFirstCall(Classifier):
+    def __init__(self, *sizes: int, **more: int):
+        super().__init__(*sizes, **more)
+        self.state: Tensor | None = None
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        if self.state is None:  # DEFECT attribute that changes
+            self.state = torch.zeros_like(logits)
+        self.state = 0.9 * self.state + 0.1 * logits.detach()
+        return logits + self.state
+
+
+class MadeAtFirstCallMended(Classifier):
+    def __init__(self, channels: int, image_size: int, num_classes: int, width: int = 8):
+        super().__init__(channels, image_size, num_classes, width)
+        self.register_buffer("state", torch.zeros(1, num_classes))
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        self.state = 0.9 * self.state + 0.1 * logits.detach().mean(0, keepdim=True)
+        return logits + self.state
+
+
+class CachesByStep(Classifier):
+    def __init__(self, *sizes: int, **more: int):
+        super().__init__(*sizes, **more)
+        self.cache: dict[int, Tensor] = {}
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        if len(images) not in self.cache:  # DEFECT dict that grows
+            self.cache[len(images)] = torch.arange(len(images), dtype=logits.dtype)[:, None]
+        return logits + self.cache[len(images)]
+
+
+class CachesByStepMended(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        return logits + torch.arange(len(images), dtype=logits.dtype)[:, None]
+
+
+class ConditionOnSize(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        if len(images) % 16 == 0:  # FIXED
+            logits = logits * 2
+        return logits
+
+
+class BlursBySciPy(Classifier):
+    """What a library does below the break is no defect of its own."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        return logits + torch.from_numpy(gaussian_filter(logits.detach().numpy(), 1.0))  # BREAK
 
 
 class Clean(Classifier):

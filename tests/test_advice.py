@@ -42,6 +42,26 @@ BREAKS = [
     ("Unsupported Tensor.backward() call", "GB0123", "", "", advice.BACKWARD),
     ("Failed to mutate tensor data attribute", "GB0056", "", "y.data = y", advice.DATA),
     ("Unsupported method call", "GB0156", "trace method `manual_seed` of class `Generator`", "", advice.GENERATOR),
+    ("Unsupported method call", "GB0156", "method `integers` of class `Generator`", "rng.integers(3)", advice.RANDOM),
+    ("Unsupported method call", "GB0156", "method `write` of class `TextIO`", "sys.stdout.write(s)", advice.PRINT),
+    ("Unsupported method call", "GB0156", "trace method `now` of class `type`", "t = datetime.now()", advice.CLOCK),
+    ("Unsupported method call", "GB0156", "method `__call__` of class `ufunc`", "scipy.special.erf(1)", advice.NUMPY),
+    ("Unsupported ndarray attribute access", "GB0157", "tracing `ndarray.dtype`", "a = blur(b)", advice.NUMPY),
+    (SKIPPED, "GB0007", "to trace the builtin `time.perf_counter.`", "t = perf_counter()", advice.CLOCK),
+    (SKIPPED, "GB0007", "", "torch.save(y, p)", advice.FILE),
+    (SKIPPED, "GB0007", "", "torch.manual_seed(0)", advice.GENERATOR),
+    ("Unsupported Tensor.item() call", "GB0124", "", 'print(f"{y.mean().item():.3f}")', advice.PRINT),
+    ("Unsupported python_type() call", "GB4841", "", "for _ in range(n):", advice.RANDOM),
+    ("Attempted to wrap RNN, GRU, or LSTM", "GB0014", "", "self.rnn(y)", advice.RECURRENT),
+    (
+        "Attempted to use `torch.nn.functional.one_hot` with data-dependent output shape",
+        "GB0246",
+        "",
+        "",
+        advice.ONE_HOT,
+    ),
+    ("setattr() on Tensor.requires_grad", "GB0206", "", "p.requires_grad = False", advice.FREEZING),
+    ("torch.jit.script/freeze modules unsupported", "GB4695", "", "self.s(y)", advice.SCRIPTED),
     ("torch.Generator method", "GB7650", "", "", advice.GENERATOR),
 ]
 RECOMPILES = [
@@ -62,6 +82,15 @@ RECOMPILES = [
     ("1/0: tensor 'self._buffers['scale']' size mismatch at index 0. expected 5, actual 7", advice.OTHER_SIZE),
     ("0/0: self.temperature == 1.0  # self.temperature *= 0.99  # net.py:5 in forward", advice.FLOAT),
     ("0/0: self.net.rate == -1e-05  # self.rate *= 0.99  # net.py:5 in forward", advice.FLOAT),
+    ("0/1: (0.95*self._modules['net']._modules['drop'].p) == 0.45125  # F.dropout(y, self.p)", advice.FLOAT),
+    ("0/0: self._modules['net'].rates['a'] == 0.5  # y * self.rates['a']", advice.FLOAT),
+    ("0/0: self._modules['net'].seen == ()  # self.seen += (1,)", advice.GROWING),
+    ("0/0: d != 0  # if d == 0:", advice.ARGUMENT),
+    ("0/0: not hasattr(self._modules['net'], 'h')  # if not hasattr(self, 'h'):", advice.FLAG),
+    ("0/0: self._modules['net'].flip == False  # self.flip = not self.flip", advice.FLAG),
+    ("0/0: self._modules['net'].tag == 'a'  # self.tag += 'a'", advice.FLAG),
+    ("0/0: self._modules['net'].h is None  # if self.h is None:", advice.FLAG),
+    ("0/0: not ___dict_contains((16, 10), self._modules['net'].cache)  # if key not in self.cache:", advice.CACHE),
     ("0/0: self.training == True", advice.TRAINING),
     ("0/0: self.net.calls == 0   # self.calls += 1  # net.py:5 in forward (HINT: ...)", advice.COUNTER),
     ("0/0: self._modules['net'].calls == 0  # self.calls += 1  # net.py:5 in forward", advice.COUNTER),
@@ -115,6 +144,12 @@ def test_a_break_that_no_rule_knows_gets_torchs_words_and_page():
 @pytest.mark.parametrize(("reason", "expected"), RECOMPILES)
 def test_a_recompile(reason, expected):
     assert advice.of_recompile(reason) is expected
+
+
+def test_a_size_that_changes_though_sizes_are_open_is_fixed_by_the_network():
+    reason = "0/0: x.size()[0] == 16  # for k in range(x.shape[0]):"
+    told = [advice.of_recompile(reason, dynamic) for dynamic in (True, False, None)]
+    assert told == [advice.FIXED_SIZE, advice.BATCH_SHAPE, advice.BATCH_SHAPE]
 
 
 def test_of_a_tensor_that_a_break_brought_back_the_size_is_the_constant():

@@ -136,7 +136,7 @@ def test_what_cannot_be_run_is_one_line_with_setting_value_and_way_out(overrides
         ),
         (
             ["model=gpt2", "data=text", "data.path=x", "data.vocab_size=300.5"],
-            ["data.vocab_size = 300.5: expected a wh"],
+            ["data.vocab_size = 300.5: expected a wh", "data.num_classes = 300.5: expected a whole number"],
         ),
         (
             ["optimizer.weight_decay=a"],

@@ -28,7 +28,8 @@ DEFECTS = [name.removesuffix("Mended") for name in MENDED]
 CLEAN = [name for name in vars(defects) if name.startswith("Clean")]
 WITHOUT_CUDA_GRAPHS = ("input that is written to",)  # nothing to find in mode default
 # As a whole, and from the defect on; the bytecode of a while loop ends in a jump back from Python 3.12 on.
-LEFT_TO_PYTHON = (["BranchInLoop"], ["ItemInTry", "Locked"] + ["While"] * (sys.version_info >= (3, 12)))
+AFTER = ["ItemInTry", "Locked", "RandomRounds", "Recurrent"]
+LEFT_TO_PYTHON = (["BranchInLoop", "Scripted"], AFTER + ["While"] * (sys.version_info >= (3, 12)))
 CALL = "return self.fc(images.flatten(1))"  # where all of them begin
 FC = f"# {defects.__file__}:{SOURCE.index(f'        {CALL}') + 1}: {CALL}"
 RECOMPILING = (
@@ -36,6 +37,8 @@ RECOMPILING = (
     "number in an attribute that changes",
     "list that grows",
     "argument or global number that changes",
+    "attribute that changes",
+    "dict that grows",
 )
 
 
@@ -73,6 +76,21 @@ def test_a_defect_is_named_by_its_line_and_its_remedy(name, compose):
     left = [{f.uncompiled for f in found}, {f.uncompiled_after for f in found}]
     assert left == [{"forward" if name in whole else None} for whole in LEFT_TO_PYTHON], seen.findings
     assert [phase.error for phase in seen.phases] == [None, None]
+
+
+def test_a_condition_on_a_size_is_named_by_its_line_and_is_not_to_be_opened_again(compose):
+    seen = look(cut(of(compose, "ConditionOnSize", "compile.dynamic=true")))
+    (found,) = seen.findings
+    assert (found.kind, found.cause) == ("recompile", "size that the network fixes")
+    assert (found.file, found.code.endswith("# FIXED")) == (FILE, True)
+
+
+def test_what_a_library_does_below_a_break_goes_with_it(compose):
+    seen = look(of(compose, "BlursBySciPy"))
+    own, *below = [f for f in seen.findings if f.cause != "value that a graph break brought back"]
+    assert (own.file, own.cause, own.code.endswith("# BREAK")) == (FILE, "NumPy", True)
+    assert {f.cause for f in below} == {"code of a library below a graph break"}
+    assert all("scipy" in f.file for f in below)
 
 
 @pytest.mark.parametrize("name", [*MENDED, *CLEAN])

@@ -29,7 +29,7 @@ DATA_LOOP = Advice(
     "data-dependent loop",
     "how often the loop runs, and what it appends to a list, depends on a tensor's value",
     "a fixed number of rounds whose results a mask keeps or drops (torch.where), written into a tensor and not a list; "
-    "or torch.while_loop, scan",
+    "or scan; forward only: torch.while_loop",
 )
 ITEM = Advice(
     ".item()",
@@ -77,6 +77,11 @@ DISABLED = Advice(
     "torch.compiler.disable, or graph_break(), asks for the break",
     "take the decorator or the call away; where the function cannot be traced: torch.library.custom_op",
 )
+BELOW_BREAK = Advice(
+    "code of a library below a graph break",
+    "the line that calls it was left to Python, and torch compiles by itself what is called there",
+    "mend the graph break in your own line first: this one goes with it, or is shown there",
+)
 LIBRARY = Advice(
     "library call",
     "it is written in C or C++, or marked as not to be traced",
@@ -102,14 +107,37 @@ NO_RESUME = Advice(
 BACKWARD = Advice(
     "backward inside of forward",
     "the gradient of a graph is made after the graph",
-    "call backward outside, or torch.autograd.grad of a function",
+    "call backward outside, or torch.func.grad of a function",
 )
-DEEPCOPY = Advice("deepcopy", "torch.compile does not trace it", "tensor.clone() or tensor.detach().clone()")
+DEEPCOPY = Advice(
+    "deepcopy", "torch.compile does not trace it", "tensor.clone() or tensor.detach().clone(); of a module: in __init__"
+)
 DATA = Advice("tensor.data", "a write past autograd", "x = f(x), or x.copy_(...) under torch.no_grad()")
 GENERATOR = Advice(
     "torch.Generator",
     "a generator is a state outside of the graph",
     "make it in __init__, or torch.manual_seed outside",
+)
+RECURRENT = Advice(
+    "recurrent layer of torch.nn",
+    "torch.compile leaves nn.LSTM, nn.GRU and nn.RNN to eager, and what calls them with them",
+    "torch._dynamo.config.allow_rnn = True takes it into the graph; or compile what is around it, compile.scope=parts; "
+    "or write the steps out with nn.LSTMCell",
+)
+ONE_HOT = Advice(
+    "one_hot without num_classes",
+    "how many classes there are depends on values",
+    "torch.nn.functional.one_hot(x, num_classes=n)",
+)
+FREEZING = Advice(
+    "requires_grad that is set",
+    "what needs a gradient belongs to the graph",
+    "set it once, before the first call; within forward: detach(), or torch.no_grad()",
+)
+SCRIPTED = Advice(
+    "torch.jit.script",
+    "TorchScript runs outside of Python, where torch.compile cannot follow it",
+    "call the plain module: torch.compile takes it as it is",
 )
 BUILTIN = Advice(
     "Python builtin",
@@ -118,11 +146,20 @@ BUILTIN = Advice(
 )
 # A line that takes a side by a tensor's value: as a statement, or within an expression.
 TESTED = r"^(if|elif|assert)\b|\bif\b.*(\.item\(|\b(float|int|bool)\()"
+# How NumPy's generators call what they draw.
+DRAWN = "integers|choice|shuffle|permut|rand|normal|uniform|standard|exponential|poisson|binomial|beta|gamma"
 # Torch's words (number, reason and explanation), the source line (None: any), and what to do.
 BREAKS: list[tuple[str, str | None, Advice]] = [
     ("step_unsupported", None, NO_RESUME),
+    (r"GB0014|RNN, GRU, or LSTM", None, RECURRENT),
+    (r"GB0246|one_hot. with data-dependent", None, ONE_HOT),
+    (r"GB0206|setattr\(\) on Tensor\.requires_grad", None, FREEZING),
+    (r"GB4695|torch\.jit\.script", None, SCRIPTED),
+    ("", r"^print\(", PRINT),
     ("", r"(?<!torch\.)\brandom\.\w+\(|\b(np|numpy)\.random\.", RANDOM),
     (r"\bRandom\.|numpy\.random|mtrand", None, RANDOM),
+    (r"of class `(Generator|RandomState)`", rf"\.({DRAWN})\w*\(", RANDOM),
+    ("python_type", r"^for\b.*\brange\(", RANDOM),  # a drawn number is the one whose type torch does not know
     (r"GB0170|generic_jump|Data-dependent branching", r"^while\b", DATA_LOOP),
     (r"GB0170|GB0155|generic_jump|[Dd]ata-dependent (branching|assertion)", None, TENSOR_BRANCH),
     (r"GB0124|GB0033|GB0109|\.item\(\)|_local_scalar_dense|tolist", r"^(for|while)\b|\brange\(", DATA_LOOP),
@@ -131,6 +168,7 @@ BREAKS: list[tuple[str, str | None, Advice]] = [
     (r"GB0124|GB0033|GB0109|\.item\(\)|_local_scalar_dense|tolist", None, ITEM),
     (r"GB0036|Dynamic shape operator|[Dd]ynamic slicing|data.dependent shape", None, SHAPE),
     (r"`print`", None, PRINT),
+    ("", r"\bsys\.(stdout|stderr)\.\w+\(|\bpprint\(", PRINT),
     (r"GB0291|logging\.Logger|_warnings\.warn|warnings\.py|logging/__init__", None, LOGGING),
     ("", r"\bwarnings\.warn\(|\b(log|logger|logging)\.\w+\(", LOGGING),
     (r"left out by compile\.parts", None, LEFT_OUT),
@@ -141,8 +179,11 @@ BREAKS: list[tuple[str, str | None, Advice]] = [
     (r"GB7650|Generator", None, GENERATOR),
     (r"`open`|TextIOWrapper|BufferedReader", None, FILE),
     (r"GB0142|GB0143|GB0263|context ?manager|contextlib", None, CONTEXT),
-    (r"[Nn]um[Pp]y|\bnp\.ndarray", None, NUMPY),
-    ("", r"\btime\.(?!sleep)\w+\(", CLOCK),
+    (r"[Nn]um[Pp]y|\bndarray|`ufunc`", None, NUMPY),
+    (r"`time\.(?!sleep)", None, CLOCK),
+    ("", r"\btorch\.(save|load)\(", FILE),
+    ("", r"\bmanual_seed\(", GENERATOR),
+    ("", r"\btime\.(?!sleep)\w+\(|\b(datetime|date)\.(now|utcnow|today)\(", CLOCK),
     (r"GB0007|GB0008|marked as skipped", None, LIBRARY),
     (r"GB0059|builtin operator", None, BUILTIN),
 ]
@@ -156,7 +197,8 @@ AFTER_BREAK = Advice(
 FLOAT = Advice(
     "number in an attribute that changes",
     "a number in an attribute of the module is a constant in the graph; another value is another graph",
-    'a tensor: self.register_buffer("t", torch.ones(())) and self.t = self.t * 0.99; or pass it in as a tensor',
+    'a tensor: self.register_buffer("t", torch.ones(())) and self.t = self.t * 0.99; or pass it in as a tensor; what '
+    "a layer needs as a number (the p of a dropout): apply it yourself, as a tensor, or change it once an epoch",
 )
 COUNTER = Advice(
     "attribute counter",
@@ -164,10 +206,22 @@ COUNTER = Advice(
     'self.register_buffer("n", torch.zeros((), dtype=torch.int64)) and self.n = self.n + 1 (with += gradients may be '
     "wrong where forward uses n: https://github.com/pytorch/pytorch/pull/197039); or count outside of forward",
 )
+FLAG = Advice(
+    "attribute that changes",
+    "what is true or false, text or None in an attribute of the module is a constant in the graph; each new one is "
+    "another graph",
+    "none needed for two, each of which is compiled once; what is made at the first call: make it in __init__; for "
+    "many: a tensor, or set it outside of forward",
+)
+CACHE = Advice(
+    "dict that grows",
+    "which keys a dict in an attribute has is a condition of the graph; each new one is another graph",
+    "compute what it would hold: within a graph that is cheap; or fill it in __init__",
+)
 GROWING = Advice(
     "list that grows",
     "the length of a list in an attribute is a constant in the graph; each new length is another graph",
-    "a buffer of fixed size written by index, or return the value and collect outside of forward",
+    "a buffer of fixed size written by index_copy_, or return the value and collect outside of forward",
 )
 OTHER_SIZE = Advice(
     "module of another size",
@@ -181,6 +235,12 @@ BATCH_SHAPE = Advice(
     "compile.dynamic=true, or where the whole network is compiled compile.mark_dynamic for the one dimension "
     "(torch._dynamo.mark_dynamic); better, pad to few sizes; the last, short batch of an epoch: drop it, or fill it "
     "up; compile.max_recompiles bounds it",
+)
+FIXED_SIZE = Advice(
+    "size that the network fixes",
+    "sizes are open, but Python code takes this one as a number: a range, a list, the key of a dict, a condition on it",
+    "keep it out of Python: torch.arange(x.shape[0], device=x.device) and operations on whole tensors; or pad to few "
+    "sizes; compile.max_recompiles bounds it",
 )
 BOUNDS = Advice(
     "size out of bounds",
@@ -238,13 +298,18 @@ RECOMPILES: list[tuple[str, Advice]] = [
     (r"dtype mismatch|device mismatch|dispatch key set mismatch", DTYPE),
     (r"GLOBAL_STATE|autocast|deterministic|torch_function|default_dtype|num_threads", STATE),
     (r"\blen\(|^\d+/\d+: not self\b", GROWING),
-    (r"\bself\b\S*\.\w+ == -?\d+(\.\d|e-?\d)", FLOAT),
+    (r"___dict_contains", CACHE),
+    (r"\bself\S* == [(\[]", GROWING),
+    (r"hasattr", FLAG),
+    (r"\bself\b\S*\]\)? == -?\d", FLOAT),
+    (r"\bself\b\S*\.\w+ == (True|False|['\"])|\bself\b\S*\.\w+ is (not )?None", FLAG),
+    (r"\bself\b\S*\.\w+\)? == -?\d+(\.\d|e-?\d)", FLOAT),
     (r"\bself\b\S*\.\w+ == -?\d|integer attributes of the nn\.Module", COUNTER),
     (r"== .* resumed$", AFTER_BREAK),
-    (r"[\w\]] == (-?[\d.]|['\"])", ARGUMENT),
+    (r"[\w\]] [!=]= (-?[\d.]|['\"])", ARGUMENT),
     (r"___check_obj_id|___check_type_id|is not |type\(", OBJECT),
 ]
-SIZES = (BATCH_SHAPE, BOUNDS, EQUAL_SIZES, RANK, LAYOUT)  # of which a batch's shapes are the cause
+SIZES = (BATCH_SHAPE, FIXED_SIZE, BOUNDS, EQUAL_SIZES, RANK, LAYOUT)  # of which a batch's shapes are the cause
 
 NO_DEVICE = Advice(
     "tensor on the CPU",
@@ -311,15 +376,16 @@ def of_break(site: Mapping[str, Any]) -> Advice:
     )
 
 
-def of_recompile(reason: str) -> Advice:
-    """What to do about a recompile, by torch's words for the guard that failed."""
+def of_recompile(reason: str, dynamic: bool | None = None) -> Advice:
+    """What to do about a recompile, by torch's words for the guard that failed, with compile.dynamic as it was."""
     unknown = Advice(
         "guard that failed", "the graph was compiled under another condition", "keep what it names the same"
     )
     words = guard(reason)
     words += " integer attributes of the nn.Module" * ("integer attributes of the nn.Module" in reason)
     words += " resumed" * ("torch_dynamo_resume_in" in reason)
-    return next((advice for said, advice in RECOMPILES if re.search(said, words)), unknown)
+    found = next((advice for said, advice in RECOMPILES if re.search(said, words)), unknown)
+    return FIXED_SIZE if found is BATCH_SHAPE and dynamic else found
 
 
 def guard(reason: str) -> str:

@@ -17,7 +17,7 @@ from trainkit.config import CompileConfig, ConfigError, Mode, RunConfig
 from trainkit.errors import first_line
 from trainkit.findings import Diagnosis, Finding, Phase, merged
 from trainkit.machine import machine
-from trainkit.places import source_line
+from trainkit.places import is_users, source_line
 from trainkit.trial import NUM_BATCHES, PHASES, Subject, Trial, breakable, failure, subject
 
 logger = logging.getLogger(__name__)
@@ -77,7 +77,10 @@ def _found(of: Subject, name: str) -> tuple[Phase, list[Finding]]:
     alike = len({tuple(tensor.shape for tensor in batch) for batch in trial.batches}) == 1
     costs = zip(seen.recompile_shapes or [], seen.recompile_times_s or [], strict=True)
     for site, (shapes, spent_s) in zip(recompiles, costs, strict=True):
-        found.append(_recompile(site, None if alike else shapes, spent_s))
+        told = advice.of_recompile(site["reason"], of.config.compile.dynamic)
+        found.append(_recompile(site, told, None if alike else shapes, spent_s))
+    if any(finding.file and is_users(finding.file) for finding in found if finding.kind == "graph break"):
+        found = [_below_break(finding) if finding.file and not is_users(finding.file) else finding for finding in found]
     found += [_skip(reason) for reason in _skips(of.config.compile, seen)]
     error = failure(of, name, of.config.compile, failed, NUM_BATCHES) if failed else None
     phase = Phase(name, num_graphs=seen.num_graphs, recompile_limit_hit=seen.recompile_limit_hit, error=error)
@@ -91,13 +94,17 @@ def _break(site: dict[str, Any]) -> Finding:
     return Finding("graph break", told.cause, told.why, told.remedy, reason, **where)
 
 
-def _recompile(site: dict[str, Any], shapes: facts.Shapes | None, spent_s: float) -> Finding:
-    told = advice.of_recompile(site["reason"])
+def _recompile(site: dict[str, Any], told: advice.Advice, shapes: facts.Shapes | None, spent_s: float) -> Finding:
     place = site["broken_at"] if told is advice.AFTER_BREAK and site["broken_at"] else site
     where = {name: place[name] for name in ("file", "line", "code")}
     counted: dict[str, Any] = {"num_recompiles": 1, "recompile_s": spent_s}
     counted["recompile_shapes"] = [shapes] if shapes and told in advice.SIZES else []
     return Finding("recompile", told.cause, told.why, told.remedy, site["reason"], **where, **counted)
+
+
+def _below_break(finding: Finding) -> Finding:
+    told = advice.BELOW_BREAK
+    return replace(finding, cause=told.cause, why=told.why, remedy=told.remedy)
 
 
 def _skip(reason: str) -> Finding:

@@ -10,16 +10,22 @@ import torch
 from torch.utils._traceback import shorten_filename
 
 TORCH = f"{Path(torch.__file__).parent}{os.sep}"  # not torchvision
+INSTALLED = f"-packages{os.sep}"  # site-, and dist- of Debian
 PART_CALL = str(Path(__file__).with_name("compile.py"))  # whose frame calls a part that is compiled by itself
-NOT_THE_USERS = sysconfig.get_path("stdlib")
+OWN = f"{Path(__file__).parent}{os.sep}"  # trainkit's, through which every network is called
+STDLIB = (sysconfig.get_path("stdlib"), "<frozen ")
 
 
 def users_frames(stack: Any) -> list[Any]:
-    """The frames that are neither Python's own library nor torch, innermost last: what the user can change."""
-    own = [
-        frame for frame in stack if not frame.filename.startswith(NOT_THE_USERS) or "site-packages" in frame.filename
-    ]
-    return [frame for frame in own if not frame.filename.startswith((TORCH, PART_CALL))]
+    """The frames that the user can change, innermost last: those of other libraries only where nothing else is there,
+    as where the network is a library's."""
+    installed = [f for f in stack if INSTALLED in f.filename and not f.filename.startswith((TORCH, OWN))]
+    return [frame for frame in stack if is_users(frame.filename)] or installed
+
+
+def is_users(file: str) -> bool:
+    """Whether a file is of no library."""
+    return INSTALLED not in file and not file.startswith((TORCH, OWN, *STDLIB))
 
 
 def users_place(stack: Any) -> tuple[str | None, int | None]:

@@ -3,14 +3,16 @@
 import ast
 import linecache
 import re
+import sys
 from collections.abc import Mapping
 from types import CodeType
 from typing import Any
 
 import torch
 import torch._dynamo
+from torch.utils._traceback import shorten_filename
 
-from trainkit.places import PART_CALL, shortened, source_line, users_place
+from trainkit.places import OWN, PART_CALL, is_users, shortened, source_line, users_place
 from trainkit.records import compiles, known, told, variant_of
 
 NO_RESUME = "step_unsupported"  # torch's reason where it cannot go on after a break
@@ -96,7 +98,7 @@ def recompile_sites(parts: Mapping[str, CodeType | None]) -> list[dict[str, Any]
     words, on one line), and the user's line that it names, or else the function's first. `parts`, by the compile's id:
     what the user wrote of a part that is compiled by itself, of which torch knows the frame that calls it; None for
     what is torch's, which has no line of the user's. `broken_at`: of the rest of a function, the place (file, line,
-    code) of the graph break before it."""
+    code) of the graph break before it. What is trainkit's has neither."""
     sites, metrics = [], compiles() or []
     # Of a compile that the recompile limit forbids torch has no place: it is that of the frame's first one.
     frames = {_frame(metric): metric for metric in reversed(metrics)}
@@ -108,11 +110,13 @@ def recompile_sites(parts: Mapping[str, CodeType | None]) -> list[dict[str, Any]
         file, line = frame.co_filename, frame.co_firstlineno
         if named:
             file, line = named[-1][0], int(named[-1][1])
-        elif (short := re.search(r"(\S+):(\d+) in ", words)) and file.endswith(short[1]):
-            line = int(short[2])
+        elif (short := re.search(r"(\S+):(\d+) in ", words)) and (whole := _whole(short[1], file)):
+            file, line = whole, int(short[2])
         if file == PART_CALL:
             code = parts.get(variant_of(str(metric.compile_id)))
             file, line = (code.co_filename, code.co_firstlineno) if code else (None, None)
+        elif file.startswith(OWN):  # what calls the network: a batch of another size, say
+            file, line = None, None
         sites.append(
             {
                 "file": None if file is None else shortened(file),
@@ -125,6 +129,14 @@ def recompile_sites(parts: Mapping[str, CodeType | None]) -> list[dict[str, Any]
     return sites
 
 
+def _whole(short: str, frames: str) -> str | None:
+    """The file that torch names so in a guard's comment: that of the frame, or of another module of the user's."""
+    if frames.endswith(short):
+        return frames
+    files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+    return next((file for file in files if file and is_users(file) and shorten_filename(file) == short), None)
+
+
 def _frame(metric: Any) -> str:
     return str(metric.compile_id).partition("/")[0]
 
@@ -132,7 +144,7 @@ def _frame(metric: Any) -> str:
 def _broken_at(metric: Any) -> dict[str, Any] | None:
     """The place of the graph break after which a frame is the rest of a function; None of any other frame."""
     resumed = RESUMED.fullmatch(str(metric.co_name))
-    if resumed is None:
+    if resumed is None or metric.co_filename.startswith(OWN):
         return None
     line = int(resumed[2])
     return {"file": shortened(metric.co_filename), "line": line, "code": source_line(metric.co_filename, line)}

@@ -5,14 +5,12 @@ dropped. Nothing of the user's changes.
 """
 
 import copy
-import os
 import re
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
-from pathlib import Path
 
 import torch
 from lightning import seed_everything
@@ -26,7 +24,7 @@ from trainkit.compile import Compiler
 from trainkit.config import CompileConfig, Mode, OnError, RunConfig, check
 from trainkit.data.module import Batch
 from trainkit.errors import first_line
-from trainkit.places import NOT_THE_USERS, TORCH, shortened, source_line
+from trainkit.places import OWN, STDLIB, TORCH, shortened, source_line
 from trainkit.silence import silenced
 from trainkit.task import clip_in_kernel, clips_in_kernel, mixed, objective_of
 
@@ -34,7 +32,7 @@ NUM_BATCHES = NUM_WARMUP = 10  # steps: beyond torch's recompile limit of 8
 PHASES = ("forward", "training")
 OPTIMIZER = "trainkit: optimizer"
 STEP = "trainkit: step"
-NOT_THE_NETWORKS = (TORCH, NOT_THE_USERS, f"{Path(__file__).parent}{os.sep}", "<")
+NOT_THE_NETWORKS = (TORCH, OWN, *STDLIB, "<")
 
 
 @dataclass(frozen=True)

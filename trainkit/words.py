@@ -201,7 +201,7 @@ def recompiles(row: Row) -> list[tuple[str, Advice, float | None]]:
     shapes: Iterable[list[list[int]] | None] = row.recompile_shapes or [None] * len(causes)
     times_s: Iterable[float | None] = row.recompile_times_s or [None] * len(causes)
     found = [
-        (cause, of_recompile(cause), shape, time_s)
+        (cause, of_recompile(cause, row.compile_dynamic), shape, time_s)
         for cause, shape, time_s in zip(causes, shapes, times_s, strict=True)
     ]
     return [
