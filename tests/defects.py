@@ -671,6 +671,21 @@ class CachesByStepMended(Classifier):
         return logits + torch.arange(len(images), dtype=logits.dtype)[:, None]
 
 
+class WritesByIndex(Classifier):
+    """The backend has to know the value of the index."""
+
+    def __init__(self, *sizes: int, **more: int):
+        super().__init__(*sizes, **more)
+        self.register_buffer("seen", torch.zeros(100))
+        self.register_buffer("place", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        self.seen[self.place] = logits.detach().mean()  # REFUSED
+        self.place = self.place + 1
+        return logits
+
+
 class ConditionOnSize(Classifier):
     def forward(self, images: Tensor) -> Tensor:
         logits = self.logits(images)

@@ -62,6 +62,7 @@ BREAKS = [
     ),
     ("setattr() on Tensor.requires_grad", "GB0206", "", "p.requires_grad = False", advice.FREEZING),
     ("torch.jit.script/freeze modules unsupported", "GB4695", "", "self.s(y)", advice.SCRIPTED),
+    ("Backend compiler exception", "GB0219", "failed with aten._local_scalar_dense", "q[i] = y", advice.REFUSED),
     ("torch.Generator method", "GB7650", "", "", advice.GENERATOR),
 ]
 RECOMPILES = [

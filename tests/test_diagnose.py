@@ -85,6 +85,14 @@ def test_a_condition_on_a_size_is_named_by_its_line_and_is_not_to_be_opened_agai
     assert (found.file, found.code.endswith("# FIXED")) == (FILE, True)
 
 
+def test_the_line_that_a_backend_fails_on_is_named(compose):
+    seen = look(of(compose, "WritesByIndex", "compile.backend=aot_eager"))
+    (found,) = seen.findings
+    assert (found.cause, found.file) == ("line that the backend fails on", FILE)
+    assert found.code.endswith("# REFUSED")
+    assert found.uncompiled == "forward"
+
+
 def test_what_a_library_does_below_a_break_goes_with_it(compose):
     seen = look(of(compose, "BlursBySciPy"))
     own, *below = [f for f in seen.findings if f.cause != "value that a graph break brought back"]

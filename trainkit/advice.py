@@ -139,6 +139,12 @@ SCRIPTED = Advice(
     "TorchScript runs outside of Python, where torch.compile cannot follow it",
     "call the plain module: torch.compile takes it as it is",
 )
+REFUSED = Advice(
+    "line that the backend fails on",
+    "what was captured is sound, but the compiler behind it cannot take it, and its function runs uncompiled",
+    "write it in other operations: x[i] = v with a tensor i as x.index_copy_(0, i.reshape(1), v.reshape(1)) or "
+    "torch.where; torch.while_loop forward only; or leave it out, compile.scope=parts",
+)
 BUILTIN = Advice(
     "Python builtin",
     "torch.compile does not trace this function with these arguments",
@@ -151,6 +157,7 @@ DRAWN = "integers|choice|shuffle|permut|rand|normal|uniform|standard|exponential
 # Torch's words (number, reason and explanation), the source line (None: any), and what to do.
 BREAKS: list[tuple[str, str | None, Advice]] = [
     ("step_unsupported", None, NO_RESUME),
+    (r"GB0219|Backend compiler exception", None, REFUSED),
     (r"GB0014|RNN, GRU, or LSTM", None, RECURRENT),
     (r"GB0246|one_hot. with data-dependent", None, ONE_HOT),
     (r"GB0206|setattr\(\) on Tensor\.requires_grad", None, FREEZING),

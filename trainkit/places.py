@@ -24,13 +24,14 @@ def users_frames(stack: Any) -> list[Any]:
 
 
 def is_users(file: str) -> bool:
-    """Whether a file is of no library."""
-    return INSTALLED not in file and not file.startswith((TORCH, OWN, *STDLIB))
+    """Whether a file, by its path or that from the working directory, is of no library."""
+    whole = str(Path.cwd() / file)
+    return INSTALLED not in file and not file.startswith(STDLIB) and not whole.startswith((TORCH, OWN))
 
 
 def users_place(stack: Any) -> tuple[str | None, int | None]:
-    """The innermost place that the user can change; where there is none, the innermost one."""
-    own = users_frames(stack) or list(stack)
+    """The innermost place that the user can change; where there is none, the innermost one that is not trainkit's."""
+    own = users_frames(stack) or [frame for frame in stack if not frame.filename.startswith(OWN)]
     return (own[-1].filename, own[-1].lineno) if own else (None, None)
 
 

@@ -16,6 +16,7 @@ from trainkit.places import OWN, PART_CALL, is_users, shortened, source_line, us
 from trainkit.records import compiles, known, told, variant_of
 
 NO_RESUME = "step_unsupported"  # torch's reason where it cannot go on after a break
+BACKEND_FAILED = "Backend compiler exception"
 RESUMED = re.compile(r"torch_dynamo_resume_in_(\w+)_at_(\d+)")  # torch's name for the rest of a function
 
 
@@ -24,7 +25,8 @@ def break_sites() -> list[dict[str, Any]] | None:
 
     `reason` is the first line of why, `id` torch's number for it ("GB0124"), `explanation` its next line, `code` the
     source line. `uncompiled` names the function that for this runs without torch.compile as a whole, as one with a
-    break inside of a loop does: of those torch keeps the record of the compile that failed, and no reason.
+    break inside of a loop does, or what the backend fails on: of those torch keeps the record of the compile that
+    failed, and no reason.
     `uncompiled_after` names the one that does so from this place on, as after a break inside of a try or with, and as
     the rest of a function does that breaks inside of a loop after another break.
     """
@@ -33,17 +35,27 @@ def break_sites() -> list[dict[str, Any]] | None:
         return None
     sites = _told_sites([reason for reason in reasons if reason.graph_break])
     for metric in metrics or []:
-        if told(metric, "fail_type") == "Unsupported" and told(metric, "fail_user_frame_filename"):
-            place = (metric.fail_user_frame_filename, metric.fail_user_frame_lineno)
-            name = str(metric.co_name)
+        reason, name = str(told(metric, "fail_reason")), str(metric.co_name)
+        place = (told(metric, "fail_user_frame_filename"), told(metric, "fail_user_frame_lineno"))
+        refused = reason.startswith(BACKEND_FAILED)
+        if told(metric, "fail_type") == "Unsupported" and (place[0] or refused):
+            if refused:  # torch quotes the line, and gives the way out of its function as a break
+                place = _quoted(reason)
+                sites = [s for s in sites if s["reason"] != NO_RESUME or s["uncompiled_after"] != _function(name)]
             left = "uncompiled_after" if RESUMED.fullmatch(name) else "uncompiled"
-            sites.append(_site(str(metric.fail_reason), place) | {left: _function(name)})
+            sites.append(_site(reason, place) | {left: _function(name)})
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for site in sites:
         first = found.setdefault((site["file"], site["line"], site["reason"]), site)
         for name in ("uncompiled", "uncompiled_after"):
             first[name] = first[name] or site[name]
     return list(found.values())
+
+
+def _quoted(reason: str) -> tuple[str | None, int | None]:
+    """The innermost place of the user's in the traceback that a reason begins with."""
+    quoted = re.findall(r'File "([^"]+)", line (\d+)', reason.partition("Developer debug context")[0])
+    return next(((file, int(line)) for file, line in reversed(quoted) if is_users(file)), (None, None))
 
 
 def _told_sites(broken: list[Any]) -> list[dict[str, Any]]:
