@@ -26,12 +26,10 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from trainkit import compile
-from trainkit.config import NOT_ARGUMENTS, ConfigError, RunConfig, TrainerConfig
+from trainkit.config import NOT_ARGUMENTS, PLAIN, ConfigError, RunConfig, TrainerConfig
 from trainkit.data.module import DataModule
 from trainkit.errors import first_line
 from trainkit.loss import logits_of
-
-PLAIN = {int: "a whole number", float: "a number", bool: "true or false"}
 
 
 @dataclass(frozen=True)
@@ -154,13 +152,13 @@ def instance(group: str, name: str, node: dict[str, Any]) -> Any:
 def _mistyped(group: str, target: Callable[..., Any], node: dict[str, Any]) -> list[str]:
     """A complaint for each setting that is to be a number, or true or false, by the target's signature, and is not."""
     complaints = []
-    for name, parameter in _parameters(target).items():
-        said, default = parameter.annotation, parameter.default
+    known = _parameters(target)
+    for name, parameter in ((name, known[name]) for name in known if name in node):
+        said, default, value = parameter.annotation, parameter.default, node[name]
         kinds = {*get_args(said)} if get_origin(said) in (Union, UnionType) else {said}
         kind, *more = kinds - {NoneType} or {NoneType}
-        value = node.get(name, default)
         null = value is None and (NoneType in kinds or default is None)
-        if kind not in PLAIN or more or name not in node or isinstance(value, dict) or null:
+        if kind not in PLAIN or more or isinstance(value, dict) or null:
             continue
         if not isinstance(value, (int, float) if kind is float else kind) or isinstance(value, bool) != (kind is bool):
             way_out = "" if default in (None, parameter.empty) else f"; try {group}.{name}={str(default).lower()}"

@@ -23,12 +23,12 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import InterpolationKeyError, OmegaConfBaseException
 
 from trainkit import config as schema
-from trainkit.config import LISTS, OF_A_LINK, ConfigError, RunConfig, check, is_of, misfit
+from trainkit.config import LISTS, OF_A_LINK, PLAIN, ConfigError, RunConfig, check, is_of, misfit
 
 SPEAKING_S = 5
 FORWARD = "bench"  # conf/bench.yaml, of scripts/bench.py
 UNREADABLE = (HydraException, OmegaConfBaseException, ValueError)  # Hydra raises a bare ValueError for `model=null`
-KINDS = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false"}  # OmegaConf's words, in ours
+KINDS = {"Integer": PLAIN[int], "Float": PLAIN[float], "Boolean": PLAIN[bool]}  # OmegaConf's words, in ours
 
 
 def rank() -> int:

@@ -44,6 +44,7 @@ LISTS = {
     "compile.mark_dynamic": "{input: inputs, dim: 0}",
     "forward.fallback": "'model=simple_net'",
 }
+PLAIN = {int: "a whole number", float: "a number", bool: "true or false"}  # types, in the words of complaints
 # What a link of forward.fallback may set: the network, and how it is run with the same batches on the same device.
 OF_A_LINK = ("model", "ckpt_path", "compile", "amp", "trainer.channels_last")
 OPTIMIZE_DDP = (True, False, "ddp_optimizer", "python_reducer", "no_optimization")

@@ -13,7 +13,7 @@ TORCH = f"{Path(torch.__file__).parent}{os.sep}"  # not torchvision
 INSTALLED = f"-packages{os.sep}"  # site-, and dist- of Debian
 PART_CALL = str(Path(__file__).with_name("compile.py"))  # whose frame calls a part that is compiled by itself
 OWN = f"{Path(__file__).parent}{os.sep}"  # trainkit's, through which every network is called
-STDLIB = (sysconfig.get_path("stdlib"), "<frozen ")
+NOT_THE_USERS = (sysconfig.get_path("stdlib"), "<")  # of what has no file: frozen, or generated
 
 
 def users_frames(stack: Any) -> list[Any]:
@@ -26,7 +26,7 @@ def users_frames(stack: Any) -> list[Any]:
 def is_users(file: str) -> bool:
     """Whether a file, by its path or that from the working directory, is of no library."""
     whole = str(Path.cwd() / file)
-    return INSTALLED not in file and not file.startswith(STDLIB) and not whole.startswith((TORCH, OWN))
+    return INSTALLED not in file and not file.startswith(NOT_THE_USERS) and not whole.startswith((TORCH, OWN))
 
 
 def users_place(stack: Any) -> tuple[str | None, int | None]:

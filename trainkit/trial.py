@@ -24,7 +24,7 @@ from trainkit.compile import Compiler
 from trainkit.config import CompileConfig, Mode, OnError, RunConfig, check
 from trainkit.data.module import Batch
 from trainkit.errors import first_line
-from trainkit.places import OWN, STDLIB, TORCH, shortened, source_line
+from trainkit.places import shortened, source_line, users_frames
 from trainkit.silence import silenced
 from trainkit.task import clip_in_kernel, clips_in_kernel, mixed, objective_of
 
@@ -32,7 +32,6 @@ NUM_BATCHES = NUM_WARMUP = 10  # steps: beyond torch's recompile limit of 8
 PHASES = ("forward", "training")
 OPTIMIZER = "trainkit: optimizer"
 STEP = "trainkit: step"
-NOT_THE_NETWORKS = (TORCH, OWN, *STDLIB, "<")
 
 
 @dataclass(frozen=True)
@@ -178,8 +177,7 @@ def _raised_at(error: Exception) -> tuple[str, int]:
     """The innermost place of an error's in the network's source, in files that are installed only if in no other; of
     what was raised while it was traced torch names it in its text. ("", 0): none."""
     traced = re.findall(r'File "([^"]+)", line (\d+)', str(error).partition("from user code:")[2])
-    frames = [(frame.filename, frame.lineno or 0) for frame in traceback.extract_tb(error.__traceback__)]
-    frames += [(file, int(line)) for file, line in traced]
-    installed = [(file, line) for file, line in frames if "site-packages" in file and not file.startswith(TORCH)]
-    own = [place for place in frames if place not in installed and not place[0].startswith(NOT_THE_NETWORKS)]
-    return (own or installed or [("", 0)])[-1]
+    frames = [*traceback.extract_tb(error.__traceback__)]
+    frames += [traceback.FrameSummary(file, int(line), "", lookup_line=False) for file, line in traced]
+    own = users_frames(frames)
+    return (own[-1].filename, own[-1].lineno or 0) if own else ("", 0)
