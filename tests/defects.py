@@ -541,6 +541,24 @@ class DrawsOfGeneratorMended(Classifier):
         return rolled[torch.randint(3, (1,))][0]
 
 
+class OwnRandom(Classifier):
+    """A generator of its own, which torch.compile asks once."""
+
+    def __init__(self, **sizes: int):
+        super().__init__(**sizes)
+        self.rng = random.Random(0)
+
+    def forward(self, images: Tensor) -> Tensor:
+        scale = self.rng.uniform(0.5, 1.5)  # DEFECT random number that is drawn once
+        return self.logits(images) * scale
+
+
+class OwnRandomMended(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        return logits * (torch.rand((), device=logits.device) + 0.5)
+
+
 class RandomRounds(Classifier):
     def forward(self, images: Tensor) -> Tensor:
         logits = self.logits(images)
@@ -748,3 +766,10 @@ class CleanBranch(Classifier):
         with torch.no_grad():
             shift = logits.mean()
         return logits - shift
+
+
+class CleanRandom(Classifier):
+    """Of the module random torch.compile draws anew in each step; a generator that is made anew draws the same."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.logits(images) * random.randint(1, 3) * random.Random(0).uniform(0.5, 1.5)

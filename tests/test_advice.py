@@ -43,6 +43,7 @@ BREAKS = [
     ("Failed to mutate tensor data attribute", "GB0056", "", "y.data = y", advice.DATA),
     ("Unsupported method call", "GB0156", "trace method `manual_seed` of class `Generator`", "", advice.GENERATOR),
     ("Unsupported method call", "GB0156", "method `integers` of class `Generator`", "rng.integers(3)", advice.RANDOM),
+    ("Unsupported method call", "GB0156", "method `choice` of class `Random`", "self.rng.choice(kinds)", advice.RANDOM),
     ("Unsupported method call", "GB0156", "method `write` of class `TextIO`", "sys.stdout.write(s)", advice.PRINT),
     ("Unsupported method call", "GB0156", "trace method `now` of class `type`", "t = datetime.now()", advice.CLOCK),
     ("Unsupported method call", "GB0156", "method `__call__` of class `ufunc`", "scipy.special.erf(1)", advice.NUMPY),

@@ -56,6 +56,12 @@ RANDOM = Advice(
     "torch.rand, torch.randint, torch.randperm, and torch.where or an index into a stacked tensor to act on it; or "
     "draw outside and pass it in as a tensor",
 )
+REPEATED = Advice(
+    "random number that is drawn once",
+    "torch.compile draws it while it compiles, and every later step gets the same one: no break, no error, and not "
+    "what eager computes (https://github.com/pytorch/pytorch/issues/145445)",
+    RANDOM.remedy,
+)
 NUMPY = Advice(
     "NumPy",
     "NumPy computes on the CPU and outside of the graph",
@@ -164,7 +170,7 @@ BREAKS: list[tuple[str, str | None, Advice]] = [
     (r"GB4695|torch\.jit\.script", None, SCRIPTED),
     ("", r"^print\(", PRINT),
     ("", r"(?<!torch\.)\brandom\.\w+\(|\b(np|numpy)\.random\.", RANDOM),
-    (r"\bRandom\.|numpy\.random|mtrand", None, RANDOM),
+    (r"\bRandom\.|class `(System)?Random`|numpy\.random|mtrand", None, RANDOM),
     (r"of class `(Generator|RandomState)`", rf"\.({DRAWN})\w*\(", RANDOM),
     ("python_type", r"^for\b.*\brange\(", RANDOM),  # a drawn number is the one whose type torch does not know
     (r"GB0170|generic_jump|Data-dependent branching", r"^while\b", DATA_LOOP),

@@ -12,12 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trainkit import advice, costs, facts, graphs
+from trainkit import advice, costs, draws, facts, graphs
 from trainkit.config import CompileConfig, ConfigError, Mode, RunConfig
 from trainkit.errors import first_line
 from trainkit.findings import Diagnosis, Finding, Phase, merged
 from trainkit.machine import machine
-from trainkit.places import is_users, source_line
+from trainkit.places import is_users, shortened, source_line
 from trainkit.trial import NUM_BATCHES, PHASES, Subject, Trial, breakable, failure, subject
 
 logger = logging.getLogger(__name__)
@@ -73,7 +73,9 @@ def _found(of: Subject, name: str) -> tuple[Phase, list[Finding]]:
         except Exception as caught:  # of any other kind: what was found before it stays
             failed = caught
         seen, recompiles = trial.compiler.facts(), trial.compiler.recompile_sites()
-    found = [_break(site) for site in seen.graph_breaks or []]
+        repeated = [] if failed else draws.repeated(trial.first_step)
+    found = [_repeated(place) for place in repeated]
+    found += [_break(site) for site in seen.graph_breaks or []]
     alike = len({tuple(tensor.shape for tensor in batch) for batch in trial.batches}) == 1
     costs = zip(seen.recompile_shapes or [], seen.recompile_times_s or [], strict=True)
     for site, (shapes, spent_s) in zip(recompiles, costs, strict=True):
@@ -85,6 +87,13 @@ def _found(of: Subject, name: str) -> tuple[Phase, list[Finding]]:
     error = failure(of, name, of.config.compile, failed, NUM_BATCHES) if failed else None
     phase = Phase(name, num_graphs=seen.num_graphs, recompile_limit_hit=seen.recompile_limit_hit, error=error)
     return phase, [replace(finding, phases=[name]) for finding in found]
+
+
+def _repeated(place: draws.Place) -> Finding:
+    told, (file, line) = advice.REPEATED, place
+    reason = "the generator moves in each eager step, and stands still in a compiled one"
+    at = shortened(file) if file else None
+    return Finding("wrong result", told.cause, told.why, told.remedy, reason, at, line, source_line(file, line))
 
 
 def _break(site: dict[str, Any]) -> Finding:

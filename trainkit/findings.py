@@ -11,12 +11,12 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from trainkit.intervals import Estimate
 
-KINDS = ("graph break", "recompile", "CUDA graphs skipped")
+KINDS = ("wrong result", "graph break", "recompile", "CUDA graphs skipped")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One place in the user's code that keeps torch.compile from its best, and what to do.
+    """One place in the user's code that keeps torch.compile from its best, or makes it wrong, and what to do.
 
     `reason` is torch's, `cause`, `why`, `remedy` those of advice.py. `uncompiled`: the function that for this runs
     without torch.compile as a whole; `uncompiled_after`: the one that does so from this line on. What comes after it
