@@ -396,7 +396,7 @@ class GrowingList(Classifier):
 
     def forward(self, images: Tensor) -> Tensor:
         logits = self.logits(images)
-        self.means.append(logits.mean().detach())  # DEFECT list that grows
+        self.means.append(logits.mean().detach())  # DEFECT list, tuple, dict or set that changes
         return logits
 
 
@@ -551,6 +551,18 @@ class OwnRandom(Classifier):
     def forward(self, images: Tensor) -> Tensor:
         scale = self.rng.uniform(0.5, 1.5)  # DEFECT random number that is drawn once
         return self.logits(images) * scale
+
+
+class OwnRandomBranch(Classifier):
+    def __init__(self, **sizes: int):
+        super().__init__(**sizes)
+        self.rng = random.Random(0)
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        if self.rng.random() < 0.5:  # DROP
+            logits = logits * 2
+        return logits
 
 
 class OwnRandomMended(Classifier):
@@ -773,3 +785,21 @@ class CleanRandom(Classifier):
 
     def forward(self, images: Tensor) -> Tensor:
         return self.logits(images) * random.randint(1, 3) * random.Random(0).uniform(0.5, 1.5)
+
+
+class CleanSeeded(Classifier):
+    """A generator that is set to where it was draws the same in eager steps too."""
+
+    def __init__(self, **sizes: int):
+        super().__init__(**sizes)
+        self.rng = random.Random(0)
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.rng.seed(5)
+        return self.logits(images) * self.rng.uniform(0.5, 1.5)
+
+
+class CleanCond(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        return torch.cond(logits.sum() > 0, lambda x: x * 2, lambda x: x.clone(), (logits,))

@@ -65,6 +65,11 @@ BREAKS = [
     ("torch.jit.script/freeze modules unsupported", "GB4695", "", "self.s(y)", advice.SCRIPTED),
     ("Backend compiler exception", "GB0219", "failed with aten._local_scalar_dense", "q[i] = y", advice.REFUSED),
     ("torch.Generator method", "GB7650", "", "", advice.GENERATOR),
+    ("Generator reconstruction with mutations", "GB0087", "to fully exhaust the generator", "", advice.YIELD),
+    ("Failed to convert args/kwargs to proxy", "GB0093", "", "torch.rand(2, generator=self.g)", advice.GENERATOR),
+    (SKIPPED, "GB0007", "the builtin `posix.urandom.`", "seed = os.urandom(4)", advice.RANDOM),
+    (SKIPPED, "GB0007", "", "name = uuid.uuid4()", advice.RANDOM),
+    ("Unsupported function call", "GB0147", "", "sorted(rows, key=norm)", advice.SORTED),
 ]
 RECOMPILES = [
     ("0/0: tensor 'x' size mismatch at index 0. expected 16, actual 9", advice.BATCH_SHAPE),
@@ -98,6 +103,7 @@ RECOMPILES = [
     ("0/0: self._modules['net'].calls == 0  # self.calls += 1  # net.py:5 in forward", advice.COUNTER),
     ("0/0: not self._modules['net'].seen  # self.seen.append(y)", advice.GROWING),
     ("0/1: len(self.net.seen) == 1  # self.seen.append(y)", advice.GROWING),
+    ("0/0: self._modules['net'].seen == set()  # self.seen.add(n)", advice.GROWING),
     ("0/0: k == 3  # return x * k  # net.py:9 in forward", advice.ARGUMENT),
     ("0/0: L['k'] == 3  # return x * k  # net.py:9 in forward", advice.ARGUMENT),
     ("0/0: G['net'].CALLS == 1  # CALLS += 1", advice.ARGUMENT),

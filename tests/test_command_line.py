@@ -131,6 +131,20 @@ def test_a_network_that_fails_on_the_data_says_where(train, tmp_path):
     )
 
 
+def test_a_network_that_cannot_be_copied_says_so(train, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import threading\n"
+        "import torch\n"
+        "class Net(torch.nn.Module):\n"
+        "    def __init__(self, **sizes):\n"
+        "        super().__init__()\n"
+        "        self.lock = threading.Lock()\n"
+    )
+    done = train("model._target_=mine.Net")
+    assert done.returncode == 2
+    assert re.fullmatch(r"model = mine\.Net: cannot be copied: TypeError: .*lock.*; keep locks, .*\n", done.stderr)
+
+
 @pytest.mark.parametrize(
     "script", ["train.py", *(f"scripts/{n}.py" for n in ("bench", "diagnose", "report", "studies"))]
 )

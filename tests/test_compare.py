@@ -337,7 +337,10 @@ def advised(*rows: Row, planned: int | None = None) -> tuple[str | None, str]:
 
 def test_a_gain_of_less_than_2_percent_is_worth_no_compile_until_the_planned_steps_say_so():
     rows = [*EAGER, *repeated("default", 9.9, 9.905, 9.895, compile_time_s=20.0)]
-    assert advised(*rows) == ("eager", "Stay with eager: the fastest, default, is only 1.0 % faster.")
+    assert advised(*rows) == (
+        "eager",
+        "Stay with eager: the fastest, default, is 1.0 % faster, of which 0.4 % is sure.",
+    )
     label, words = advised(*rows, planned=10_000_000)
     assert label == "default"
     assert words.startswith("Train with default for a run of 10,000,000 steps")

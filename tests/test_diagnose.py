@@ -35,7 +35,7 @@ FC = f"# {defects.__file__}:{SOURCE.index(f'        {CALL}') + 1}: {CALL}"
 RECOMPILING = (
     "attribute counter",
     "number in an attribute that changes",
-    "list that grows",
+    "list, tuple, dict or set that changes",
     "argument or global number that changes",
     "attribute that changes",
     "dict that grows",
@@ -86,6 +86,15 @@ def test_a_condition_on_a_size_is_named_by_its_line_and_is_not_to_be_opened_agai
     (found,) = seen.findings
     assert (found.kind, found.cause) == ("recompile", "size that the network fixes")
     assert (found.file, found.code.endswith("# FIXED")) == (FILE, True)
+
+
+def test_a_branch_on_a_number_that_is_drawn_once_is_no_tensors(compose):
+    seen = look(of(compose, "OwnRandomBranch"))
+    assert {(f.kind, f.cause) for f in seen.findings} == {
+        ("wrong result", "random number that is drawn once"),
+        ("graph break", "random number of Python or NumPy"),
+    }
+    assert all(f.code.endswith("# DROP") for f in seen.findings)
 
 
 def test_the_line_that_a_backend_fails_on_is_named(compose):

@@ -1,12 +1,12 @@
 """The interval claims a difference where there is one, and hardly ever where there is none."""
 
+import itertools
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from trainkit import intervals
-from trainkit.intervals import estimate, noise_floor, ratio
+from trainkit.intervals import _medians, estimate, noise_floor, ratio
 
 NOISE: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
     "normal": lambda drawn, n: drawn.normal(size=n),
@@ -18,14 +18,9 @@ NOISE: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
 MEASURED_MS = [1.824, 1.799, 1.849, 1.812, 1.836, 1.791, 1.858, 1.820, 1.843, 1.807]
 
 
-@pytest.fixture
-def fewer_draws(monkeypatch):
-    monkeypatch.setattr(intervals, "NUM_DRAWS", 500)
-
-
 @pytest.mark.parametrize("num_repeats", [2, 3, 5, 10])
 @pytest.mark.parametrize("kind", NOISE)
-def test_of_a_setting_compared_with_itself_at_most_5_percent_claim_a_difference(kind, num_repeats, fewer_draws):
+def test_of_a_setting_compared_with_itself_at_most_5_percent_claim_a_difference(kind, num_repeats):
     drawn = np.random.default_rng(1)
     claims = 0
     for _ in range(400):
@@ -34,14 +29,14 @@ def test_of_a_setting_compared_with_itself_at_most_5_percent_claim_a_difference(
     assert claims / 400 <= 0.05
 
 
-def test_of_200_splits_of_measured_times_at_most_5_percent_claim_a_difference(fewer_draws):
+def test_of_200_splits_of_measured_times_at_most_5_percent_claim_a_difference():
     drawn = np.random.default_rng(2)
     splits = [drawn.permutation(MEASURED_MS) for _ in range(200)]
     assert sum(ratio(split[:5], split[5:]).measurable is True for split in splits) <= 10
 
 
 @pytest.mark.parametrize(("num_repeats", "effect", "noise"), [(5, 0.03, 0.005), (2, 1.0, 0.01), (3, 0.3, 0.01)])
-def test_a_difference_is_found(num_repeats, effect, noise, fewer_draws):
+def test_a_difference_is_found(num_repeats, effect, noise):
     drawn = np.random.default_rng(3)
     found = 0
     for _ in range(100):
@@ -51,7 +46,7 @@ def test_a_difference_is_found(num_repeats, effect, noise, fewer_draws):
     assert found >= 95
 
 
-def test_the_interval_holds_the_true_ratio(fewer_draws):
+def test_the_interval_holds_the_true_ratio():
     drawn = np.random.default_rng(4)
     held = 0
     for _ in range(400):
@@ -82,8 +77,22 @@ def test_slower_is_as_measurable_as_faster():
     assert other.measurable is True
 
 
-def test_the_same_figures_give_the_same_interval():
+@pytest.mark.parametrize("num", [2, 3, 4, 5])
+def test_the_medians_of_all_draws_have_their_exact_probabilities(num):
+    figures = np.array([0.3, -1.2, 2.0, 0.7, -0.1])[:num]
+    every = np.median(np.array(list(itertools.product(figures, repeat=num))), axis=1)
+    values, chances = _medians(figures)
+    for value in values:
+        of_all = np.isclose(every, value).mean()
+        assert chances[np.isclose(values, value)].sum() == pytest.approx(of_all)
+    assert chances.sum() == pytest.approx(1)
+
+
+def test_the_same_figures_give_the_same_interval_and_many_of_them_one_at_all():
     assert ratio(MEASURED_MS[:5], MEASURED_MS[5:]) == ratio(MEASURED_MS[:5], MEASURED_MS[5:])
+    many = np.exp(0.01 * np.random.default_rng(6).normal(size=(2, 200)))
+    found = ratio(1.01 * many[0], many[1])
+    assert found.low < found.value < found.high < found.low * 1.02
 
 
 @pytest.mark.parametrize("kind", NOISE)

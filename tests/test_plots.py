@@ -1,5 +1,6 @@
 """What is drawn: the SVG of each plot read back as elements, lines and words."""
 
+import math
 import re
 from dataclasses import replace
 from xml.etree import ElementTree
@@ -142,7 +143,7 @@ def test_an_interval_over_many_powers_of_ten_does_not_hide_the_others():
     plot = speedups(group, looks_of([group]), "p")
     assert plot is not None
     assert "1.50x [0.00, 1,000+]" in words(plot.svg)
-    assert {"1", "2", "3"} <= set(words(plot.svg))
+    assert {"1", "2"} <= set(words(plot.svg))
     (first, _), *_, (last, _) = sorted(marks(plot.svg, "s3"))  # arrows at the ends of the axes
     inside = [x for color in ("s0", "s1", "s2") for x, _ in marks(plot.svg, color)]
     assert first < min(inside) < max(inside) < last
@@ -160,7 +161,7 @@ def test_each_setting_has_a_band_of_its_own_noise_floor():
     assert plot is not None
     bands = re.findall(r'd="M (\S+) \S+ L (\S+) [^"]*" clip-path="[^"]*" style="fill: var\(--band\)', plot.svg)
     narrow, wide = sorted(float(right) - float(left) for left, right in bands)
-    assert wide / narrow == pytest.approx((1.3 - 1 / 1.3) / (1.1 - 1 / 1.1), rel=1e-3)
+    assert wide / narrow == pytest.approx(math.log(1.3) / math.log(1.1), rel=1e-3)
 
 
 def test_memory_is_one_bar_where_there_is_one_figure_and_marks_the_peak_while_compiling():

@@ -171,6 +171,9 @@ def test_a_choice_is_compared_where_all_else_is_equal():
         "Speed of default, dynamic=false over eager: 0.60x [0.60, 0.60] at model.num_ops=1; 1.50x [1.49, 1.51] at 10; "
         "3.50x [3.49, 3.51] at 30; measurably faster from 10 on."
     ]
+    unsure = replace(found[1], ratio=replace(found[1].ratio, measurable=False))
+    (gap,) = contrasted([replace(found[0], ratio=found[2].ratio), unsure, found[2]])
+    assert gap.endswith("3.50x [3.49, 3.51] at 30; no measurable difference at 10.")
     other = [replace(one, model="other", run_id=f"other-{one.run_id}") for one in crossing()]
     begin, *lines = contrasted(contrasts([*crossing(), *other], found[0].of, found[0].over))
     assert begin == "Speed of default, dynamic=false over eager:"

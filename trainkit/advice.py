@@ -35,15 +35,15 @@ ITEM = Advice(
     ".item()",
     "a tensor's value becomes a Python number: the graph ends, the device is waited for, and code that depends on the "
     "number is compiled for it",
-    "keep it a tensor of no dimensions and compute with that; as a size (topk, a slice): a fixed size, and a mask over "
-    "it; as a number of rounds: a fixed one, and a mask that keeps or drops what they give; a number for a log: return "
-    "it, and call .item() outside of forward, seldom",
+    "keep it a tensor of no dimensions and compute with that (with its .detach(), where later steps do); as a size "
+    "(topk, a slice): a fixed size, and a mask over it; as a number of rounds: a fixed one, and a mask that keeps or "
+    "drops what they give; a number for a log: return it, and call .item() outside of forward, seldom",
 )
 PRINT = Advice(
     "print",
     "printing is a side effect that no graph holds",
-    "take it out of forward, or print where `not torch.compiler.is_compiling()`; to keep it: add print to "
-    "torch._dynamo.config.reorderable_logging_functions",
+    "take it out of forward, or print where `not torch.compiler.is_compiling()`; to keep one of tensors and constants "
+    "alone (no .item(), no f-string): add print to torch._dynamo.config.reorderable_logging_functions",
 )
 LOGGING = Advice(
     "logging",
@@ -122,7 +122,17 @@ DATA = Advice("tensor.data", "a write past autograd", "x = f(x), or x.copy_(...)
 GENERATOR = Advice(
     "torch.Generator",
     "a generator is a state outside of the graph",
-    "make it in __init__, or torch.manual_seed outside",
+    "draw without one, and torch.manual_seed outside of forward; or draw outside and pass it in as a tensor",
+)
+YIELD = Advice(
+    "Python generator",
+    "one that a graph break interrupts, or that writes to the module, cannot be gone on with",
+    "mend the break within it first; or a list, [f(x) for x in xs] and not (f(x) for x in xs), and no yield",
+)
+SORTED = Advice(
+    "sort in Python",
+    "Python compares the values, outside of the graph",
+    "torch.sort, torch.argsort or topk of one tensor (torch.stack of several); what stays the same: once, in __init__",
 )
 RECURRENT = Advice(
     "recurrent layer of torch.nn",
@@ -164,12 +174,15 @@ DRAWN = "integers|choice|shuffle|permut|rand|normal|uniform|standard|exponential
 BREAKS: list[tuple[str, str | None, Advice]] = [
     ("step_unsupported", None, NO_RESUME),
     (r"GB0219|Backend compiler exception", None, REFUSED),
+    (r"[Gg]enerator reconstruction", None, YIELD),
+    (r"to proxy|opaque object", r"\b[Gg]enerator\b", GENERATOR),
     (r"GB0014|RNN, GRU, or LSTM", None, RECURRENT),
     (r"GB0246|one_hot. with data-dependent", None, ONE_HOT),
     (r"GB0206|setattr\(\) on Tensor\.requires_grad", None, FREEZING),
     (r"GB4695|torch\.jit\.script", None, SCRIPTED),
     ("", r"^print\(", PRINT),
     ("", r"(?<!torch\.)\brandom\.\w+\(|\b(np|numpy)\.random\.", RANDOM),
+    ("", r"\bos\.urandom\(|\b(uuid|secrets)\.\w+\(", RANDOM),
     (r"\bRandom\.|class `(System)?Random`|numpy\.random|mtrand", None, RANDOM),
     (r"of class `(Generator|RandomState)`", rf"\.({DRAWN})\w*\(", RANDOM),
     ("python_type", r"^for\b.*\brange\(", RANDOM),  # a drawn number is the one whose type torch does not know
@@ -187,6 +200,7 @@ BREAKS: list[tuple[str, str | None, Advice]] = [
     (r"left out by compile\.parts", None, LEFT_OUT),
     (r"GB0098|GB0025|torch\.compiler\.disable|graph_break\(\)", None, DISABLED),
     (r"GB4198|deepcopy", None, DEEPCOPY),
+    ("", r"\bcopy\.copy\(", DEEPCOPY),
     (r"GB0123|Tensor\.backward\(\)", None, BACKWARD),
     (r"GB0056|tensor data attribute", None, DATA),
     (r"GB7650|Generator", None, GENERATOR),
@@ -197,6 +211,7 @@ BREAKS: list[tuple[str, str | None, Advice]] = [
     ("", r"\btorch\.(save|load)\(", FILE),
     ("", r"\bmanual_seed\(", GENERATOR),
     ("", r"\btime\.(?!sleep)\w+\(|\b(datetime|date)\.(now|utcnow|today)\(", CLOCK),
+    ("", r"\bsorted\(", SORTED),
     (r"GB0007|GB0008|marked as skipped", None, LIBRARY),
     (r"GB0059|builtin operator", None, BUILTIN),
 ]
@@ -217,7 +232,8 @@ COUNTER = Advice(
     "attribute counter",
     "a number in an attribute of the module is a constant in the graph; each new value is another graph",
     'self.register_buffer("n", torch.zeros((), dtype=torch.int64)) and self.n = self.n + 1 (with += gradients may be '
-    "wrong where forward uses n: https://github.com/pytorch/pytorch/pull/197039); or count outside of forward",
+    "wrong where forward uses n: https://github.com/pytorch/pytorch/pull/197039), and torch.where where it decides; or "
+    "count outside of forward",
 )
 FLAG = Advice(
     "attribute that changes",
@@ -232,9 +248,11 @@ CACHE = Advice(
     "compute what it would hold: within a graph that is cheap; or fill it in __init__",
 )
 GROWING = Advice(
-    "list that grows",
-    "the length of a list in an attribute is a constant in the graph; each new length is another graph",
-    "a buffer of fixed size written by index_copy_, or return the value and collect outside of forward",
+    "list, tuple, dict or set that changes",
+    "how long it is, and where it holds numbers or text what it holds, is a constant in the graph; each new content is "
+    "another graph",
+    "a buffer of fixed size written by index_copy_; or return the value and collect outside of forward; or fill it in "
+    "__init__, once",
 )
 OTHER_SIZE = Advice(
     "module of another size",
@@ -286,7 +304,8 @@ TRAINING = Advice(
 ARGUMENT = Advice(
     "argument or global number that changes",
     "a Python number is a constant in the graph; each new value is another graph",
-    "pass it as a tensor, torch.tensor(k); an int: compile.dynamic=true",
+    "pass it as a tensor, torch.tensor(k); an int that is an argument: compile.dynamic=true; of a global or a class: a "
+    "buffer of the module, or count outside of forward",
 )
 OBJECT = Advice(
     "another object than before",
@@ -312,7 +331,7 @@ RECOMPILES: list[tuple[str, Advice]] = [
     (r"GLOBAL_STATE|autocast|deterministic|torch_function|default_dtype|num_threads", STATE),
     (r"\blen\(|^\d+/\d+: not self\b", GROWING),
     (r"___dict_contains", CACHE),
-    (r"\bself\S* == [(\[]", GROWING),
+    (r"\bself\S* == ([(\[{]|set\()", GROWING),
     (r"hasattr", FLAG),
     (r"\bself\b\S*\]\)? == -?\d", FLOAT),
     (r"\bself\b\S*\.\w+ == (True|False|['\"])|\bself\b\S*\.\w+ is (not )?None", FLAG),

@@ -108,8 +108,15 @@ def net(config: RunConfig, data: DataModule, devices: Devices) -> nn.Module:
     if not isinstance(network, nn.Module):
         raise ConfigError(f"model._target_ = {taken['_target_']}: gives a {type(network).__name__}; give an nn.Module")
     try:
+        copied = copy.deepcopy(network)
+    except Exception as error:  # of any kind: what its attributes raise
+        raise ConfigError(
+            f"model = {name}: cannot be copied: {first_line(error)}; keep locks, open files and iterators out of its "
+            "attributes"
+        ) from error
+    try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            logits = logits_of(copy.deepcopy(network).eval()(copy.deepcopy(data.prepare).eval()(inputs)))
+            logits = logits_of(copied.eval()(copy.deepcopy(data.prepare).eval()(inputs)))
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(frame.filename).name}:{frame.lineno}"

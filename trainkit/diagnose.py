@@ -8,12 +8,14 @@ import logging
 import multiprocessing
 import re
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trainkit import advice, costs, draws, facts, graphs
+from trainkit import advice, costs, facts, graphs
 from trainkit.config import CompileConfig, ConfigError, Mode, RunConfig
+from trainkit.draws import Place, draws_of
 from trainkit.errors import first_line
 from trainkit.findings import Diagnosis, Finding, Phase, merged
 from trainkit.machine import machine
@@ -61,7 +63,9 @@ def look(of: Subject) -> Diagnosis:
 
 def _found(of: Subject, name: str) -> tuple[Phase, list[Finding]]:
     """The phase's steps over all batches, compiled as asked, and what they showed up to their end or their failure."""
-    failed = None
+    failed = drawn = None
+    with suppress(Exception):  # of any kind: the phase's own steps are to say it
+        drawn = draws_of(of, name)
     trial = Trial(of, name, of.config.compile)
     logger.info("%s: compiling %d steps and looking for what keeps them from it", name, len(trial.batches))
     with trial.running(of.config.compile.cache.value):
@@ -73,23 +77,27 @@ def _found(of: Subject, name: str) -> tuple[Phase, list[Finding]]:
         except Exception as caught:  # of any other kind: what was found before it stays
             failed = caught
         seen, recompiles = trial.compiler.facts(), trial.compiler.recompile_sites()
-        repeated = [] if failed else draws.repeated(trial.first_step)
+        repeated = drawn.repeated(trial) if drawn and not failed else []
     found = [_repeated(place) for place in repeated]
-    found += [_break(site) for site in seen.graph_breaks or []]
+    places = {(finding.file, finding.line) for finding in found}
+    breaks = [_break(site) for site in seen.graph_breaks or []]
+    # A number that Python drew: what torch says of a branch on it is of tensors.
+    found += [_told(one, advice.RANDOM) if (one.file, one.line) in places else one for one in breaks]
     alike = len({tuple(tensor.shape for tensor in batch) for batch in trial.batches}) == 1
     costs = zip(seen.recompile_shapes or [], seen.recompile_times_s or [], strict=True)
     for site, (shapes, spent_s) in zip(recompiles, costs, strict=True):
         told = advice.of_recompile(site["reason"], of.config.compile.dynamic)
         found.append(_recompile(site, told, None if alike else shapes, spent_s))
     if any(finding.file and is_users(finding.file) for finding in found if finding.kind == "graph break"):
-        found = [_below_break(finding) if finding.file and not is_users(finding.file) else finding for finding in found]
+        below = advice.BELOW_BREAK
+        found = [_told(finding, below) if finding.file and not is_users(finding.file) else finding for finding in found]
     found += [_skip(reason) for reason in _skips(of.config.compile, seen)]
     error = failure(of, name, of.config.compile, failed, NUM_BATCHES) if failed else None
     phase = Phase(name, num_graphs=seen.num_graphs, recompile_limit_hit=seen.recompile_limit_hit, error=error)
     return phase, [replace(finding, phases=[name]) for finding in found]
 
 
-def _repeated(place: draws.Place) -> Finding:
+def _repeated(place: Place) -> Finding:
     told, (file, line) = advice.REPEATED, place
     reason = "the generator moves in each eager step, and stands still in a compiled one"
     at = shortened(file) if file else None
@@ -111,8 +119,8 @@ def _recompile(site: dict[str, Any], told: advice.Advice, shapes: facts.Shapes |
     return Finding("recompile", told.cause, told.why, told.remedy, site["reason"], **where, **counted)
 
 
-def _below_break(finding: Finding) -> Finding:
-    told = advice.BELOW_BREAK
+def _told(finding: Finding, told: advice.Advice) -> Finding:
+    """The finding with another advice than that which its words ask for."""
     return replace(finding, cause=told.cause, why=told.why, remedy=told.remedy)
 
 

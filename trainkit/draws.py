@@ -8,49 +8,64 @@ Torch does so, without a graph break or an error, with the draws of a generator 
 import random
 import sys
 import traceback
-from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-
+from trainkit.config import Mode
 from trainkit.places import users_place
+from trainkit.trial import Subject, Trial
 
 Place = tuple[str | None, int | None]
 
 
-def repeated(step: Callable[[], None]) -> list[Place]:
-    """Where in the user's code a compiled step draws from a generator that moves in each eager step and stands still in
-    a compiled one. `step` makes one and the same step each time, and has been compiled for it.
+@dataclass(frozen=True)
+class Draws:
+    """Where in the user's code an eager step draws, and from which generator, of those that such a step moves on."""
 
-    Not found: a draw that is repeated beside one from the same generator that is not; one within C code other than
-    Python's own generator.
-    """
-    with torch.compiler.set_stance("force_eager"):
-        once, again = _drawn(step), _drawn(step)
-    lasting = {id(generator): generator for generator, _ in again}
-    drawn = [(generator, place) for generator, place in once if id(generator) in lasting]
-    if not drawn:
-        return []
-    step()  # where torch sets the state of before, it does so here
-    before = {number: generator.getstate() for number, generator in lasting.items()}
-    step()
-    still = {number for number, generator in lasting.items() if generator.getstate() == before[number]}
-    return list(dict.fromkeys(place for generator, place in drawn if id(generator) in still))
+    trial: Trial
+    drawn: list[tuple[random.Random, Place]]
+
+    def repeated(self, compiled: Trial) -> list[Place]:
+        """The places at which a trial that is compiled and has made its steps draws from a generator that stands still.
+
+        Not found: a draw that is repeated beside one from the same generator that is not; one in C code other than
+        Python's own generator. Found wrongly: one that only eager steps are to make (`if not
+        torch.compiler.is_compiling()`).
+        """
+        if not self.drawn:
+            return []
+        twins = {id(generator): compiled.twin(self.trial, generator) for generator, _ in self.drawn}
+        compiled.first_step()  # where torch sets the state of before, it does so here
+        before = {number: twin.getstate() for number, twin in twins.items()}
+        compiled.first_step()
+        still = {number for number, twin in twins.items() if twin.getstate() == before[number]}
+        return list(dict.fromkeys(place for generator, place in self.drawn if id(generator) in still))
 
 
-def _drawn(step: Callable[[], None]) -> list[tuple[random.Random, Place]]:
+def draws_of(of: Subject, phase: str) -> Draws:
+    """By two steps of a copy that is not compiled."""
+    trial = Trial(of, phase, replace(of.config.compile, mode=Mode["eager"]))
+    with trial.running():
+        drawn = _drawn(trial)
+        before = {id(generator): generator.getstate() for generator, _ in drawn}
+        trial.first_step()
+    return Draws(trial, [(one, place) for one, place in drawn if one.getstate() != before[id(one)]])
+
+
+def _drawn(trial: Trial) -> list[tuple[random.Random, Place]]:
     """The generators from which a step draws and where, each draw; their order is that of time."""
     drawn: list[tuple[random.Random, Place]] = []
 
     def watch(frame: Any, event: str, called: Any) -> None:
-        generator = getattr(called, "__self__", None) if event == "c_call" else None
-        if isinstance(generator, random.Random):
-            drawn.append((generator, users_place(traceback.extract_stack(frame))))
+        if event == "c_call" and called.__name__ in ("random", "getrandbits"):  # all that Python's generator draws with
+            generator = getattr(called, "__self__", None)
+            if isinstance(generator, random.Random):
+                drawn.append((generator, users_place(traceback.extract_stack(frame))))
 
     watching = sys.getprofile()
     sys.setprofile(watch)
     try:
-        step()
+        trial.first_step()
     finally:
         sys.setprofile(watching)
     return drawn

@@ -12,7 +12,6 @@ import numpy as np
 from scipy import special
 
 CONFIDENCE = 0.95
-NUM_DRAWS = 4_000
 LEAST_FLOOR = 0.002  # relative: clocks and temperature alone move repeats as much, however well two of them agree
 
 
@@ -79,14 +78,29 @@ def _residuals(logs: np.ndarray) -> np.ndarray:
 def _half_width(over: np.ndarray, under: np.ndarray, num_over: int, num_under: int) -> float:
     """Half of the interval around a difference of medians: the bootstrap's 95 % quantile of chance differences, times
     Student's t over the normal quantile, with Welch's degrees of freedom."""
-    drawn = np.random.default_rng(0)
-    medians = [
-        np.median(drawn.choice(residuals, size=(NUM_DRAWS, num)), axis=1)
-        for residuals, num in ((over, num_over), (under, num_under))
-    ]
-    variances = [float(median.var()) for median in medians]
+    (values, chances), (others, others_chances) = _medians(over), _medians(under)
+    variances = [float(c @ (v - c @ v) ** 2) for v, c in ((values, chances), (others, others_chances))]
     if sum(variances) == 0:
         return 0.0
     freedom = sum(variances) ** 2 / (variances[0] ** 2 / (num_over - 1) + variances[1] ** 2 / (num_under - 1))
     widened = special.stdtrit(freedom, (1 + CONFIDENCE) / 2) / special.ndtri((1 + CONFIDENCE) / 2)
-    return float(widened * np.quantile(np.abs(medians[0] - medians[1]), CONFIDENCE))
+    apart, both = np.abs(np.subtract.outer(values, others)).ravel(), np.outer(chances, others_chances).ravel()
+    order = np.argsort(apart)
+    return float(widened * apart[order][np.searchsorted(np.cumsum(both[order]), CONFIDENCE * both.sum())])
+
+
+def _medians(figures: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What the median of as many draws with replacement can be, and with what probability: exactly, so that no verdict
+    hangs on which draws were made. Of n draws the k-th lowest is at most the i-th of n figures where k or more draws
+    are; of an even number the median is the mean of the two in the middle."""
+    figures, num, half = np.sort(figures), len(figures), len(figures) // 2
+    up_to = np.arange(num + 1) / num
+    if num % 2:
+        return figures, np.diff(special.bdtrc(half, num, up_to))
+    # The lower of the two is the i-th and the higher the j-th > i: half of the draws are the i-th at most, half the
+    # j-th at least. Where both are the i-th: what is left of the lower one being that.
+    lows, highs = np.diff(up_to**half), np.diff(up_to**half)[::-1]
+    chances = np.triu(special.comb(num, half) * np.outer(lows, highs), 1)
+    chances += np.diag(np.diff(special.bdtrc(half - 1, num, up_to)) - chances.sum(axis=1))
+    likely = chances > 1e-9  # of a hundred figures nearly all pairs are not, and all of them would be many
+    return (np.add.outer(figures, figures) / 2)[likely], chances[likely]

@@ -7,6 +7,7 @@ from statistics import median
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, NullLocator
 
 from trainkit.compare import Group, Setting, is_eager
 from trainkit.contrasts import Contrast
@@ -14,12 +15,31 @@ from trainkit.formatting import clean, decimals, fixed, found, in_one_unit, midd
 from trainkit.intervals import Ratio
 from trainkit.results import EpochRecord
 from trainkit.settings import NUMBER, shortened
-from trainkit.svg import BAND, BAR, DASHES, GAP, HUES, INK, MUTED, SHADES, STYLE, Look, curve_axes, legend, rows, svg_of
+from trainkit.svg import (
+    BAND,
+    BAR,
+    DASHES,
+    GAP,
+    HUES,
+    INK,
+    MUTED,
+    SHADES,
+    STYLE,
+    Look,
+    curve_axes,
+    legend,
+    moved,
+    ratio_scale,
+    rows,
+    svg_of,
+)
 from trainkit.verdicts import steps_of
 from trainkit.words import COMPILE_PARTS, choices, contrast_of, machine_of, step_of
 
 INTERVALS = "with 95 % intervals where there are repeats; within its band a difference may be chance"
 STEP_PARTS = ("forward", "backward", "optimizer")
+INWARDS = {"<": 3.0, ">": -3.0, "v": 3.0, "^": -3.0}  # px from the edge of the axes
+MOST_TICKS = 9
 CURVES = {"train_loss": "Training loss", "val_loss": "Validation loss", "val_accuracy": "Validation accuracy"}
 
 Looks = Mapping[str, Look]
@@ -75,6 +95,7 @@ def speedups(group: Group, looks: Looks, name: str, beside: str = "") -> Plot | 
     figure, axes, at = rows(words)
     axes.axvline(1, color=MUTED, linewidth=1)
     _intervals(axes, at, [speedup for _, speedup in known], [looks[setting.label].color for setting, _ in known])
+    axes.set_xlabel("times as fast as eager")
     return Plot(title, svg_of(figure, name, _listed(title, words)), f"Per {step_of(group)}, {INTERVALS}.")
 
 
@@ -134,27 +155,36 @@ def speedups_over(series: Series, looks: Looks, name: str) -> Plot | None:
                 curves.setdefault(setting.label, []).append((number, setting.speedup))
     if not curves:
         return None
-    figure, axes = curve_axes(series.name, "", num_ticks=7, head=len(curves))
+    curves = {label: curves[label] for label in looks if label in curves}  # in one order, whichever is faster
+    figure, axes = curve_axes(series.name, "times as fast as eager", num_ticks=7, head=len(curves) + 1)
     numbers = [number for number, _ in series.groups]
-    if numbers[-1] > 16 * max(numbers[0], 1):
-        axes.set_xscale("log", base=2)
-    every = [speedup.value for known in curves.values() for _, speedup in known]
-    axes.set_ylim(0.7 * min(1, *every), 1.3 * max(1, *every))  # an interval of two repeats may run out of the axes
+    low, high = numbers[0], numbers[-1]
+    room = 0.05 * (high - low)
+    axes.set_xlim(low - room, high + room)
+    if high > 64 * max(low, 1):
+        room = (high / max(low, 1)) ** 0.05
+        axes.set(xscale="log", xlim=(max(low, 1) / room, high * room))
+        axes.xaxis.set_minor_locator(NullLocator())
+    if len(numbers) <= MOST_TICKS:
+        axes.xaxis.set_major_locator(FixedLocator(numbers))
+    ratio_scale(axes, "y", *_limits([speedup for known in curves.values() for _, speedup in known]))
     axes.axhline(1, color=MUTED, linewidth=1)
     keys = []
-    for label, known in curves.items():
-        look = looks[label]
-        at, values = [number for number, _ in known], [speedup.value for _, speedup in known]
-        axes.plot(at, values, "o", color=look.color, linestyle=look.line, linewidth=1.8, markersize=4.5)
+    for n, (label, known) in enumerate(curves.items()):
+        look, right = looks[label], 5 * (n - (len(curves) - 1) / 2)  # px: beside each other, not one on the other
+        at, values, drawn = [number for number, _ in known], [of.value for _, of in known], moved(axes, right)
+        axes.plot(at, values, color=look.color, linestyle=look.line, linewidth=1.8, transform=drawn)
+        axes.plot(at, values, "o", color=look.color, markersize=4.5, transform=drawn)
         for number, speedup in known:
             if speedup.low is not None and speedup.high is not None:
                 ends = [speedup.low, speedup.high]
-                axes.plot([number, number], ends, "_-", color=look.color, linewidth=1.2, markersize=6)
+                axes.plot([number] * 2, ends, "_-", color=look.color, linewidth=1.2, markersize=6, transform=drawn)
             for edge, arrow in _runs_out(speedup, axes.get_ylim(), "v^"):
-                axes.plot([number], [edge], arrow, color=look.color, markersize=5, clip_on=False)
+                inwards = moved(axes, right, INWARDS[arrow])
+                axes.plot([number], [edge], arrow, color=look.color, markersize=5, transform=inwards)
         keys.append((label, f"{times(known[0][1])} to {times(known[-1][1])}"))
     # Beside a file there is no key.
-    legend(axes, [(looks[label].color, 1.0, clean(label)) for label in curves], in_line=1)
+    legend(axes, [(looks[label].color, 1.0, clean(label)) for label in curves], in_line=1, up=1)
     title = f"Speed-up over eager by {series.name}{f', {series.beside}' if series.beside else ''}"
     note = "Per step; bars are 95 % intervals where there are repeats. Above the line compiled steps are shorter."
     return Plot(title, svg_of(figure, name, _listed(title, keys)), note, tuple(keys))
@@ -175,6 +205,7 @@ def contrast(pairs: Sequence[Contrast], name: str) -> Plot | None:
     figure, axes, at = rows(words)
     axes.axvline(1, color=MUTED, linewidth=1)
     _intervals(axes, at, ratios, [HUES[0]] * len(ratios))
+    axes.set_xlabel("times as much" if first.field else "times as fast")
     return Plot(title, svg_of(figure, name, _listed(title, words)), f"{INTERVALS.capitalize()}.")
 
 
@@ -205,11 +236,7 @@ def _beside(pair: Contrast) -> str:
 
 def _intervals(axes: Axes, at: Sequence[float], ratios: Sequence[Ratio], colors: Sequence[str]) -> None:
     """Each ratio with its interval, over a band around 1 in which its two sides may differ by chance."""
-    low, high = min(of.value for of in ratios), max(of.value for of in ratios)
-    ends = [end for of in ratios for end in (of.low, of.high) if end is not None]
-    # Intervals of two repeats can be so wide that nothing else would be seen: they run out of the axes.
-    left, right = max(min([low, *ends]), 0.5 * low), min(max([high, *ends]), 2 * high)
-    axes.set_xlim(left - 0.06 * (right - left) - 0.01, right + 0.06 * (right - left) + 0.01)
+    ratio_scale(axes, "x", *_limits(ratios))
     for y, of, color in zip(at, ratios, colors, strict=True):
         if of.noise_floor is not None:
             least, most = 1 / (1 + of.noise_floor), 1 + of.noise_floor
@@ -219,7 +246,17 @@ def _intervals(axes: Axes, at: Sequence[float], ratios: Sequence[Ratio], colors:
             axes.plot(ends, [y, y], "|-", color=color, linewidth=2.5, markersize=10, markeredgewidth=1.6)
         axes.plot([of.value], [y], "o", color=color, markersize=6.5)
         for edge, arrow in _runs_out(of, axes.get_xlim(), "<>"):
-            axes.plot([edge], [y], arrow, color=color, markersize=6.5, clip_on=False)
+            axes.plot([edge], [y], arrow, color=color, markersize=6.5, transform=moved(axes, INWARDS[arrow]))
+
+
+def _limits(ratios: Sequence[Ratio]) -> tuple[float, float]:
+    """From the lowest to the highest, 1 too, with room around them. Intervals of two repeats can be so wide that
+    nothing else would be seen: they run out of the axes."""
+    low, high = min(of.value for of in ratios), max(of.value for of in ratios)
+    ends = [end for of in ratios for end in (of.low, of.high) if end is not None]
+    left, right = min(1, max(min([low, *ends]), 0.5 * low)), max(1, min(max([high, *ends]), 2 * high))
+    room = 1.01 * (right / left) ** 0.06
+    return left / room, right * room
 
 
 def _runs_out(of: Ratio, limits: tuple[float, float], arrows: str) -> list[tuple[float, str]]:
@@ -298,7 +335,8 @@ def compile_cost(group: Group, name: str, beside: str = "") -> Plot | None:
     """What the seconds of compiling went into, for all that compiled. `beside` tells the group from others."""
     compiled = [s for s in group.settings if not is_eager(s) and s.compile_time_s is not None]
     stacks = [{word: s.compile_parts_s.get(part, 0.0) for part, word in COMPILE_PARTS.items()} for s in compiled]
-    words = [(s.label, seconds(middle(s.compile_time_s))) for s in compiled]
+    costs = [(s.label, middle(s.compile_time_s), middle(s.warm_compile_time_s)) for s in compiled]
+    words = [(label, seconds(cost) + (f", warm {seconds(warm)}" if warm else "")) for label, cost, warm in costs]
     note = "Start-up is paid once a process and is not in the sum." if any(s["start-up"] for s in stacks) else ""
     return _stacked(_title("Compile time", beside), "seconds", words, stacks, name, note)
 

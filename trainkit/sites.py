@@ -163,7 +163,7 @@ def _broken_at(metric: Any) -> dict[str, Any] | None:
 
 
 def _site(reason: str, place: tuple[str | None, int | None]) -> dict[str, Any]:
-    file, line = place
+    file, line = (None, None) if (place[0] or "").startswith(OWN) else place  # what calls the network
     lines = [words.strip() for words in reason.splitlines()] or [""]
     number = re.search(r"/gb(\d{4})\.html", reason)
     explanation = next((words for words in lines if words.startswith("Explanation: ")), "")

@@ -26,9 +26,10 @@ from trainkit.words import contrast_of, machine_of
 MOST_GROUPS = 3  # with a plot for each
 RULE = (
     "A difference is measurable where its interval leaves out 1x and it is larger than what two sets of runs of one "
-    "setting differ by chance. A claim held, or did not, where the difference is measurable and its interval leaves no "
-    "doubt (of `about`: all of it is within a tenth of the number, or nothing of it is); of missed deadlines, where no "
-    "run of one side is among those of the other, three or more each. Else, and with a single run, it is undecided."
+    "setting differ by chance. A claim of below or above 1x held, or did not, where the difference is measurable; one "
+    "of `about`, where all of the interval is within a tenth of the number, or nothing of it is, by more than chance; "
+    "one of missed deadlines, where no run of one side is among those of the other, three or more each. Else, and with "
+    "a single run, it is undecided."
 )
 
 

@@ -18,7 +18,8 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator
+from matplotlib.transforms import ScaledTranslation, Transform
 
 from trainkit.formatting import clean, fixed
 
@@ -114,6 +115,26 @@ def _wrapped(label: str, width: int) -> list[str]:
     return _Wrapper(max(width, 16), max_lines=5, placeholder=" ...").wrap(clean(label)) or [""]
 
 
+def ratio_scale(axes: Axes, of: str, low: float, high: float) -> None:
+    """The axis "x" or "y" for ratios between these: logarithmic, so that twice and half are equally far from 1."""
+    axis: Axis = {"x": axes.xaxis, "y": axes.yaxis}[of]
+    ticks = LogLocator(subs=[1, 2, 5]) if high > 4 * low else MaxNLocator(5, steps=ROUND)
+    axes.set(**{f"{of}scale": "log", f"{of}lim": (low, high)})
+    axis.set_major_locator(FixedLocator(ticks.tick_values(low, high)))
+    axis.set_minor_locator(NullLocator())
+
+
+def moved(axes: Axes, right: float = 0.0, up: float = 0.0) -> Transform:
+    """Where data is, so many px off."""
+    return axes.transData + _px(axes, right, up)
+
+
+def _px(axes: Axes, right: float, up: float) -> Transform:
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    return ScaledTranslation(right / 72, up / 72, figure.dpi_scale_trans)
+
+
 def curve_axes(across: str, up: str, num_ticks: int, head: int = 0) -> tuple[Figure, Axes]:
     """Axes for curves over a count; `head` lines stay free above them."""
     figure, axes = _figure(190 + head * LINE, left=46, right=20, top=16 + head * LINE)
@@ -137,15 +158,18 @@ def _figure(height: float, left: float, right: float, top: float) -> tuple[Figur
     return figure, axes
 
 
-def legend(axes: Axes, entries: Sequence[tuple[str, float, str]], in_line: int = 3) -> None:
-    """Squares of a colour and an opacity with their words, so many in a line, above the axes."""
+def legend(axes: Axes, entries: Sequence[tuple[str, float, str]], in_line: int = 3, up: int = 0) -> None:
+    """Squares of a colour and an opacity with their words, so many in a line, above the axes and so many lines."""
     if entries:
-        squares = [Patch(facecolor=color, alpha=alpha, linewidth=0, label=word) for color, alpha, word in entries]
+        # matplotlib fills column by column, and is read line by line.
+        by_line = [entry for n in range(in_line) for entry in entries[n::in_line]]
+        squares = [Patch(facecolor=color, alpha=alpha, linewidth=0, label=word) for color, alpha, word in by_line]
         axes.legend(
             handles=squares,
             ncols=in_line,
             loc="lower left",
             bbox_to_anchor=(0, 1),
+            bbox_transform=axes.transAxes + _px(axes, 0, up * LINE),
             borderaxespad=0.2,
             borderpad=0,
             handlelength=0.9,
@@ -161,6 +185,7 @@ def svg_of(figure: Figure, name: str, finding: str) -> str:
     for axes in figure.axes:
         _label_ticks(axes.xaxis)
         _label_ticks(axes.yaxis)
+        _keep_within(axes.xaxis)
     file = BytesIO()
     figure.savefig(file, format="svg", metadata={"Date": None})
     root = ElementTree.fromstring(file.getvalue())
@@ -207,5 +232,17 @@ def _label_ticks(axis: Axis) -> None:
     """The ticks keep their places and get labels written as all numbers are."""
     low, high = sorted(axis.get_view_interval())
     at = [value for value in axis.get_majorticklocs() if low <= value <= high]
-    digits = max(0, math.ceil(-math.log10(at[1] - at[0]) - 1e-9)) if len(at) > 1 else 0
-    axis.set_ticks(at, [fixed(value, digits) for value in at])
+    digits = [max(0, math.ceil(-math.log10(at[1] - at[0]) - 1e-9)) if len(at) > 1 else 0] * len(at)
+    if axis.get_scale() == "log":  # each as many as it has: 0.05, 0.2, 1
+        digits = [next(n for n in range(9) if n == 8 or math.isclose(round(value, n), value)) for value in at]
+    axis.set_ticks(at, [fixed(value, n) for value, n in zip(at, digits, strict=True)])
+
+
+def _keep_within(axis: Axis) -> None:
+    """Labels at the edges of the figure end there."""
+    figure = axis.get_figure(root=True)
+    assert figure is not None
+    for label in axis.get_majorticklabels():
+        at = axis.axes.transData.transform((label.get_position()[0], 1))[0] / figure.bbox.width * WIDTH
+        half = 0.3 * FONT * len(label.get_text())
+        label.set_horizontalalignment("left" if at < half else "right" if at > WIDTH - half else "center")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Any
 
 import torch
 from lightning import seed_everything
@@ -92,14 +93,20 @@ class Trial:
     def __init__(self, of: Subject, phase: str, compiled: CompileConfig):
         seed_everything(of.config.seed, verbose=False)
         self.compiler = Compiler(compiled)
-        self._of, self._training, self._device = of, phase == "training", of.device
-        net, prepare = copy.deepcopy(of.net), copy.deepcopy(of.prepare)
+        self.phase, self._of, self._training, self._device = phase, of, phase == "training", of.device
+        self._copies: dict[int, Any] = {}  # by the id of what each is of
+        net, prepare = copy.deepcopy(of.net, self._copies), copy.deepcopy(of.prepare)
         self._objective = objective_of(of.config, net, prepare).to(of.device).train(self._training)
         self._optimizer = of.optimizer(self._objective.parameters())
         self._precision = of.config.amp.precision.value
         self._scaler = torch.amp.GradScaler(of.device.type, enabled=self._precision == "16-mixed")
         # Copies: a network may write to its inputs.
         self.batches = [tuple(tensor.to(of.device, copy=True) for tensor in batch) for batch in of.batches]
+
+    def twin(self, other: "Trial", its: Any) -> Any:
+        """What is here in the place of an object of another trial's network; the object itself where it is no copy."""
+        first = next((number for number, copied in other._copies.items() if copied is its), None)
+        return its if first is None else self._copies.get(first, its)
 
     @contextmanager
     def running(self, cache: str = "warm") -> Iterator["Trial"]:

@@ -103,7 +103,8 @@ def _why_eager(group: Group, advised: Setting) -> str:
         first = min(gains, key=lambda setting: setting.step_time_ms.median, default=None)
         if first is None:
             return "no setting is measurably faster"
-        return f"the fastest, {first.label}, is only {percent(_gap(advised, first))} faster"
+        sure = percent(0.0 if first.speedup is None or first.speedup.low is None else first.speedup.low - 1)
+        return f"the fastest, {first.label}, is {percent(_gap(advised, first))} faster, of which {sure} is sure"
     faster = _faster(group, advised)
     return (
         "no setting is measurably faster"
@@ -230,13 +231,13 @@ def _beside(pair: Contrast, axis: str | None) -> str:
 
 
 def _from_where(ordered: Sequence[Contrast], places: Sequence[str]) -> str:
-    """From which number on the choice is measurably faster."""
+    """From which number on the choice is measurably faster, where it is so at none before it."""
     known = [pair.ratio for pair in ordered if pair.ratio is not None and pair.field is None]
     if not 1 < len(ordered) == len(known) or any(of.measurable is None for of in known):
         return ""
     faster = [bool(of.measurable) and of.value > 1 for of in known]
-    sure = next((place for n, place in enumerate(places) if all(faster[n:])), None)
-    return "" if sure is None else f"; measurably faster from {sure} on"
+    first = faster.index(True) if True in faster else len(faster)
+    return f"; measurably faster from {places[first]} on" if faster[first:] and all(faster[first:]) else ""
 
 
 def judged(claim: Claim, pairs: Sequence[Contrast]) -> str:

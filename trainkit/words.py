@@ -11,7 +11,7 @@ from typing import Any
 from trainkit import settings
 from trainkit.advice import SIZES, Advice, guard, of_break, of_recompile
 from trainkit.baseline import Change
-from trainkit.compare import Comparison, Group, is_eager
+from trainkit.compare import Comparison, Group
 from trainkit.config import CUDAGRAPH_MODES
 from trainkit.findings import KINDS, Diagnosis, Finding, Phase
 from trainkit.formatting import clean, decimals, factor, fixed, percent, seconds, shares, short
@@ -127,8 +127,9 @@ def _special(group: Group) -> Iterator[str]:
 
 def _general(group: Group) -> list[str]:
     notes = []
-    compiled = [setting.rows for setting in group.settings if not is_eager(setting)]
-    if sum(any(row.cache_found == "cold" and row.compile_cache == "warm" for row in rows) for rows in compiled) > 1:
+    found = [{row.cache_found for row in setting.rows if row.compile_cache == "warm"} for setting in group.settings]
+    found = [of - {None} for of in found if of - {None}]
+    if len(found) > 1 and any("cold" in of for of in found):
         notes.append(
             "The compile cache was shared: kernels that one setting compiled or chose are found by the next, however "
             "cold its graphs. compile.cache=cold measures what each costs alone."
