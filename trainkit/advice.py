@@ -225,8 +225,9 @@ AFTER_BREAK = Advice(
 FLOAT = Advice(
     "number in an attribute that changes",
     "a number in an attribute of the module is a constant in the graph; another value is another graph",
-    'a tensor: self.register_buffer("t", torch.ones(())) and self.t = self.t * 0.99; or pass it in as a tensor; what '
-    "a layer needs as a number (the p of a dropout): apply it yourself, as a tensor, or change it once an epoch",
+    'a tensor: self.register_buffer("t", torch.ones(())) and self.t = self.t * 0.99 (of what the network computes its '
+    ".detach()); or pass it in as a tensor; what a layer needs as a number (the p of a dropout): apply it yourself, as "
+    "a tensor, or change it once an epoch",
 )
 COUNTER = Advice(
     "attribute counter",

@@ -20,7 +20,7 @@ Place = tuple[str | None, int | None]
 
 @dataclass(frozen=True)
 class Draws:
-    """Where in the user's code an eager step draws, and from which generator, of those that such a step moves on."""
+    """From which generators an eager step draws that such a step moves on, and where in the user's code."""
 
     trial: Trial
     drawn: list[tuple[random.Random, Place]]
@@ -32,8 +32,6 @@ class Draws:
         Python's own generator. Found wrongly: one that only eager steps are to make (`if not
         torch.compiler.is_compiling()`).
         """
-        if not self.drawn:
-            return []
         twins = {id(generator): compiled.twin(self.trial, generator) for generator, _ in self.drawn}
         compiled.first_step()  # where torch sets the state of before, it does so here
         before = {number: twin.getstate() for number, twin in twins.items()}
@@ -42,14 +40,15 @@ class Draws:
         return list(dict.fromkeys(place for generator, place in self.drawn if id(generator) in still))
 
 
-def draws_of(of: Subject, phase: str) -> Draws:
-    """By two steps of a copy that is not compiled."""
+def draws_of(of: Subject, phase: str) -> Draws | None:
+    """By two steps of a copy that is not compiled; None, and no copy is kept, where no such draw is."""
     trial = Trial(of, phase, replace(of.config.compile, mode=Mode["eager"]))
     with trial.running():
         drawn = _drawn(trial)
         before = {id(generator): generator.getstate() for generator, _ in drawn}
         trial.first_step()
-    return Draws(trial, [(one, place) for one, place in drawn if one.getstate() != before[id(one)]])
+    drawn = [(generator, place) for generator, place in drawn if generator.getstate() != before[id(generator)]]
+    return Draws(trial, drawn) if drawn else None
 
 
 def _drawn(trial: Trial) -> list[tuple[random.Random, Place]]:
