@@ -63,8 +63,9 @@ MAY_IMPORT = {
         "task",
     },
     "costs": {"config", "errors", "findings", "graphs", "intervals", "outcomes", "trial"},
+    "draws": {"config", "places", "trial"},
     "diagnose": {
-        *("advice", "config", "costs", "errors", "facts", "findings", "graphs", "machine", "places", "trial"),
+        *("advice", "config", "costs", "draws", "errors", "facts", "findings", "graphs", "machine", "places", "trial"),
     },
     "ending": {"config", "errors", "results"},
     "run": {
