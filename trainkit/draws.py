@@ -52,14 +52,17 @@ def draws_of(of: Subject, phase: str) -> Draws | None:
 
 
 def _drawn(trial: Trial) -> list[tuple[random.Random, Place]]:
-    """The generators from which a step draws and where, each draw; their order is that of time."""
-    drawn: list[tuple[random.Random, Place]] = []
+    """The generators from which a step draws and where, each place once; their order is that of time."""
+    drawn: dict[Any, tuple[random.Random, Place]] = {}
 
     def watch(frame: Any, event: str, called: Any) -> None:
         if event == "c_call" and called.__name__ in ("random", "getrandbits"):  # all that Python's generator draws with
             generator = getattr(called, "__self__", None)
             if isinstance(generator, random.Random):
-                drawn.append((generator, users_place(traceback.extract_stack(frame))))
+                # To shuffle draws as often as there are items: a place is looked up once.
+                key = (id(generator), *((one.f_code, line) for one, line in traceback.walk_stack(frame)))
+                if key not in drawn:
+                    drawn[key] = generator, users_place(traceback.extract_stack(frame))
 
     watching = sys.getprofile()
     sys.setprofile(watch)
@@ -67,4 +70,4 @@ def _drawn(trial: Trial) -> list[tuple[random.Random, Place]]:
         trial.first_step()
     finally:
         sys.setprofile(watching)
-    return drawn
+    return list(drawn.values())

@@ -38,7 +38,7 @@ def ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Ratio:
     value = float(np.exp(middle))
     if len(over) < 2 or len(under) < 2:
         return Ratio(value)
-    half = _half_width(_residuals(over), _residuals(under), len(over), len(under))
+    half = _half_width(_residuals(over), _residuals(under))
     floor = noise_floor([numerator, denominator])
     assert floor is not None  # both have repeats
     measurable = abs(middle) > max(half, np.log1p(floor))
@@ -67,7 +67,7 @@ def noise_floor(arms: Sequence[Sequence[float]]) -> float | None:
     for arm in arms:
         if len(arm) > 1:
             residuals = _residuals(np.log(np.asarray(arm, dtype=float)))
-            floors.append(float(np.expm1(_half_width(residuals, residuals, len(arm), len(arm)))))
+            floors.append(float(np.expm1(_half_width(residuals, residuals))))
     return max(LEAST_FLOOR, *floors) if floors else None
 
 
@@ -75,14 +75,14 @@ def _residuals(logs: np.ndarray) -> np.ndarray:
     return (logs - logs.mean()) * np.sqrt(len(logs) / (len(logs) - 1))
 
 
-def _half_width(over: np.ndarray, under: np.ndarray, num_over: int, num_under: int) -> float:
+def _half_width(over: np.ndarray, under: np.ndarray) -> float:
     """Half of the interval around a difference of medians: the bootstrap's 95 % quantile of chance differences, times
     Student's t over the normal quantile, with Welch's degrees of freedom."""
     (values, chances), (others, others_chances) = _medians(over), _medians(under)
     variances = [float(c @ (v - c @ v) ** 2) for v, c in ((values, chances), (others, others_chances))]
     if sum(variances) == 0:
         return 0.0
-    freedom = sum(variances) ** 2 / (variances[0] ** 2 / (num_over - 1) + variances[1] ** 2 / (num_under - 1))
+    freedom = sum(variances) ** 2 / (variances[0] ** 2 / (len(over) - 1) + variances[1] ** 2 / (len(under) - 1))
     widened = special.stdtrit(freedom, (1 + CONFIDENCE) / 2) / special.ndtri((1 + CONFIDENCE) / 2)
     apart, both = np.abs(np.subtract.outer(values, others)).ravel(), np.outer(chances, others_chances).ravel()
     order = np.argsort(apart)
@@ -99,8 +99,8 @@ def _medians(figures: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return figures, np.diff(special.bdtrc(half, num, up_to))
     # The lower of the two is the i-th and the higher the j-th > i: half of the draws are the i-th at most, half the
     # j-th at least. Where both are the i-th: what is left of the lower one being that.
-    lows, highs = np.diff(up_to**half), np.diff(up_to**half)[::-1]
-    chances = np.triu(special.comb(num, half) * np.outer(lows, highs), 1)
+    lows = np.diff(up_to**half)
+    chances = np.triu(special.comb(num, half) * np.outer(lows, lows[::-1]), 1)
     chances += np.diag(np.diff(special.bdtrc(half - 1, num, up_to)) - chances.sum(axis=1))
     likely = chances > 1e-9  # of a hundred figures nearly all pairs are not, and all of them would be many
     return (np.add.outer(figures, figures) / 2)[likely], chances[likely]

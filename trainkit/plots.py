@@ -7,7 +7,6 @@ from statistics import median
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, NullLocator
 
 from trainkit.compare import Group, Setting, is_eager
 from trainkit.contrasts import Contrast
@@ -29,6 +28,7 @@ from trainkit.svg import (
     curve_axes,
     legend,
     moved,
+    number_scale,
     ratio_scale,
     rows,
     svg_of,
@@ -39,7 +39,6 @@ from trainkit.words import COMPILE_PARTS, choices, contrast_of, machine_of, step
 INTERVALS = "with 95 % intervals where there are repeats; within its band a difference may be chance"
 STEP_PARTS = ("forward", "backward", "optimizer")
 INWARDS = {"<": 3.0, ">": -3.0, "v": 3.0, "^": -3.0}  # px from the edge of the axes
-MOST_TICKS = 9
 CURVES = {"train_loss": "Training loss", "val_loss": "Validation loss", "val_accuracy": "Validation accuracy"}
 
 Looks = Mapping[str, Look]
@@ -158,15 +157,7 @@ def speedups_over(series: Series, looks: Looks, name: str) -> Plot | None:
     curves = {label: curves[label] for label in looks if label in curves}  # in one order, whichever is faster
     figure, axes = curve_axes(series.name, "times as fast as eager", num_ticks=7, head=len(curves) + 1)
     numbers = [number for number, _ in series.groups]
-    low, high = numbers[0], numbers[-1]
-    room = 0.05 * (high - low)
-    axes.set_xlim(low - room, high + room)
-    if high > 64 * max(low, 1):
-        room = (high / max(low, 1)) ** 0.05
-        axes.set(xscale="log", xlim=(max(low, 1) / room, high * room))
-        axes.xaxis.set_minor_locator(NullLocator())
-    if len(numbers) <= MOST_TICKS:
-        axes.xaxis.set_major_locator(FixedLocator(numbers))
+    number_scale(axes, numbers)
     ratio_scale(axes, "y", *_limits([speedup for known in curves.values() for _, speedup in known]))
     axes.axhline(1, color=MUTED, linewidth=1)
     keys = []

@@ -27,6 +27,7 @@ WIDTH = 340  # px of the viewBox: narrow, so that text of FONT px is about as la
 FONT, LINE, BAR, GAP = 11, 14, 13, 5  # px: text, a line of it, the thickness of a bar, the space around it
 CHARS = 52  # that fit into the width
 ROUND = [1, 2, 5, 10]  # what ticks are multiples of
+MOST_TICKS = 9  # at numbers that are asked
 DASHES = ((), (6, 2.5), (1.5, 2))  # the second and the third round through the hues
 # matplotlib knows no CSS: it draws in colours that nobody else uses, and they become variables afterwards.
 HUES = [f"#a0000{n}" for n in range(7)]  # of settings
@@ -122,6 +123,21 @@ def ratio_scale(axes: Axes, of: str, low: float, high: float) -> None:
     axes.set(**{f"{of}scale": "log", f"{of}lim": (low, high)})
     axis.set_major_locator(FixedLocator(ticks.tick_values(low, high)))
     axis.set_minor_locator(NullLocator())
+
+
+def number_scale(axes: Axes, numbers: Sequence[float]) -> None:
+    """The x axis for these numbers, in their order: a tick at each of a few, logarithmic where they are far apart."""
+    low, high = numbers[0], numbers[-1]
+    if high > 64 * max(low, 1):
+        low = max(low, 1)
+        room = (high / low) ** 0.05
+        axes.set(xscale="log", xlim=(low / room, high * room))
+        axes.xaxis.set_minor_locator(NullLocator())
+    else:
+        room = 0.05 * (high - low)
+        axes.set_xlim(low - room, high + room)
+    if len(numbers) <= MOST_TICKS:
+        axes.xaxis.set_major_locator(FixedLocator(numbers))
 
 
 def moved(axes: Axes, right: float = 0.0, up: float = 0.0) -> Transform:

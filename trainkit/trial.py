@@ -93,7 +93,7 @@ class Trial:
     def __init__(self, of: Subject, phase: str, compiled: CompileConfig):
         seed_everything(of.config.seed, verbose=False)
         self.compiler = Compiler(compiled)
-        self.phase, self._of, self._training, self._device = phase, of, phase == "training", of.device
+        self._of, self._training, self._device = of, phase == "training", of.device
         self._copies: dict[int, Any] = {}  # by the id of what each is of
         net, prepare = copy.deepcopy(of.net, self._copies), copy.deepcopy(of.prepare)
         self._objective = objective_of(of.config, net, prepare).to(of.device).train(self._training)

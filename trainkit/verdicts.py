@@ -236,8 +236,8 @@ def _from_where(ordered: Sequence[Contrast], places: Sequence[str]) -> str:
     if not 1 < len(ordered) == len(known) or any(of.measurable is None for of in known):
         return ""
     faster = [bool(of.measurable) and of.value > 1 for of in known]
-    first = faster.index(True) if True in faster else len(faster)
-    return f"; measurably faster from {places[first]} on" if faster[first:] and all(faster[first:]) else ""
+    before = faster.count(False)  # all of them, where it stays faster once it is
+    return f"; measurably faster from {places[before]} on" if any(faster) and all(faster[before:]) else ""
 
 
 def judged(claim: Claim, pairs: Sequence[Contrast]) -> str:

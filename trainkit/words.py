@@ -127,9 +127,8 @@ def _special(group: Group) -> Iterator[str]:
 
 def _general(group: Group) -> list[str]:
     notes = []
-    found = [{row.cache_found for row in setting.rows if row.compile_cache == "warm"} for setting in group.settings]
-    found = [of - {None} for of in found if of - {None}]
-    if len(found) > 1 and any("cold" in of for of in found):
+    warm = [[row.cache_found for row in of.rows if row.compile_cache == "warm"] for of in group.settings]
+    if sum(any(found) for found in warm) > 1 and any("cold" in found for found in warm):
         notes.append(
             "The compile cache was shared: kernels that one setting compiled or chose are found by the next, however "
             "cold its graphs. compile.cache=cold measures what each costs alone."
