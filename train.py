@@ -6,7 +6,8 @@ from pathlib import Path
 import hydra
 from omegaconf import DictConfig
 
-from trainkit import cli, summary
+from trainkit import cli
+from trainkit.report import summary
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="config")
@@ -14,7 +15,7 @@ def main(cfg: DictConfig) -> None:
     with cli.one_line_errors():
         config = cli.run_config(cfg)
         with cli.importing():  # torch with it: what was typed wrongly is said before
-            from trainkit.run import run
+            from trainkit.training.run import run
 
         row = run(config, on_epoch=lambda record: summary.print_epoch(record, config.trainer.max_epochs))
     if cli.rank() == 0:

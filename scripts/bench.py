@@ -7,7 +7,8 @@ from pathlib import Path
 import hydra
 from omegaconf import DictConfig
 
-from trainkit import cli, summary
+from trainkit import cli
+from trainkit.report import summary
 
 CONF = Path(__file__).parent.parent / "conf"
 
@@ -18,7 +19,7 @@ def main(cfg: DictConfig) -> None:
         config = cli.run_config(cfg)
         fallback = cli.fallback(config, CONF)
         with cli.importing():  # torch with it: what was typed wrongly is said before
-            from trainkit.forward import forward
+            from trainkit.inference.bench import forward
 
         row = forward(config, fallback)
     summary.print_run(row, Path(config.job.run_dir))

@@ -9,8 +9,8 @@ import argparse
 import random
 from collections.abc import Sequence
 
-from trainkit.intervals import Ratio, ratio
-from trainkit.results import read_rows
+from trainkit.results.rows import read_rows
+from trainkit.stats import Ratio, ratio
 
 NUM_SIMULATED = 200
 

@@ -18,9 +18,9 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 
-from models.local_optimized import costly_activation, costly_activation_triton
-from trainkit import loss
-from trainkit.loss import linear_cross_entropy
+from trainkit.models.local_optimized import costly_activation, costly_activation_triton
+from trainkit.training import loss
+from trainkit.training.loss import linear_cross_entropy
 
 CALLS, WARM_UP = 20, 5
 NUM_ELEMENTS = 2**27

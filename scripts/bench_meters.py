@@ -13,10 +13,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from trainkit import cli, run
-from trainkit.clock import BatchClock
-from trainkit.meters import Meters
-from trainkit.results import EpochRecord
+from trainkit import cli
+from trainkit.metrics.meters import Meters
+from trainkit.metrics.timer import BatchClock
+from trainkit.results.rows import EpochRecord
+from trainkit.training import run
 
 on = True
 

@@ -15,11 +15,12 @@ from statistics import median
 
 import torch
 
-from trainkit import build, cli
-from trainkit.config import RunConfig
-from trainkit.results import EpochRecord
-from trainkit.run import run
-from trainkit.task import objective_of
+from trainkit import cli
+from trainkit.config.schema import RunConfig
+from trainkit.results.rows import EpochRecord
+from trainkit.training import build
+from trainkit.training.run import run
+from trainkit.training.task import objective_of
 
 SETTLING = 3  # as many as trainkit leaves out at the start
 

@@ -28,12 +28,13 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.flop_counter import FlopCounterMode
 
-from trainkit import build, cli
-from trainkit.compile import Compiler
-from trainkit.config import ConfigError, Mode, RunConfig
+from trainkit import cli
+from trainkit.compiler.apply import Compiler
+from trainkit.config.schema import ConfigError, Mode, RunConfig
 from trainkit.data.module import DataModule
-from trainkit.loss import logits_of
-from trainkit.task import objective_of
+from trainkit.training import build
+from trainkit.training.loss import logits_of
+from trainkit.training.task import objective_of
 
 STEPS, WARM_UP = 20, 15
 NETWORKS = ("gpt2", "vit_b16", "resnet50", "bert")  # of conf/experiment/full_size

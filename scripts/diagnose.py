@@ -17,9 +17,10 @@ import warnings
 from dataclasses import replace
 from pathlib import Path
 
-from trainkit import cli, report
-from trainkit.config import ConfigError
-from trainkit.findings import write_diagnosis
+from trainkit import cli
+from trainkit.config.schema import ConfigError
+from trainkit.diagnosis.findings import write_diagnosis
+from trainkit.report import tables
 
 CONF = Path(__file__).parent.parent / "conf"
 
@@ -49,7 +50,7 @@ def main() -> int:
                 raise ConfigError(f"--code = {given.code}: {error.strerror}; give a folder") from error
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler says on stderr that it starts and stops
         with cli.importing():  # torch with it: what was typed wrongly is said before
-            from trainkit import diagnose, trial
+            from trainkit.diagnosis import diagnose, trial
 
         logging.getLogger("torch").setLevel(logging.ERROR)  # the diagnosis says what torch would log
         logging.getLogger("torch._guards").setLevel(logging.CRITICAL)  # as in a run (ending.quiet)
@@ -61,12 +62,12 @@ def main() -> int:
             progress.propagate = False  # the network may have set up logging for itself
         of = trial.subject(config)
         seen = diagnose.look(of)
-        report.print_findings(seen)
+        tables.print_findings(seen)
         found = diagnose.measured(of, seen)
         if given.stages:
             found = replace(found, stages=diagnose.stages(config))
         written = diagnose.write_code(of, given.code) if given.code else []
-    report.print_measurements(found)
+    tables.print_measurements(found)
     if written:
         print(f"written: {len(written)} files into {given.code}")
     if given.json:

@@ -8,12 +8,12 @@ import argparse
 import sys
 from pathlib import Path
 
-from trainkit.baseline import against
-from trainkit.compare import compare
-from trainkit.findings import read_diagnoses
-from trainkit.page import write_report
-from trainkit.report import markdown_comparison, print_changes, print_comparison
-from trainkit.results import EpochRecord, Row, read_runs
+from trainkit.analysis.comparison import compare
+from trainkit.analysis.regressions import against
+from trainkit.diagnosis.findings import read_diagnoses
+from trainkit.report.page import write_report
+from trainkit.report.tables import markdown_comparison, print_changes, print_comparison
+from trainkit.results.rows import EpochRecord, Row, read_runs
 
 
 def main() -> int:

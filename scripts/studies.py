@@ -7,7 +7,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from trainkit.study import write_pages
+from trainkit.report.studies import write_pages
 
 STUDIES = Path(__file__).parents[1] / "conf" / "experiment" / "studies"
 

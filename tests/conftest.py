@@ -35,7 +35,7 @@ def python_path() -> None:
 def compose(tmp_path: Path):
     """(overrides, ...) -> the RunConfig that train.py would run, its run directory below tmp_path."""
     from trainkit import cli
-    from trainkit.config import RunConfig
+    from trainkit.config.schema import RunConfig
 
     def composed(*overrides: str, run_dir: Path = tmp_path / "run") -> RunConfig:
         run_dir.mkdir(exist_ok=True)

@@ -22,8 +22,13 @@ from trainkit import cli
 
 ROOT = Path(__file__).parent.parent
 IMPORTED = (
-    "trainkit.run", "trainkit.forward", "trainkit.diagnose", "trainkit.page", "trainkit.study", "sklearn.datasets",
-)  # fmt: skip
+    "trainkit.training.run",
+    "trainkit.inference.bench",
+    "trainkit.diagnosis.diagnose",
+    "trainkit.report.page",
+    "trainkit.report.studies",
+    "sklearn.datasets",
+)
 TIMEOUT_S = 300
 
 

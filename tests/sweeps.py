@@ -4,7 +4,7 @@ import math
 import random
 from dataclasses import replace
 
-from trainkit.results import EpochRecord, Row
+from trainkit.results.rows import EpochRecord, Row
 
 GIB, MIB = 2**30, 2**20
 MODES = {  # step ms, compile s, GiB allocated, reserved and of the device

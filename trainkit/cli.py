@@ -22,8 +22,8 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import InterpolationKeyError, OmegaConfBaseException
 
-from trainkit import config as schema
-from trainkit.config import LISTS, OF_A_LINK, PLAIN, ConfigError, RunConfig, check, is_of, misfit
+from trainkit.config import schema
+from trainkit.config.schema import LISTS, OF_A_LINK, PLAIN, ConfigError, RunConfig, check, is_of, misfit
 
 SPEAKING_S = 5
 FORWARD = "bench"  # conf/bench.yaml, of scripts/bench.py

@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterable, Sequence
 from statistics import median
 
-from trainkit.compare import Spread
-from trainkit.intervals import Ratio
+from trainkit.analysis.comparison import Spread
+from trainkit.stats import Ratio
 
 LONGEST_REASON = 200  # an error of the compiler can be pages; all of it lies in row.json
 

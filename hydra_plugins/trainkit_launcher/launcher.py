@@ -26,10 +26,11 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from hydra_plugins.trainkit_launcher.forkserver import ForkedJob, Forkserver
-from trainkit import compare, report, summary
-from trainkit.config import WHERE, ConfigError, RunConfig, of_the_other
-from trainkit.findings import read_diagnoses
-from trainkit.results import Row, asked, read_row, read_rows, read_runs, settings_typed, write_row
+from trainkit.analysis.comparison import compare
+from trainkit.config.schema import WHERE, ConfigError, RunConfig, of_the_other
+from trainkit.diagnosis.findings import read_diagnoses
+from trainkit.report import summary, tables
+from trainkit.results.rows import Row, asked, read_row, read_rows, read_runs, settings_typed, write_row
 
 GRACE_S = 15  # for a job that was told to stop to write its row
 RANK_VARIABLES = re.compile(r"(RANK|WORLD_SIZE|LOCAL_|GROUP_|ROLE_|MASTER_|NODE_RANK|TORCHELASTIC_)")
@@ -96,18 +97,18 @@ class TrainkitLauncher(Launcher):
 
     def _report(self, sweep_dir: Path, config: DictConfig) -> None:
         """Print the comparison, write it as Markdown and HTML, and give it to W&B where the jobs' rows went."""
-        from trainkit import page  # with matplotlib; and every command line imports this module
+        from trainkit.report import page
 
         rows, histories = read_runs(sweep_dir)
-        comparison = compare.compare(rows)
-        report.print_comparison(comparison)
+        comparison = compare(rows)
+        tables.print_comparison(comparison)
         diagnoses, complaints = read_diagnoses(sweep_dir)
         written = page.write_report(sweep_dir, comparison, histories, diagnoses)
         for complaint in complaints:
             print(f"{complaint}; it is left out of the page", flush=True)
         print(f"rows and logs: {sweep_dir}; {', '.join(path.name for path in written)}", flush=True)
         if str(config.logger.get("_target_")).endswith("WandbLogger"):
-            from trainkit.publish import publish  # with wandb
+            from trainkit.report.wandb_comparison import publish  # with wandb
 
             publish(comparison, written[-1].read_text(), self.sweep, sweep_dir, config.logger)
 
@@ -137,7 +138,7 @@ class TrainkitLauncher(Launcher):
         # What Hydra sets in the environment of a job would come too late for what was imported before.
         if self.nproc_per_node is not None or self.config.hydra.job.env_set or sys.platform != "linux":
             return nullcontext()
-        module = "trainkit.forward" if self.config.job.kind.value == "forward" else "trainkit.run"
+        module = "trainkit.inference.bench" if self.config.job.kind.value == "forward" else "trainkit.training.run"
         return Forkserver(module, environment())
 
     def _compose(self, overrides: list[str]) -> DictConfig:

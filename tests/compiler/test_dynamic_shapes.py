@@ -1,0 +1,338 @@
+"""Batches that change their shape: what comes when, what is compiled for it, and that it never eats a run."""
+
+import dataclasses
+import itertools
+
+import pytest
+import torch
+
+from tests.training.test_run import network, parameters, same
+from trainkit.config.schema import ConfigError
+from trainkit.data.schedule import Schedule, padded
+from trainkit.data.synthetic import Synthetic
+from trainkit.report import summary
+from trainkit.results.rows import read_epochs, read_row
+from trainkit.training.run import run
+
+IMAGES = ("model=simple_net", "model.width=8", "data=synthetic", "data.image_size=4", "trainer.limit_val_batches=0")
+STATIC = ("compile.backend=eager", "compile.dynamic=false", "trainer.max_epochs=1")
+TOKENS = (
+    "model=mini_transformer", "model.dim=8", "model.depth=1", "model.num_heads=2", "data=synthetic",
+    "data.batch_size=4", "data.seq_len=32", "trainer.limit_val_batches=0",
+)  # fmt: skip
+
+
+def test_the_orders_of_a_schedule():
+    assert Schedule("x", [1, 2, 3], "cycle", 0).of_epoch(0, 7) == [1, 2, 3, 1, 2, 3, 1]
+    assert Schedule("x", [1, 2, 3], "list", 0).of_epoch(0, 7) == [1, 1, 1, 2, 2, 3, 3]
+    drawn = Schedule("x", [8, 2, 5], "random", 0)
+    assert set(drawn.of_epoch(0, 500)) == set(range(2, 9))
+    assert drawn.of_epoch(3, 50) == Schedule("x", [2, 8], "random", 0).of_epoch(3, 50)
+    for other in (Schedule("y", [2, 8], "random", 0), Schedule("x", [2, 8], "random", 1)):
+        assert other.of_epoch(3, 50) != drawn.of_epoch(3, 50)
+    assert drawn.of_epoch(4, 50) != drawn.of_epoch(3, 50)
+
+
+def test_a_length_is_filled_up_to_the_smallest_bucket_that_holds_it():
+    assert [padded(n, "longest", [8, 16], 32) for n in (1, 8, 9)] == [1, 8, 9]
+    assert [padded(n, "buckets", [8, 16], 32) for n in (1, 8, 9, 16, 17, 32)] == [8, 8, 16, 16, 32, 32]
+    assert [padded(n, "fixed", [8, 16], 32) for n in (1, 32)] == [32, 32]
+
+
+def shapes(**settings) -> list[tuple[int, ...]]:
+    data = Synthetic(
+        inputs="tokens", batch_size=4, seq_len=32, num_batches=6, next_token=True, num_classes=1024, **settings
+    )
+    data.setup("fit")
+    return [tuple(inputs.shape) for inputs, targets in data.train_dataloader() if inputs.shape == targets.shape]
+
+
+def test_batches_have_the_sizes_of_the_schedules():
+    assert shapes() == [(4, 32)] * 6
+    assert shapes(batch_sizes=[2, 8]) == [(2, 32), (8, 32)] * 3
+    assert shapes(seq_lens=[5, 9, 32], order="list") == [(4, 5)] * 2 + [(4, 9)] * 2 + [(4, 32)] * 2
+    assert shapes(seq_lens=[5, 9, 32], padding="buckets", buckets=[8, 16]) == [(4, 8), (4, 16), (4, 32)] * 2
+    assert shapes(seq_lens=[5, 9, 32], batch_sizes=[1, 2], padding="fixed") == [(1, 32), (2, 32)] * 3
+
+
+def test_what_is_filled_up_is_token_0_and_the_rest_is_as_it_was():
+    data = Synthetic(inputs="tokens", batch_size=4, seq_len=8, seq_lens=[3], padding="fixed", num_distinct=1)
+    data.setup("fit")
+    inputs, targets = next(iter(data.train_dataloader()))
+    whole = data.train_dataloader().batches[0][0]
+    assert torch.equal(inputs[:, :3], whole[:, :3])
+    assert not inputs[:, 3:].any()
+    assert targets.shape == (4,)
+
+
+def test_random_sizes_are_a_function_of_the_epoch_and_a_resumed_run_goes_on_with_them(compose, tmp_path):
+    words = (*IMAGES, "data.batch_sizes=[2,9]", "data.order=random", "data.num_batches=8", "compile.mode=eager")
+    run(compose(*words, "trainer.max_epochs=4", run_dir=tmp_path / "whole"))
+    run(compose(*words, "trainer.max_epochs=2", run_dir=tmp_path / "parts"))
+    run(compose(*words, "trainer.max_epochs=4", "ckpt_path=last", run_dir=tmp_path / "parts"))
+    whole, parts = ([epoch.num_samples for epoch in read_epochs(tmp_path / name)] for name in ("whole", "parts"))
+    assert whole == [sum(Schedule("batch_size", [2, 9], "random", 0).of_epoch(n, 8)) for n in range(4)]
+    assert parts[-2:] == whole[-2:]
+    assert same(parameters(tmp_path / "parts"), parameters(tmp_path / "whole"))
+
+
+def test_samples_are_counted_as_they_come_and_the_loss_is_of_each_alike(compose, tmp_path):
+    words = (*IMAGES, "data.batch_sizes=[2,30]", "data.order=list", "data.num_batches=60", "compile.mode=eager")
+    words = (*words, "trainer.max_epochs=1", "optimizer.lr=1e-12", "data.num_distinct=1")
+    row = run(compose(*words))
+    (record,) = read_epochs(tmp_path / "run")
+    assert record.num_samples == 30 * 2 + 30 * 30
+    # Of the steady steps, by their own sizes: with all of 64 it would be that many more.
+    assert row.samples_per_s * row.step_time_ms_p50 / 1e3 < 31
+    more = {"fewer": "trainer.limit_train_batches=31", "large": "data.batch_sizes=[30]"}
+    fewer, large = (run(compose(*words, word, run_dir=tmp_path / name)).train_loss for name, word in more.items())
+    assert row.train_loss == pytest.approx(((30 * 2 + 30) * fewer + 29 * 30 * large) / (30 * 32), rel=1e-5)
+
+
+@pytest.mark.parametrize(("dynamic", "num_graphs"), [("null", 2), ("true", 1), ("false", 4)])
+def test_the_dynamic_flag_decides_what_is_compiled_for_four_lengths(compose, dynamic, num_graphs):
+    words = (*TOKENS, "data.seq_lens=[6,10,14,32]", "data.num_batches=8", "compile.backend=eager")
+    row = run(compose(*words, f"compile.dynamic={dynamic}", "trainer.max_epochs=1"))
+    assert (row.num_graphs, row.num_recompiles) == (num_graphs, num_graphs - 1)
+    assert (row.num_compiled_steps, row.num_eager_steps) == (8, 0)
+
+
+def test_each_recompile_has_its_shape_and_its_seconds(compose, tmp_path, capsys):
+    row = run(compose(*TOKENS, "data.seq_lens=[6,10,14]", "data.num_batches=6", *STATIC))
+    assert row.recompile_shapes == [[[4, 10], [4]], [[4, 14], [4]]]
+    assert "expected 6, actual 10" in row.recompiles[0]
+    assert len(row.recompile_times_s) == 2
+    assert 0 < sum(row.recompile_times_s) == pytest.approx(row.compile_recompile_s, rel=0.2)
+    assert read_row(tmp_path / "run") == row
+    summary.print_run(row, tmp_path / "run")
+    assert "(by a batch of [4, 14] and [4])" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("marks", [[(0, 2, 64)], [(0, 2, None)]])
+def test_a_marked_dimension_is_dynamic_from_the_start(compose, marks):
+    dims = ",".join(
+        f"{{input: {name}, dim: {dim}, min: {low}, max: {high or 'null'}}}"
+        for (dim, low, high), name in itertools.product(marks, ("inputs", "targets"))
+    )
+    words = (*IMAGES, "data.batch_sizes=[6,10,14,32]", "data.num_batches=8", "compile.backend=eager")
+    row = run(compose(*words, f"compile.mark_dynamic=[{dims}]", "trainer.max_epochs=1"))
+    assert (row.status, row.num_graphs, row.num_recompiles) == ("ok", 1, 0)
+    assert [dim["input"] for dim in row.compile_mark_dynamic] == ["inputs", "targets"]
+
+
+def test_a_batch_out_of_the_bounds_has_a_variant_of_its_own(compose):
+    dims = "{dim: 0, max: 16},{input: targets, dim: 0, max: 16}"
+    words = (*IMAGES, "data.batch_sizes=[6,10,20]", "data.num_batches=6", "compile.backend=eager")
+    row = run(compose(*words, f"compile.mark_dynamic=[{dims}]", "trainer.max_epochs=1"))
+    assert (row.status, row.num_graphs, row.recompile_shapes) == ("ok", 2, [[[20, 3, 4, 4], [20]]])
+
+
+@pytest.mark.parametrize(
+    ("marks", "words", "problem"),
+    [
+        ("{dim: 1}", [], "inputs 1: the network fixes it to 3; leave it out, "),
+        ("{dim: 1, max: 8}", ["compile.scope=net"], "inputs 1: the network fixes it to 3; leave it out, "),
+        ("{dim: 0}", [], "inputs 0: the network fixes it to 64, which targets have too; mark both with the same "),
+        ("{input: targets}", [], "targets 0: the network fixes it to 64, which inputs have too; mark both "),
+        (
+            "{dim: 0, max: 99},{input: targets, max: 80}",
+            [],
+            "inputs 0: the network takes it only where 2 <= size and size <= 80; leave out its min and max, ",
+        ),
+    ],
+    ids=["channels", "channels of the network alone", "inputs without targets", "targets without inputs", "bounds"],
+)
+def test_a_mark_that_the_network_fixes_is_one_line_and_a_compile_error_in_the_row(
+    compose, tmp_path, marks, words, problem
+):
+    with pytest.raises(ConfigError) as caught:
+        run(compose(*IMAGES, f"compile.mark_dynamic=[{marks}]", *words, *STATIC[:1], *STATIC[2:]))
+    (line,) = caught.value.complaints
+    assert line.startswith(f"compile.mark_dynamic, {problem}")
+    row = read_row(tmp_path / "run")
+    assert (row.status, row.error) == ("compile_error", line)
+
+
+def test_a_fixed_mark_goes_on_uncompiled_where_it_is_asked_to(compose):
+    words = (*IMAGES, *STATIC[:1], *STATIC[2:], "compile.on_error=eager", "data.num_batches=4")
+    row = run(compose(*words, "compile.mark_dynamic=[{dim: 1}]"))
+    assert (row.status, row.num_eager_steps, row.num_compiled_steps) == ("ok", 4, 0)
+    assert "compile.mark_dynamic, inputs 1: the network fixes it to 3; " in row.effective_mode_reason
+
+
+def test_a_thousand_shapes_stay_within_the_budget(compose, tmp_path):
+    words = ("data.batch_sizes=[2,1001]", "data.order=random", "data.num_batches=250", "data.num_distinct=1")
+    row = run(compose(*IMAGES, *words, *STATIC, "compile.max_recompiles=8", "trainer.max_epochs=4"))
+    assert (row.status, row.num_steps, row.num_graphs, row.num_recompiles) == ("ok", 1000, 9, 8)
+    assert row.num_compiled_steps + row.num_eager_steps == 1000
+    seen = {tuple(map(tuple, shapes)) for shapes in row.recompile_shapes}
+    assert len(seen) == 8
+    drawn = [n for epoch in range(4) for n in Schedule("batch_size", [2, 1001], "random", 0).of_epoch(epoch, 250)]
+    compiled = {drawn[0], *(shapes[1][0] for shapes in row.recompile_shapes)}
+    assert row.num_compiled_steps == sum(size in compiled for size in drawn)
+    assert (row.recompile_limit_hit, row.effective_mode) == (True, "mixed")
+    assert row.effective_mode_reason.startswith("compile.max_recompiles (8) reached: ")
+    peaks = [epoch.peak_device_bytes for epoch in read_epochs(tmp_path / "run")]
+    assert peaks[3] - peaks[1] < 2 * 2**20
+
+
+def test_the_budget_is_above_torchs_own_limit_where_it_is_larger(compose):
+    words = (*IMAGES, "data.batch_sizes=[2,3,4,5,6,7,8,9,10,11,12,13,14]", "data.num_batches=26", *STATIC)
+    row = run(compose(*words, "compile.max_recompiles=11"))
+    assert (row.num_graphs, row.num_recompiles, row.num_eager_steps) == (12, 11, 2)
+
+
+def test_without_a_budget_torchs_own_limit_is_said_and_the_steps_are_counted(compose):
+    words = (*IMAGES, "data.batch_sizes=[2,3,4,5,6,7,8,9,10,11]", "data.num_batches=20", *STATIC)
+    row = run(compose(*words))
+    assert (row.num_graphs, row.num_eager_steps, row.effective_mode) == (8, 4, "mixed")
+    assert "recompile limit (8)" in row.effective_mode_reason
+
+
+def test_the_budget_fails_where_it_is_asked_to(compose, capsys):
+    words = (*IMAGES, "data.batch_sizes=[2,3,4,5]", "data.num_batches=8", *STATIC, "compile.on_recompile_limit=raise")
+    row = run(compose(*words, "compile.max_recompiles=2"))
+    assert row.status == "compile_error"
+    assert row.error == "RecompileLimitError: compile.max_recompiles = 2: [5, 3, 4, 4] and [5] needed one more"
+    assert (row.num_steps, row.num_recompiles, row.num_graphs) == (3, 2, 3)  # the one more was not compiled
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("compile.max_recompiles = 2: [5, 3, 4, 4] and [5] needed one more; raise compile.max_recomp")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("compile.fullgraph=true",),
+        ("compile.scope=blocks", "trainer.activation_checkpointing=true", "model.depth=3"),
+        ("trainer.accumulate_grad_batches=2",),
+    ],
+    ids=["fullgraph", "checkpointed blocks", "accumulation"],
+)
+def test_over_the_budget_it_trains_as_eager_does(compose, tmp_path, words):
+    words = (*TOKENS, "data.seq_lens=[6,10,14,32]", "data.num_batches=8", *STATIC, *words)
+    row = run(compose(*words, "compile.max_recompiles=2", run_dir=tmp_path / "budget"))
+    assert row.status == "ok"
+    assert row.num_recompiles == 2
+    assert row.num_eager_steps > 0
+    eager = run(compose(*words, "compile.mode=eager", run_dir=tmp_path / "eager"))
+    assert (eager.num_eager_steps, eager.num_compiled_steps) == (eager.num_steps, 0)
+    for name, tensor in parameters(tmp_path / "budget").items():
+        torch.testing.assert_close(tensor, parameters(tmp_path / "eager")[name])
+
+
+def test_after_a_budget_the_next_run_of_the_process_compiles_again(compose, tmp_path):
+    words = (*IMAGES, "data.batch_sizes=[2,3]", "data.num_batches=4", *STATIC)
+    rows = [run(compose(*words, "compile.max_recompiles=0", run_dir=tmp_path / name)) for name in ("a", "b")]
+    assert [row.num_graphs for row in rows] == [1, 1]
+    assert run(compose(*words, "check=true", run_dir=tmp_path / "c")).num_graphs == 2
+
+
+def test_what_goes_on_uncompiled_is_counted(compose, capsys):
+    words = ("compile.backend=eager", "compile.fullgraph=true", "compile.on_error=eager", "trainer.max_epochs=2")
+    row = run(compose(network("PrintsLate"), *words))
+    assert (row.num_compiled_steps, row.num_eager_steps) == (22, 22)
+
+
+def test_without_torchs_hook_the_steps_that_ran_eager_are_unknown(compose, monkeypatch):
+    monkeypatch.delattr(torch._dynamo.eval_frame, "set_guard_complete_hook")
+    row = run(compose(*IMAGES, "data.batch_sizes=[2,3,4]", "data.num_batches=6", *STATIC, "compile.max_recompiles=1"))
+    assert (row.status, row.num_eager_steps, row.num_compiled_steps) == ("ok", None, None)
+    assert row.num_recompiles == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["data.batch_sizes=[0,8]"], "data.batch_sizes = [0, 8]: expected a list of whole numbers of at least 1; "),
+        (["data.batch_sizes=8"], "data.batch_sizes = 8: expected a list of whole numbers"),
+        (["data.batch_sizes=[]"], "data.batch_sizes = []: expected a list of whole numbers"),
+        (["data.batch_sizes=[8]", "data.order=random"], "data.batch_sizes = [8]: data.order=random draws between two"),
+        (["data.order=random"], "data.order = random: there are no sizes to order; try data.batch_sizes=[8,16]"),
+        (["data.order=list"], "data.order = list: there are no sizes to order; "),
+        (["data.padding=fixed"], "data.padding = fixed: all are of one length; set data.seq_lens with it"),
+        (["model=dynamic_mlp", "data.padding=buckets"], "data.padding = buckets: all are of one length; "),
+        (["compile.on_recompile_limit=raise"], "compile.on_recompile_limit = raise: holds for compile.max_recomp"),
+        (["data.order=shuffled"], "data.order = shuffled: expected one of list, cycle, random"),
+        (["data.seq_lens=[8]"], "data.seq_lens = [8]: images have no length; use data.batch_sizes"),
+        (["model=dynamic_mlp", "data.seq_lens=[200]"], "data.seq_lens = [200]: expected a list of whole numbers of "),
+        (["model=dynamic_mlp", "data.padding=some"], "data.padding = some: expected one of longest, buckets, fixed"),
+        (["compile.max_recompiles=-1"], "compile.max_recompiles = -1: expected a whole number of at least 0; "),
+        (["compile.max_recompiles=many"], "compile.max_recompiles = many: expected a whole number"),
+        (["compile.on_recompile_limit=stop"], "compile.on_recompile_limit = stop: expected one of raise, eager"),
+        (["compile.mark_dynamic=[{dim: 7}]"], "compile.mark_dynamic, inputs 7: they are of shape [2, 3, 32, 32], "),
+        (["compile.mark_dynamic=[{dim: 0}]", "compile.scope=blocks"], "compile.mark_dynamic: opens dimensions of the "),
+        (["compile.mark_dynamic=[{dim: 0, min: 1}]"], "compile.mark_dynamic, inputs 0: min = 1: "),
+        (["compile.mark_dynamic=[{dim: 0, min: 8, max: 4}]"], "compile.mark_dynamic, inputs 0: max = 4: expected "),
+        (["compile.mark_dynamic=[{input: loss}]"], "compile.mark_dynamic = [{input: loss}]: expected one of inputs, "),
+        (["compile.mark_dynamic=[0]"], "compile.mark_dynamic = [0]: expected entries as in compile.mark_dynamic=[{in"),
+        (["compile.mark_dynamic={dim:0}"], "compile.mark_dynamic = {dim:0}: expected entries as in compile.mark_dyna"),
+        (
+            ["data.batch_size=4", "compile.mark_dynamic=[{dim: 0, max: 3}]"],
+            "compile.mark_dynamic, inputs 0: no size from 2 to 3 comes, but 4; change min and max, or leave it out",
+        ),
+        (
+            ["model=dynamic_mlp", "data.seq_lens=[5,9]", "compile.mark_dynamic=[{dim: 1, min: 99, max: 120}]"],
+            "compile.mark_dynamic, inputs 1: no size from 99 to 120 comes, but 5 to 128; ",
+        ),
+        (
+            ["data.batch_sizes=[4,8,16]", "data.order=list", "data.num_batches=2"],
+            "data.batch_sizes = [4, 8, 16]: 3 sizes for data.num_batches = 2, some would never come; ",
+        ),
+        (
+            ["data.batch_sizes=[4,8,16]", "data.order=list", "trainer.limit_train_batches=20"],
+            "data.batch_sizes = [4, 8, 16]: of the 50 batches of an epoch 20 are taken, none of them of 16 (data.",
+        ),
+        (
+            ["model=dynamic_mlp", "data.seq_lens=[5,9]", "trainer.max_steps=1"],
+            "data.seq_lens = [5, 9]: of the 50 batches of an epoch 1 are taken, none of them of 9 (data.order=cycle); ",
+        ),
+        (["compile.mark_dynamic=[{},{max: 5}]"], "compile.mark_dynamic, inputs 0: is marked 2 times; leave one "),
+        (["compile.dynamic=maybe"], "compile.dynamic = maybe: expected true, false or null"),
+        (["compile.fullgraph=maybe"], "compile.fullgraph = maybe: expected true or false"),
+        (["compile.fullgraph=null"], "compile.fullgraph = null: expected a value; null is not one of its values"),
+        (["compile.parts=[{dynamic: a}]"], "compile.parts = [{dynamic: a}]: expected true, false or null"),
+        (["compile.mark_dynamic=[{}]", "compile.dynamic=false"], "compile.dynamic = False: excludes compile.mark"),
+    ],
+)  # fmt: skip
+def test_a_shape_typed_wrongly_is_one_line(compose, monkeypatch, words, line):
+    from tests.conftest import CONF
+    from trainkit import cli
+
+    said = cli.complaints(["data=synthetic", *words], CONF)
+    if not said:
+        with pytest.raises(ConfigError) as caught:
+            run(compose("data=synthetic", *words, "trainer.accelerator=cpu"))
+        said = caught.value.complaints
+    assert len(said) == 1
+    assert said[0].startswith(line)
+
+
+@pytest.mark.parametrize(
+    "typed", ["data.batch_sizes=[0]", "compile.max_recompiles=-1", "compile.mark_dynamic=[{dim: 9}]"]
+)
+def test_it_ends_with_status_2(train, tmp_path, typed):
+    done = train("data=synthetic", typed, "logger=none")
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert not list(tmp_path.rglob("row.json"))
+
+
+def test_what_compiling_shows_of_a_mark_ends_with_status_2_too(train):
+    done = train(*IMAGES, "compile.backend=eager", "compile.mark_dynamic=[{dim: 1}]", "logger=none")
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+    assert done.stderr.startswith("compile.mark_dynamic, inputs 1: the network fixes it to 3; ")
+
+
+def test_two_ranks_get_batches_of_one_size_and_count_the_samples_of_both(train, tmp_path):
+    words = (*IMAGES, "data.batch_sizes=[2,9]", "data.order=random", "data.num_batches=8", *STATIC)
+    done = train(*words, "compile.max_recompiles=3", "logger=none", "hydra.run.dir=run", ranks=2)
+    assert done.returncode == 0, done.stderr
+    (record,) = read_epochs(tmp_path / "run")
+    assert record.num_samples == 2 * sum(Schedule("batch_size", [2, 9], "random", 0).of_epoch(0, 8))
+    row = read_row(tmp_path / "run")
+    assert (row.status, row.num_recompiles, row.num_graphs) == ("ok", 3, 4)
+
+
+def test_old_rows_without_shapes_are_read_and_said(compose, tmp_path, capsys):
+    row = run(compose(*IMAGES, "data.batch_sizes=[2,3]", "data.num_batches=4", *STATIC))
+    summary.print_run(dataclasses.replace(row, recompile_shapes=None, recompile_times_s=None), tmp_path)
+    assert "size mismatch" in capsys.readouterr().out

@@ -1,0 +1,178 @@
+"""What may be asked: every yaml composes, every setting is in the manual, and what cannot be run is one line."""
+
+import subprocess
+import sys
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from trainkit import cli
+from trainkit.config.schema import MODES, ConfigError, RunConfig
+from trainkit.training import build
+
+ROOT = Path(__file__).parents[2]
+CONF = ROOT / "conf"
+MODELS = sorted(path.stem for path in (CONF / "model").glob("*.yaml"))
+PLAIN = [path for path in CONF.glob("*/*.yaml") if path.parent.name not in ("model", "data", "experiment", "hydra")]
+
+
+def fitting_data(model: str, text_file: Path) -> list[str]:
+    inputs = yaml.safe_load((CONF / "model" / f"{model}.yaml").read_text())["inputs"]
+    return ["data=digits"] if inputs == "images" else ["data=text", f"data.path={text_file}"]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_model_composes_with_data_that_fits(model, compose, text_file):
+    for data in (fitting_data(model, text_file), ["data=synthetic"]):
+        config = compose(f"model={model}", *data)
+        assert config.job.model == model
+        assert config.model["_target_"].split(".")[0] in ("models", model)
+
+
+@pytest.mark.parametrize("path", PLAIN, ids=lambda path: f"{path.parent.name}={path.stem}")
+def test_every_other_yaml_composes(path, compose):
+    assert isinstance(compose(f"{path.parent.name}={path.stem}", "trainer.accelerator=auto"), RunConfig)
+
+
+@pytest.mark.parametrize("path", sorted((CONF / "experiment").rglob("*.yaml")), ids=lambda path: path.stem)
+def test_every_experiment_composes(path, tmp_path, text_file):
+    name = path.relative_to(CONF / "experiment").with_suffix("")
+    config = cli.FORWARD if "\nforward:" in path.read_text() else "config"  # what runs it
+    words = ["logger=none", f"experiment={name}", f"++data.path={text_file}"]
+    assert isinstance(cli.composed(words, CONF, str(tmp_path), config), RunConfig)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_mode_is_typed_as_torch_spells_it(mode, compose):
+    assert compose(f"compile.mode={mode}").compile.mode == mode
+
+
+def test_every_setting_is_in_the_manual():
+    manual = subprocess.run([sys.executable, ROOT / "train.py", "--help"], capture_output=True, text=True).stdout
+    for group in fields(RunConfig):
+        if group.name == "job" or group.name == "repeat":
+            continue  # set by Hydra and by the launcher
+        assert group.name in manual
+        if is_dataclass(group.type):
+            for setting in fields(group.type):
+                assert f"{group.name}.{setting.name}" in manual
+    for option in ("timeout_s", "nproc_per_node", "repeats"):
+        assert f"hydra.launcher.{option}" in manual
+    assert "Powered by Hydra" not in manual
+
+
+TOKENS = ("data=synthetic", "data.seq_len=8")
+
+
+def built(config: RunConfig) -> None:
+    build.optimizer(config)
+    build.net(config, build.data(config), build.devices(config))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "complaint"),
+    [
+        (["data.batch_size=-1"], "data.batch_size = -1: expected a whole number of at least 1"),
+        (["data.batch_size=1.5"], "data.batch_size = 1.5: expected a whole number"),
+        (["data.num_workers=-1"], "data.num_workers = -1: "),
+        (["optimizer.lr=0"], "optimizer.lr = 0: expected a number above 0"),
+        (["trainer.memory_limit_gib=0"], "trainer.memory_limit_gib = 0.0: expected a number above 0"),
+        (["trainer.max_epochs=0"], "trainer.max_epochs = 0: "),
+        (["trainer.max_steps=0"], "trainer.max_steps = 0: "),
+        (["trainer.limit_val_batches=1.5"], "trainer.limit_val_batches = 1.5: "),
+        (["trainer.limit_train_batches=0"], "trainer.limit_train_batches = 0: "),
+        (["model.num_classes=5"], "model.num_classes = 5: data = digits has 10; "),
+        (["model.channels=3"], "model.channels = 3: data = digits has 1; "),
+        (["model=mini_transformer"], "model = mini_transformer: takes tokens, but data = digits gives images; "),
+        (
+            ["model=mini_transformer", "data=synthetic", "model.seq_len=8"],
+            "model.seq_len = 8: data = synthetic has 128; ",
+        ),
+        (["model=bert", "data=sst2", "model.pad_token=5"], "model.pad_token = 5: data = sst2 has 0; "),
+        (["compile.backend=eager", "compile.mode=reduce-overhead"], "compile.mode = reduce-overhead: "),
+        (["amp=fp16", "trainer.accelerator=cpu"], "amp.precision = 16-mixed: fp16 needs a GPU"),
+        (["ddp.optimize_ddp=maybe"], "ddp.optimize_ddp = maybe: expected one of true, false, "),
+        (["seed=-1"], "seed = -1: "),
+        (["compile.fullgraph=5"], "compile.fullgraph = 5: expected true or false"),
+        (["optimizer.fused=maybe"], "optimizer.fused = maybe: expected true, false or null"),
+        (["optimizer.foreach=1.5"], "optimizer.foreach = 1.5: expected true, false or null"),
+        (["optimizer.fused=true", "optimizer.foreach=true"], "optimizer.fused = True: excludes optimizer.foreach = "),
+    ],
+)
+def test_what_cannot_be_run_is_one_line_with_setting_value_and_way_out(overrides, complaint, compose):
+    with pytest.raises(ConfigError) as caught:
+        compose(*overrides)
+    assert len(caught.value.complaints) == 1
+    assert caught.value.complaints[0].startswith(complaint)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "complaints"),
+    [
+        (
+            ["model=op_chain", "model.num_ops=2.5"],
+            ["model.num_ops = 2.5: expected a whole number; try model.num_ops=32"],
+        ),
+        (["model.width=true"], ["model.width = True: expected a whole number; try model.width=32"]),
+        (
+            ["model=mini_transformer", *TOKENS, "model.depth=null"],
+            ["model.depth = null: expected a whole number; try "],
+        ),
+        (["model=mini_transformer", *TOKENS, "model.dropout=a"], ["model.dropout = a: expected a number; try model."]),
+        (["model=convnet_mix", "model.random_head=7"], ["model.random_head = 7: expected true or false; try model."]),
+        (
+            ["data=synthetic", "data.num_batches=2.5", "data.num_distinct=a"],
+            ["data.num_batches = 2.5: expected a whole number; try data.num_batches=50", "data.num_distinct = a: "],
+        ),
+        (["data=synthetic", "data.image_size=8.5"], ["data.image_size = 8.5: expected a whole number; try "]),
+        (["data.seed=a"], ["data.seed = a: expected a whole number; try data.seed=0"]),
+        (["data.val_fraction=most"], ["data.val_fraction = most: expected a number; try data.val_fraction=0.2"]),
+        (["model=bert", "data=sst2", "data.seq_len=long"], ["data.seq_len = long: expected a whole number; try "]),
+        (["data=image_folder", "data.path=x", "data.side=8.5"], ["data.side = 8.5: expected a whole number"]),
+        (
+            ["data=image_folder", "data.path=x", "data.flip=maybe"],
+            ["data.flip = maybe: expected true or false; try data.fl"],
+        ),
+        (
+            ["model=gpt2", "data=text", "data.path=x", "data.vocab_size=300.5"],
+            ["data.vocab_size = 300.5: expected a wh", "data.num_classes = 300.5: expected a whole number"],
+        ),
+        (
+            ["optimizer.weight_decay=a"],
+            ["optimizer.weight_decay = a: expected a number; try optimizer.weight_decay=0.01"],
+        ),
+    ],
+)
+def test_what_a_class_cannot_take_is_one_line_each(overrides, complaints, compose):
+    config = compose(*overrides)
+    with pytest.raises(ConfigError) as caught:
+        built(config)
+    assert len(caught.value.complaints) == len(complaints)
+    for line, expected in zip(caught.value.complaints, complaints, strict=True):
+        assert line.startswith(expected)
+
+
+def test_what_is_neither_a_number_nor_a_truth_value_is_the_classes_own_matter():
+    def takes(some: int | None, either: int | str, late: int = None) -> None: ...  # noqa: RUF013
+
+    def unread(later: "Nowhere") -> None: ...  # noqa: F821
+
+    given = {"some": None, "either": "a", "late": None, "later": "a", "kind": {"_target_": "a"}}
+    assert build._mistyped("model", takes, given) == build._mistyped("model", unread, given) == []
+
+
+def test_all_complaints_come_at_once(compose):
+    with pytest.raises(ConfigError) as caught:
+        compose("data.batch_size=0", "optimizer.lr=-1", "trainer.max_epochs=0")
+    assert [line.split(" =")[0] for line in caught.value.complaints] == [
+        "data.batch_size",
+        "trainer.max_epochs",
+        "optimizer.lr",
+    ]
+
+
+def test_a_longer_sequence_and_a_padded_vocabulary_are_room_to_spare(compose):
+    config = compose("model=mini_transformer", "data=synthetic", "model.seq_len=256", "model.vocab_size=2048")
+    assert config.model["seq_len"] == 256

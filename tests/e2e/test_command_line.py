@@ -1,0 +1,154 @@
+"""`python train.py` as a user types it: exit status, one line for each mistake, no traceback."""
+
+import gc
+import importlib
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import ROOT
+from trainkit import cli
+
+
+@pytest.mark.parametrize(
+    ("words", "lines"),
+    [
+        (["compile.mode=foo"], [r"compile\.mode = foo: expected one of eager, default, reduce-overhead, .*"]),
+        (
+            ["compile.mode=eager,default", "seed=a"],
+            [
+                r"compile\.mode = eager,default: expected one value; several are a list, \[.*, with -m",
+                r"seed = a: expected a whole number",
+            ],
+        ),
+        (["-m", "compile.mode=eager,foo"], [r"compile\.mode = foo: expected one of .*"]),
+        (
+            ["compile.mdoe=eager", "model=foo", "seed=a", "data.batch_size=-1"],
+            [
+                r"model = foo: expected one of .*mini_transformer, .*",
+                r"compile\.mdoe = eager: no such setting; did you mean compile\.mode\?",
+                r"seed = a: expected a whole number",
+                r"data\.batch_size = -1: expected a whole number of at least 1; .*",
+            ],
+        ),
+        (["experiment=studies/nope"], [r"experiment = studies/nope: expected one of studies/amp_and_memory, .*"]),
+        (["experiment=nope"], [r"experiment = nope: expected one of .*sst2, full_size/\.\.\., studies/\.\.\."]),
+        (["nonsense"], [r"nonsense: cannot be read; .*"]),
+        (["model.witdh=3"], [r"model\.witdh = 3: no such setting; did you mean model\.width\?"]),
+        (["data=text"], [r"model = simple_cnn: takes images, but data = text gives tokens; .*"]),
+        (["model=mini_transformer", "data=text"], [r"data\.path = .*; .*"]),
+        (["model=mini_transformer", "data=text", "data.path=missing.txt"], [r"data\.path = missing\.txt: no .*; .*"]),
+        (["amp=fp16"], [r"amp\.precision = 16-mixed: fp16 needs a GPU.*"]),
+        (["trainer.memory_limit_gib=4"], [r"trainer\.memory_limit_gib = 4\.0: limits a GPU's memory; .*"]),
+        (["compile.backend=foo"], [r"compile\.backend = foo: expected one of eager, aot_eager, .*"]),
+        (["ckpt_path=missing.ckpt"], [r"ckpt_path = missing\.ckpt: no such file; .*"]),
+        (["ckpt_path=last"], [r"ckpt_path = last: no run of this model and data left one; .*"]),
+        (["ckpt_path=corrupt.ckpt"], [r"ckpt_path = corrupt\.ckpt: not a checkpoint of a run: .*"]),
+        (["model._target_=models.nowhere.Net"], [r"model\._target_ = models\.nowhere\.Net.*; give an installed class"]),
+        (["+compile.foo=1", "+bar=2"], [r"bar = 2: no such setting; .*", r"compile\.foo = 1: no such setting; .*"]),
+        (["experiment=next_token", "model.width=4"], [r"model\.width = 4: no such setting; .*"]),
+        (["model=mini_transformer", "data=text", "data.path=x", "seed=a"], [r"seed = a: expected a whole number"]),
+        (["~compile.dynamic", "seed=b"], [r"~compile\.dynamic: .*", r"seed = b: expected a whole number"]),
+        (["model=null"], [r"model = null: .*"]),
+        (["seed=99999999999"], [r"seed = 99999999999: expected a whole number below 2\*\*32; .*"]),
+        (["hydra.run.dir=corrupt.ckpt/x"], [r"hydra\.run\.dir = .*corrupt\.ckpt.*: Not a directory; .*"]),
+        (["optimizer.weight_decay=-1"], [r"optimizer\._target_ = torch\.optim\.AdamW: ValueError: .*"]),
+        (["optimizer._target_=torch.nn.Linear"], [r"optimizer\._target_ = torch\.nn\.Linear: .*"]),
+        (["trainer.limit_train_batches=0.01"], [r".*limit_train_batches.*"]),
+        (["-m", "sweep=../up", "seed=0,1"], [r"sweep = \.\./up: names a folder; .*"]),
+        (["hydra.launcher.repeats=3"], [r"hydra\.launcher\.repeats = 3: belongs to a sweep; use it with -m"]),
+        (["+model.colour=3"], [r"model = simple_cnn: .*colour.*; SimpleCNN takes \(.*\)"]),
+        (["data.batch_size=100000"], [r"data\.batch_size = 100000: .*"]),
+        (["-m", "seed=0,1", "hydra.launcher.repeats=0"], [r"hydra\.launcher\.repeats = 0: expected .*"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) and "\\" not in value[0] else "",
+)  # fmt: skip
+def test_a_mistake_is_one_line_and_exit_status_2(words, lines, train, tmp_path):
+    (tmp_path / "corrupt.ckpt").write_bytes(b"\x80\x02 this is no checkpoint")
+    done = train(*words)
+    assert done.returncode == 2, done.stderr
+    said = done.stderr.strip().splitlines()
+    assert len(said) == len(lines), done.stderr
+    for line, expected in zip(said, lines, strict=True):
+        assert re.fullmatch(expected, line), line
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_the_config_is_printed_resolved(train):
+    done = train("--cfg", "job", "--resolve")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "  model: simple_cnn" in done.stdout
+
+
+def test_a_graph_mode_on_a_cpu_runs_and_says_that_it_took_no_effect(train, tmp_path, needs_compiler):
+    words = "model=simple_net", "data=synthetic", "data.num_batches=2", "trainer.max_epochs=1", "logger=none"
+    done = train(*words, "compile.mode=reduce-overhead", "hydra.run.dir=run")
+    assert done.returncode == 0, done.stderr
+    assert "CUDA graphs did not take effect" in done.stdout
+    from trainkit.results.rows import read_row
+
+    row = read_row(tmp_path / "run")
+    assert (row.status, row.compile_mode, row.effective_mode) == ("ok", "reduce-overhead", "default")
+    assert "CUDA graphs" in row.effective_mode_reason
+
+
+def test_garbage_is_looked_for_again_after_an_import_that_fails():
+    with pytest.raises(ImportError), cli.importing():
+        importlib.import_module("trainkit.nothing")
+    gc.unfreeze()  # for the tests after this one
+    assert gc.isenabled()
+
+
+def test_a_run_in_eager_mode_does_not_wait_for_the_compiler(tmp_path):
+    """To import inductor takes more than a second, of the six of a short job."""
+    words = "model=simple_net", "data=synthetic", "data.num_batches=2", "trainer.max_epochs=1", "logger=none"
+    command = [sys.executable, str(ROOT / "train.py"), *words, "compile.mode=eager", "trainer.accelerator=cpu"]
+    env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPROFILEIMPORTTIME": "1"}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
+    imported = {line.split("|")[-1].strip() for line in done.stderr.splitlines()}
+    assert done.returncode == 0
+    assert "torch" in imported
+    assert not [name for name in imported if name.startswith("torch._inductor.compile")]
+
+
+def test_a_network_that_fails_on_the_data_says_where(train, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import torch\n"
+        "class Net(torch.nn.Module):\n"
+        "    def __init__(self, **sizes):\n"
+        "        super().__init__()\n"
+        "        self.fc = torch.nn.Linear(5, 10)\n"
+        "    def forward(self, images):\n"
+        "        return self.fc(images.flatten(1))\n"
+    )
+    done = train("model._target_=mine.Net")
+    assert done.returncode == 2
+    assert re.fullmatch(
+        r"model = mine\.Net: does not fit data = digits: RuntimeError: mat1 and mat2 .*; .*\n", done.stderr
+    )
+
+
+def test_a_network_that_cannot_be_copied_says_so(train, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import threading\n"
+        "import torch\n"
+        "class Net(torch.nn.Module):\n"
+        "    def __init__(self, **sizes):\n"
+        "        super().__init__()\n"
+        "        self.lock = threading.Lock()\n"
+    )
+    done = train("model._target_=mine.Net")
+    assert done.returncode == 2
+    assert re.fullmatch(r"model = mine\.Net: cannot be copied: TypeError: .*lock.*; keep locks, .*\n", done.stderr)
+
+
+@pytest.mark.parametrize(
+    "script", ["train.py", *(f"scripts/{n}.py" for n in ("bench", "diagnose", "report", "studies"))]
+)
+def test_a_script_starts_anew_in_any_folder(script, tmp_path):
+    done = subprocess.run([sys.executable, ROOT / script, "--help"], capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout

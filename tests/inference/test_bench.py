@@ -1,0 +1,456 @@
+"""Forward only: what a call takes, which link of a chain answers it, what the row says, and what is refused."""
+
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+
+from hydra_plugins.trainkit_launcher.launcher import blank_row
+from tests import forked
+from tests.training.test_run import network
+from trainkit import cli
+from trainkit.analysis.comparison import compare, why_dropped
+from trainkit.config.schema import ConfigError, RunConfig
+from trainkit.inference.bench import NUM_MEASURING, forward
+from trainkit.inference.deadlines import Requests, choose, miss_frac
+from trainkit.report.page import html_comparison
+from trainkit.report.summary import print_run
+from trainkit.report.tables import markdown_comparison
+from trainkit.results.rows import Row, read_row, read_rows
+from trainkit.training.run import run
+
+ROOT = Path(__file__).parents[2]
+CONF = ROOT / "conf"
+EAGER = ("compile.mode=eager", "trainer.accelerator=cpu")
+
+
+@pytest.fixture
+def bench(tmp_path):
+    """(overrides, ...) -> the row of what bench.py does with them, in this process. Its run directory: tmp_path/run."""
+
+    def called(*words: str, run_dir: Path = tmp_path / "run") -> Row:
+        run_dir.mkdir(exist_ok=True)
+        config = composed(*words, run_dir=str(run_dir))
+        return forward(config, cli.fallback(config, CONF))
+
+    return called
+
+
+def composed(*words: str, run_dir: str = "") -> RunConfig:
+    return cli.composed(["logger=none", *words], CONF, run_dir, cli.FORWARD)
+
+
+def bench_py(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return forked.python(ROOT / "scripts" / "bench.py", *words, "trainer.accelerator=cpu", cwd=folder)
+
+
+def test_a_sweep_of_calls_ends_in_rows_and_a_comparison(tmp_path):
+    words = ("-m", "compile.mode=eager", "forward.num_calls=20", "forward.deadline_ms=10000", "sweep=s", "logger=none")
+    done = bench_py(tmp_path, *words, "forward.fallback=[],['model=simple_net']")
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = read_rows(tmp_path / "runs/sweeps/s")
+    assert [(row.kind, row.status, row.deadline_miss_frac) for row in rows] == [("forward", "ok", 0.0)] * 2
+    assert rows[0].num_steady_steps == 20 - rows[0].num_warmup_steps
+    assert rows[1].num_steady_steps == 20  # those that measure come before
+    assert rows[0].chain is None
+    assert [link["call_frac"] for link in rows[1].chain] == [1.0, 0.0]
+    assert "simple_cnn on digits, batch 64, forward only" in done.stdout
+    report = (tmp_path / "runs/sweeps/s/report.md").read_text().replace("\\", "")
+    assert "answered by simple_cnn eager 100.0 %, model=simple_net 0.0 %" in report
+    assert report.count("Missed: a request comes once in each deadline") == 1
+
+
+def test_what_bench_cannot_do_is_one_line_each_and_exit_status_2(tmp_path):
+    done = bench_py(tmp_path, "forward.deadline_ms=-1", "forward.num_calls=0", "optimizer.lr=1")
+    assert done.returncode == 2
+    assert [line.split(" =")[0] for line in done.stderr.splitlines()] == [
+        "forward.num_calls",
+        "optimizer.lr",
+        "forward.deadline_ms",
+    ]
+
+
+def test_each_call_is_measured_and_its_answer_is_the_networks(bench, tmp_path):
+    words = ("compile.backend=aot_eager", "trainer.accelerator=cpu", "forward.num_calls=60")
+    row = bench(*words)
+    assert read_row(tmp_path / "run") == row
+    assert (row.kind, row.status, row.effective_mode, row.num_epochs) == ("forward", "ok", "default", 0)
+    assert (row.num_graphs, row.num_recompiles) == (2, 1)  # full batches, and the short last one
+    assert (row.num_steps, row.num_compiling_steps) == (60, 2)
+    assert row.num_steady_steps == 58 - row.num_warmup_steps
+    assert 0 < row.step_time_ms_p50 <= row.step_time_ms_p90 <= row.step_time_ms_p99
+    assert row.compile_time_s > 0
+    assert row.samples_per_s > 0
+    assert row.peak_device_bytes > 2**20
+    assert (row.train_loss, row.epoch_train_time_s, row.data_wait_frac) == (None, None, None)
+    assert row.num_val_targets == 359
+    assert [one["shape"] for one in row.latency_by_shape] == [[39, 1, 8, 8], [64, 1, 8, 8]]
+    assert sum(one["num_calls"] for one in row.latency_by_shape) == row.num_steady_steps
+
+
+def test_a_checkpoints_parameters_answer(bench, compose, tmp_path):
+    trained = run(compose("compile.mode=eager", "trainer.max_epochs=2", run_dir=tmp_path / "trained"))
+    ckpt = f"ckpt_path={tmp_path}/trained/checkpoints/last.ckpt"
+    row = bench(*EAGER, ckpt, "forward.num_calls=6")  # validation's batches, each once
+    assert row.val_accuracy == pytest.approx(trained.val_accuracy)
+    assert bench(*EAGER, "forward.num_calls=6").val_accuracy < row.val_accuracy
+    with pytest.raises(ConfigError, match="is of another network than model = simple_net"):
+        bench(*EAGER, ckpt, "model=simple_net")
+
+
+def test_a_call_is_waited_for(bench):
+    row = bench(*EAGER, network("Naps"), "+model.ms=20", "forward.num_calls=10", "forward.deadline_ms=15")
+    assert row.step_time_ms_p50 >= 20
+    assert row.samples_per_s <= 64 / 0.020
+    assert row.deadline_miss_frac == 1.0
+
+
+def test_shapes_follow_the_schedule_and_have_latencies_of_their_own(bench):
+    words = ("data=synthetic", "data.batch_sizes=[2,16]", "forward.num_calls=40", "model=simple_net")
+    row = bench(*EAGER, *words)
+    assert [one["shape"][0] for one in row.latency_by_shape] == [2, 16]
+    assert sum(one["num_calls"] for one in row.latency_by_shape) == row.num_steady_steps == 40 - row.num_warmup_steps
+
+
+def test_dynamic_dimensions_and_a_recompile_budget_hold_for_calls(bench):
+    words = (
+        "data=synthetic",
+        "data.batch_sizes=[2,9]",
+        "data.order=random",
+        "model=simple_net",
+        "compile.backend=eager",
+    )
+    marked = bench(*words, "compile.mark_dynamic=[{input: inputs, dim: 0}]", "forward.num_calls=10")
+    assert (marked.num_graphs, marked.num_recompiles) == (1, 0)
+    limited = bench(*words, "compile.dynamic=false", "compile.max_recompiles=1", "forward.num_calls=20")
+    assert (limited.num_graphs, limited.num_recompiles, limited.effective_mode) == (2, 1, "mixed")
+    assert limited.num_eager_steps > 0
+    assert limited.recompile_shapes[0][0][1:] == [3, 32, 32]
+
+
+def test_a_recompile_budget_ends_the_calls_where_it_is_asked_to(bench, capsys):
+    row = bench(
+        "data=synthetic", "data.batch_sizes=[2,3,4,5]", "model=simple_net", "compile.backend=aot_eager",
+        "compile.dynamic=false", "compile.max_recompiles=2", "compile.on_recompile_limit=raise", "forward.num_calls=8",
+        "trainer.accelerator=cpu",
+    )  # fmt: skip
+    assert (row.status, row.num_steps, row.num_recompiles, row.num_graphs) == ("compile_error", 3, 2, 3)
+    assert row.error.endswith("compile.max_recompiles = 2: [5, 3, 32, 32] needed one more")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("or let it run uncompiled (compile.on_recompile_limit=eager)")
+
+
+def test_a_network_is_called_in_eval_mode_without_gradients_in_the_asked_precision(bench, monkeypatch):
+    from tests.networks import Plain
+
+    seen = []
+    plain = Plain.forward
+
+    def spy(self, images):
+        logits = plain(self, images)
+        seen.append((self.training, torch.is_inference_mode_enabled(), torch.is_grad_enabled(), logits.dtype))
+        return logits
+
+    monkeypatch.setattr(Plain, "forward", spy)
+    bench(*EAGER, network("Plain"), "amp=bf16", "forward.num_calls=3")
+    assert seen[1:] == [(False, True, False, torch.bfloat16)] * 3  # the first was build's, to see that it fits
+
+
+@pytest.mark.parametrize("scope", ["net", "step", "blocks", "parts"])
+def test_every_scope_compiles_what_it_names(scope, bench):
+    words = ("compile.parts=[{match: blocks.0}]",) if scope == "parts" else ()
+    row = bench(
+        network("Deep"), f"compile.scope={scope}", "compile.backend=eager", *words, "forward.num_calls=12",
+        "trainer.accelerator=cpu", "data=synthetic", "model.image_size=8", "data.image_size=8",
+    )  # fmt: skip
+    assert (row.status, row.effective_mode) == ("ok", "default"), row.error
+    assert row.num_graphs == 1
+    names = {"parts": ["blocks.0"], "blocks": ["blocks.0", "blocks.1"]}.get(scope)
+    assert names == (row.compiled_parts and [part["name"] for part in row.compiled_parts])
+
+
+@pytest.mark.parametrize("how", ["failed", "oom", "interrupted", "sigterm"])
+def test_a_failure_is_a_row_with_what_was_measured(how, bench, tmp_path, capsys):
+    row = bench(*EAGER, network("EndsAtCall"), f"+model.how={how}")
+    assert row.status == {"sigterm": "interrupted"}.get(how, how)
+    assert row == read_row(tmp_path / "run")
+    assert (row.num_steps, row.num_steady_steps) == (30, 30 - row.num_warmup_steps)
+    assert row.step_time_ms_p50 > 0
+    assert ("Traceback" in capsys.readouterr().err) == (how == "failed")
+
+
+def test_what_cannot_be_compiled_is_a_row(bench, capsys):
+    row = bench(network("Breaks"), "compile.fullgraph=true", "compile.backend=eager", "trainer.accelerator=cpu")
+    assert row.status == "compile_error"
+
+
+def test_requests_wait_for_those_before_them():
+    requests = Requests(deadline_ms=10.0)
+    assert [requests.answer(ms) for ms in (10.0, 25.0)] == [False, True]
+    assert (requests.late_ms, requests.remaining_ms) == (15.0, -5.0)
+    assert [requests.answer(ms) for ms in (4.0, 1.0, 1.0)] == [True, False, False]
+    assert requests.late_ms == 0.0  # time that was left over is no credit
+    assert miss_frac([10.0, 25.0, 4.0, 1.0, 1.0], 10.0) == 2 / 5
+    assert miss_frac([], 10.0) is None
+
+
+def test_the_most_accurate_that_fits_answers_and_else_the_one_that_typically_is_fastest():
+    expected, typical = [8.0, 3.0, 2.0], [6.0, 2.5, 1.0]
+    assert [choose(expected, typical, left) for left in (9.0, 8.0, 7.9, 2.0, 0.5, -5.0)] == [0, 0, 1, 2, 2, 2]
+    assert choose([8.0, 1.0, 3.0], [7.0, 1.0, 2.0], 0.0) == 1
+    assert choose([8.0, 9.0], [6.0, 1.0], 5.0) == 1  # one slow call of a fast link is no backlog's reason
+
+
+def test_a_link_that_is_seldom_slow_and_mostly_fast_answers_where_none_fits(bench):
+    row = bench(
+        *EAGER, network("Naps"), "+model.ms=4", "forward.num_calls=20", "forward.deadline_ms=1", "data=synthetic",
+        "forward.fallback=['+model.ms=40 +model.one_of=5']", "data.batch_size=4",
+    )  # fmt: skip
+    (steady,), (seldom,) = (link["expected_ms"] for link in row.chain)
+    assert steady["time_ms"] < seldom["time_ms"]
+    assert steady["time_ms_p50"] > seldom["time_ms_p50"]
+    assert [link["num_calls"] for link in row.chain] == [0, 20]
+
+
+def test_a_link_that_is_too_slow_is_measured_and_never_called_again(bench, capsys, tmp_path):
+    row = bench(
+        *EAGER, network("Naps"), "+model.ms=50", "forward.num_calls=20", "forward.deadline_ms=20",
+        "forward.fallback=['+model.ms=0']", "data=synthetic", "data.batch_size=4",
+    )  # fmt: skip
+    slow, fast = row.chain
+    assert (slow["num_calls"], slow["call_frac"], slow["time_ms_p50"]) == (0, 0.0, None)
+    assert slow["expected_ms"][0]["time_ms"] >= 50
+    print_run(row, tmp_path)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "0.0 % tests.networks.Naps eager: got eager, graphs 0; expected " in said
+    assert "100.0 % +model.ms=0: got eager, graphs 0; p50 " in said
+    assert (fast["num_calls"], fast["call_frac"]) == (20, 1.0)
+    assert (fast["settings"], fast["effective_mode"]) == ("+model.ms=0", "eager")
+    assert (row.num_steps, row.num_warmup_steps) == (20 + 2 * NUM_MEASURING, 2 * NUM_MEASURING)
+
+
+def test_a_link_that_fits_answers_whatever_comes_after_it(bench):
+    row = bench(
+        *EAGER, network("Naps"), "+model.ms=5", "forward.num_calls=20", "forward.deadline_ms=10000",
+        "forward.fallback=['+model.ms=0']", "data=synthetic", "data.batch_sizes=[2,4]",
+    )  # fmt: skip
+    assert [link["call_frac"] for link in row.chain] == [1.0, 0.0]
+    assert row.deadline_miss_frac == 0.0
+    assert [of["shape"][0] for of in row.chain[1]["expected_ms"]] == [2, 4]
+
+
+def test_links_are_compiled_each_as_asked_and_told_apart(bench):
+    row = bench(
+        network("Plain"), "compile.backend=eager", "forward.num_calls=5", "forward.deadline_ms=10000",
+        "forward.fallback=['compile.mode=eager','model._target_=tests.networks.Breaks']", "trainer.accelerator=cpu",
+    )  # fmt: skip
+    got = [(link["compile_mode"], link["effective_mode"], link["num_graphs"]) for link in row.chain]
+    assert got == [("default", "default", 1), ("eager", "eager", 0), ("default", "default", 2)]
+    assert (row.num_graphs, row.num_graph_breaks, row.num_eager_steps) == (3, 1, None)  # of all links
+    assert row.effective_mode == "default"
+
+
+def test_the_link_that_failed_is_named(bench, capsys):
+    link = "model._target_=tests.networks.Breaks compile.mode=default compile.backend=eager compile.fullgraph=true"
+    row = bench(
+        *EAGER, network("Plain"), "forward.num_calls=5", "forward.deadline_ms=10000", f"forward.fallback=['{link}']"
+    )
+    assert row.status == "compile_error"
+    assert row.error.startswith(f"forward.fallback, {link}: ")
+    assert f"\nforward.fallback, {link}\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "num_graphs"),
+    [(("compile.scope=step",), 4), (("compile.scope=net",), 4), ((network("Breaks"),), 8)],
+    ids=["step", "net", "graph breaks"],
+)
+def test_links_of_one_network_share_neither_code_nor_torchs_limit_of_it(words, num_graphs, bench):
+    row = bench(
+        "compile.backend=eager", "compile.dynamic=false", "data=synthetic", "data.batch_sizes=[2,3,4,5]",
+        "forward.num_calls=4", "forward.deadline_ms=10000", "forward.fallback=['amp=off','amp=off']", *words,
+        "trainer.accelerator=cpu",
+    )  # fmt: skip
+    got = [(link["effective_mode"], link["num_graphs"]) for link in row.chain]
+    assert got == [("default", num_graphs)] * 3, row.chain
+    assert row.num_graphs == 3 * num_graphs
+    assert (
+        row.num_recompiles
+        == len(row.recompiles)
+        == len(row.recompile_shapes)
+        == sum(link["num_recompiles"] for link in row.chain)
+    )
+    assert row.num_graph_breaks == len(row.graph_breaks) == (num_graphs == 8)  # a place in the code is one place
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["forward.deadline_ms=0"], "forward.deadline_ms = 0.0: expected a number of milliseconds above 0"),
+        (["forward.deadline_ms=inf"], "forward.deadline_ms = inf: expected a number of milliseconds above 0"),
+        (["forward.num_calls=0"], "forward.num_calls = 0: expected a whole number of at least 1"),
+        (["forward.fallback=['model=simple_net']"], "forward.fallback = ['model=simple_net']: chooses by a deadline"),
+        (
+            ["forward.deadline_ms=5", "forward.fallback=[['model=simple_net']]"],
+            "forward.fallback = [['model=simple_net']]: expected entries as in forward.fallback=['model=simple_net']",
+        ),
+        (["trainer.max_epochs=3"], "trainer.max_epochs = 3: belongs to training"),
+        (["meters.breakdown=true"], "meters.breakdown = true: belongs to training"),
+        (["optimizer=sgd"], "optimizer = sgd: belongs to training"),
+        (["compile.mark_dynamic=[{input: targets}]"], "compile.mark_dynamic, targets 0: forward alone is called"),
+        (["trainer.devices=2", "trainer.accelerator=cpu"], "trainer.devices = 2: a call is of one process"),
+        (
+            ["forward.deadline_ms=5", "forward.fallback=['compile.mark_dynamic=[{dim:9}]']"],
+            "forward.fallback, compile.mark_dynamic, inputs 9: they are of shape [2, 1, 8, 8]",
+        ),
+        (
+            ["forward.deadline_ms=5", "forward.fallback=['compile.mode=eager','model.width=abc']"],
+            "forward.fallback, model.width = abc: expected a whole number; try model.width=32",
+        ),
+    ],
+)
+def test_a_setting_without_use_or_sense_is_one_line(words, complaint, bench):
+    with pytest.raises(ConfigError) as caught:
+        bench(*words)
+    assert len(caught.value.complaints) == 1
+    assert caught.value.complaints[0].startswith(complaint)
+
+
+@pytest.mark.parametrize(
+    ("link", "complaint"),
+    [
+        ("model=foo", "model = foo: expected one of "),
+        ("compile.mdoe=eager", "compile.mdoe = eager: no such setting; did you mean compile.mode?"),
+        ("", "'': a link sets nothing but model, "),
+        ("data.batch_size=1", "data.batch_size: a link sets nothing but model, "),
+        ("model=mini_transformer", "model = mini_transformer: takes tokens, but data = digits gives images"),
+        ("compile.mode=default,eager", "compile.mode = default,eager: expected one value; several are a list, ["),
+        ("compile.parts=[fc]", "compile.parts = [fc]: expected entries as in compile.parts=[{match: NAME}]"),
+        ("compile.dynamic=maybe", "compile.dynamic = maybe: expected true, false or null"),
+        ("compile.cache=cold", "compile.cache = cold: all links compile into the run's cache, which is warm; "),
+        ("compile.max_recompiles=3", "compile.max_recompiles = 3: counts those of one network"),
+    ],
+)
+def test_a_wrong_link_is_one_line(link, complaint):
+    config = composed("forward.deadline_ms=5", f"forward.fallback=['{link}','compile.mode=eager']")
+    with pytest.raises(ConfigError) as caught:
+        cli.fallback(config, CONF)
+    assert len(caught.value.complaints) == 1
+    assert caught.value.complaints[0].startswith(f"forward.fallback, {complaint}")
+
+
+def test_a_link_with_other_batches_or_a_compiled_function_is_refused(bench):
+    chain = "forward.deadline_ms=5"
+    tokens = ("model=mini_transformer", "data=synthetic", chain)
+    with pytest.raises(ConfigError, match="model=gpt2: is called with other batches than the run"):
+        bench(*tokens, "forward.fallback=['model=gpt2']")  # gpt2's have a target for each token
+    with pytest.raises(ConfigError, match="model = simple_net: takes images, but data = synthetic "):
+        bench(*tokens, "forward.fallback=['model=simple_net']")
+    function = "trainkit.models.local_optimized.costly_activation"
+    with pytest.raises(ConfigError, match=f"compile.parts = {function}: a function would be compiled for every link"):
+        bench(
+            "model=local_optimized", "compile.scope=parts", f"compile.parts=[{{match: {function}}}]", chain,
+            "compile.backend=eager", "forward.fallback=['compile.mode=eager']", "trainer.accelerator=cpu",
+        )  # fmt: skip
+
+
+def test_a_link_of_another_model_drops_the_runs_own_model_settings():
+    words = ("model=simple_cnn", "model.width=4", "amp=bf16", "forward.deadline_ms=5")
+    config = composed(*words, "forward.fallback=['model=simple_net','compile.mode=eager']")
+    another, same = cli.fallback(config, CONF)
+    assert (another.job.model, another.model.get("width"), another.amp.precision) == ("simple_net", 512, "bf16-mixed")
+    assert (same.job.model, same.model["width"], same.compile.mode) == ("simple_cnn", 4, "eager")
+
+
+def test_a_link_may_name_parts_as_the_readme_does():
+    link = "model=simple_cnn  compile.scope=parts compile.parts=[{match: conv1, mode: default},{match: fc}]"
+    (found,) = cli.fallback(composed("forward.deadline_ms=5", f'forward.fallback=["{link}"]'), CONF)
+    assert [part.match for part in found.compile.parts] == ["conv1", "fc"]
+
+
+def test_training_refuses_what_is_for_calls(compose):
+    with pytest.raises(ConfigError) as caught:
+        compose("forward.num_calls=3", "forward.deadline_ms=2")
+    assert caught.value.complaints == (
+        "forward.num_calls = 3: train.py trains; use it with scripts/bench.py",
+        "forward.deadline_ms = 2.0: train.py trains; use it with scripts/bench.py",
+    )
+
+
+def forward_row(mode: str, repeat: int, step_ms: float) -> Row:
+    shape = {"shape": [1, 3, 8, 8], "num_calls": 9, "time_ms_p50": 7.25, "time_ms_p90": 8.0, "time_ms_p99": 9.0}
+    link = shape | {"settings": "", "compile_mode": mode, "effective_mode": mode, "num_graphs": 3, "call_frac": 0.25}
+    link |= {"expected_ms": [{"shape": [n, 3, 8, 8], "time_ms": 5.5 * n, "time_ms_p50": 5.0} for n in (1, 2)]}
+    return Row(
+        f"s/{mode}{repeat}", "ok", kind="forward", model="resnet50", data="synthetic", batch_size=1, compile_mode=mode,
+        num_steps=200, num_steady_steps=190, step_time_ms_p50=step_ms, step_time_ms_p99=2 * step_ms,
+        compile_time_s=0.0 if mode == "eager" else 2.0, device_name="GPU", num_devices=1, deadline_ms=10.0,
+        deadline_miss_frac=0.125, latency_by_shape=[shape], chain=[link, link | {"settings": "model=<i>small</i>"}],
+        fallback=["model=<i>small</i>"],
+    )  # fmt: skip
+
+
+def test_calls_are_compared_in_groups_of_their_own_and_said_as_calls():
+    rows = [forward_row(mode, n, ms + n / 100) for mode, ms in (("eager", 8.0), ("default", 4.0)) for n in range(3)]
+    training = Row("t", "ok", model="resnet50", data="synthetic", batch_size=1, compile_mode="eager",
+                   step_time_ms_p50=20.0, device_name="GPU", num_devices=1)  # fmt: skip
+    comparison = compare([*rows, training])
+    assert [(group.kind, len(group.settings)) for group in comparison.groups] == [("forward", 2), ("train", 1)]
+    text = markdown_comparison(comparison)
+    assert "Call with default: 2.0" in text
+    assert "calls" in text.split("pays after")[1].split("\n")[0]
+    assert "| latency ms | p90 ms | p99 ms | missed deadline |" in text
+    assert "| 12.5 % |" in text
+    page = html_comparison(comparison, {}, "calls")
+    assert "Latency by shape of the inputs" in page
+    assert "Which link answered" in page
+    assert "Time to reach a call" in page
+    assert "<td>7.250</td>" in page
+    assert "<td>default</td><td>3</td><td>5.500 to 11.000</td><td>25.0 %</td>" in page.replace("\n", "")
+    assert "model=&lt;i&gt;small&lt;/i&gt;" in page
+    assert "<i>" not in page
+
+
+def test_the_terminal_shows_shapes_links_and_misses(capsys, tmp_path):
+    print_run(forward_row("default", 0, 4.0), tmp_path)
+    said = capsys.readouterr().out
+    assert "12.5 % of calls missed 10 ms" in said
+    assert "25.0 % resnet50 default: got default, graphs 3; p50 7.250 ms" in said
+    assert "[1, 3, 8, 8]: p50 7.250 ms, p90 8.000 ms, p99 9.000 ms; 9 calls" in said
+    assert "epoch" not in said
+
+
+def test_a_link_that_was_never_called_has_what_was_expected_of_it(capsys, tmp_path):
+    row = forward_row("default", 0, 4.0)
+    print_run(replace(row, chain=[row.chain[0], row.chain[1] | {"num_calls": 0}]), tmp_path)
+    assert "got default, graphs 3; expected 5.500 to 11.000 ms" in capsys.readouterr().out
+
+
+def test_a_chain_with_a_link_in_another_mode_is_dropped_with_the_reason():
+    row = forward_row("default", 0, 4.0)
+    got = {"effective_mode": "eager", "effective_mode_reason": "nothing was compiled"}
+    row = replace(row, chain=[row.chain[0], row.chain[1] | got])
+    assert why_dropped(row) == "model=<i>small</i>: asked default, got eager: nothing was compiled"
+
+
+def test_a_job_that_left_no_row_was_of_calls_all_the_same(tmp_path):
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        cfg = compose(cli.FORWARD, ["forward.deadline_ms=5"], return_hydra_config=True)
+    row = blank_row(cfg, "s", tmp_path, [], 0)
+    assert (row.kind, row.deadline_ms) == ("forward", 5.0)
+
+
+def test_a_row_of_no_known_kind_is_refused():
+    with pytest.raises(ValueError, match="kind = sideways: expected one of train, forward"):
+        Row("r", "ok", kind="sideways")
+
+
+def test_links_of_one_network_have_the_same_parameters(bench, monkeypatch):
+    nets = []
+    monkeypatch.setattr("trainkit.training.checkpoint.load_parameters", lambda config, net: nets.append(net))
+    bench(*EAGER, "forward.num_calls=1", "forward.deadline_ms=5", "forward.fallback=['amp=bf16']")
+    first, second = (net.state_dict() for net in nets)
+    assert all(torch.equal(first[name], second[name]) for name in first)

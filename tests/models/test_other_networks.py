@@ -1,0 +1,55 @@
+"""Networks of other libraries, by the yaml that names them."""
+
+import importlib.util
+
+import pytest
+import torch
+
+from trainkit.training import build
+from trainkit.training.run import run
+
+QUICK = ("data=synthetic", "data.num_batches=4", "data.num_val_batches=2", "data.batch_size=4", "trainer.max_epochs=1")
+DISTILBERT = ("model=transformers", "+model.config.n_layers=1", "+model.config.dim=16", "+model.config.n_heads=2")
+DISTILBERT = (*DISTILBERT, "+model.config.hidden_dim=32", "data.seq_len=8", "data.vocab_size=50", "data.num_classes=3")
+
+
+def test_a_network_of_transformers_trains_as_one_graph(compose):
+    row = run(compose(*DISTILBERT, *QUICK, "compile.backend=aot_eager", "compile.fullgraph=true", "check=true"))
+    assert (row.status, row.model, row.num_graph_breaks) == ("ok", "transformers", 0), row.error
+    assert row.check_passed is not False, row.check_reason
+    assert row.num_val_targets == 2 * 4
+
+
+def test_it_is_of_the_type_and_sizes_asked_for(compose):
+    words = (*DISTILBERT, *QUICK, "model.config.model_type=bert", "~model.config.dim", "+model.config.hidden_size=16")
+    words = (*words, "+model.config.num_attention_heads=2", "+model.config.num_hidden_layers=1")
+    config = compose(*words)
+    net = build.net(config, build.data(config), build.devices(config))
+    assert type(net).__name__ == "BertForSequenceClassification"
+    assert (net.config.hidden_size, net.config.vocab_size, net.config.num_labels) == (16, 50, 3)
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("timm") is None,
+    reason="needs timm, which needs torchvision, which PyPI has for CUDA builds of torch alone",
+)
+@pytest.mark.parametrize("name", ["resnet18", "vit_tiny_patch16_224"])
+def test_a_network_of_timm_trains(name, compose):
+    size = "data.image_size=224" if "224" in name else "data.image_size=32"
+    words = ("model=timm", f"model.model_name={name}", size, "data.channels=1", "data.num_classes=3")
+    row = run(compose(*words, *QUICK, "compile.backend=aot_eager", "compile.fullgraph=true"))
+    assert (row.status, row.model, row.num_graph_breaks) == ("ok", "timm", 0), row.error
+
+
+def test_a_library_that_is_not_there_is_named(compose):
+    if importlib.util.find_spec("timm") is not None:
+        pytest.skip("needs an environment without timm")
+    with pytest.raises(build.ConfigError, match=r"model._target_ = timm.create_model: .*timm"):
+        run(compose("model=timm", *QUICK))
+
+
+def test_without_padding_it_computes_what_transformers_does(compose):
+    config = compose(*DISTILBERT, *QUICK)
+    net = build.net(config, build.data(config), build.devices(config)).eval()
+    tokens = torch.randint(50, (2, 8))
+    torch.testing.assert_close(net(tokens).logits, net(input_ids=tokens, return_dict=False)[0])

@@ -1,0 +1,420 @@
+"""The HTML page: read as a browser reads it, with a parser everywhere and in headless Chromium where there is one."""
+
+import html
+import re
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from PIL import Image, ImageStat
+
+from tests.sweeps import epochs_of, gpu_sweep
+from trainkit.analysis.comparison import Comparison, compare
+from trainkit.diagnosis.findings import Diagnosis, Finding, Phase
+from trainkit.diagnosis.remedies import BATCH_SHAPE, ITEM, of_skip
+from trainkit.report.page import html_comparison, write_report
+from trainkit.report.plots import CURVES
+from trainkit.results.rows import Row
+from trainkit.stats import Estimate
+
+HOSTILE = [
+    "a$b$c",
+    "<script>document.title='ran'</script>",
+    "]]>",
+    '"onload="document.title=1',
+    "--> <!-- &amp; </svg></style>",
+    "_hidden",
+    "x" * 300,
+    "\x1b[31mred\x1b[0m\x07\x00\u202e",
+]
+VOID = {"meta", "br"}
+OURS = {
+    *(
+        "html",
+        "head",
+        "meta",
+        "title",
+        "style",
+        "body",
+        "main",
+        "section",
+        "h1",
+        "h2",
+        "h3",
+        "p",
+        "div",
+        "span",
+        "small",
+    ),
+    *(
+        "ul",
+        "li",
+        "figure",
+        "figcaption",
+        "table",
+        "thead",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+        "details",
+        "summary",
+        "pre",
+        "br",
+        "b",
+    ),
+    *("svg", "g", "defs", "path", "use", "text", "line", "clippath", "rect"),
+}
+
+
+class Parsed(HTMLParser):
+    """Tags, attributes and words of a page; `unclosed` is empty where all elements are closed in their order."""
+
+    def __init__(self, page: str):
+        super().__init__()
+        self.tags: Counter[str] = Counter()
+        self.attributes: list[tuple[str, str]] = []
+        self.words: list[str] = []
+        self.unclosed: list[str] = []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_startendtag(tag, attrs)
+        self.unclosed += [] if tag in VOID else [tag]
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+        self.attributes += [(name, value or "") for name, value in attrs]
+
+    def handle_endtag(self, tag: str) -> None:
+        if self.unclosed[-1:] == [tag]:
+            self.unclosed.pop()
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.words)
+
+    def values(self, name: str) -> list[str]:
+        return [value for attribute, value in self.attributes if attribute == name]
+
+
+def page_of(rows: list[Row], num_planned_steps: int | None = None, title: str = "a sweep") -> str:
+    return html_comparison(compare(rows, num_planned_steps), {row.run_id: epochs_of(row) for row in rows}, title)
+
+
+def hostile_sweep() -> list[Row]:
+    """What users and logs can say, wherever a page shows words of theirs."""
+    rows = []
+    for n, words in enumerate(HOSTILE):
+        said = {
+            "model": HOSTILE[1],
+            "data": HOSTILE[4],
+            "overrides": [f"optimizer.note={words}", f"data.path={HOSTILE[3]}"],
+            "device_name": HOSTILE[3],
+            "git_commit": words,
+            "recompiles": [words],
+            "graph_breaks": [{"file": words, "line": 3, "reason": f"{words}\n{words}"}],
+            "check_reason": words,
+        }
+        rows += [replace(row, run_id=f"{n}/{row.run_id}/{words}", **said) for row in gpu_sweep(2)[:4]]
+    return [
+        *rows,
+        replace(rows[1], status="failed", error=f"</pre></details>{HOSTILE[1]}\n{HOSTILE[4]}", run_id=HOSTILE[1]),
+    ]
+
+
+SWEEPS: dict[str, Callable[[], list[Row]]] = {
+    "five modes": gpu_sweep,
+    "one repeat": lambda: gpu_sweep(1),
+    "one setting": lambda: gpu_sweep()[:1],
+    "no eager": lambda: [row for row in gpu_sweep() if row.compile_mode != "eager"],
+    "all dropped": lambda: gpu_sweep()[-2:],
+    "two groups": lambda: [
+        *gpu_sweep(),
+        *(replace(row, model="gpt2", run_id=f"b/{row.run_id}") for row in gpu_sweep()),
+    ],
+    "nothing known": lambda: [Row(run_id="a", status="ok", compile_mode="default", step_time_ms_p50=1.0)],
+    "hostile": hostile_sweep,
+    "nothing": list,
+}
+
+
+# what it says
+
+
+def test_the_advice_and_the_verdicts_stand_before_all_figures():
+    text = Parsed(page_of(gpu_sweep())).text
+    order = ["Train with max-autotune: 1.50x", "reduce-overhead: 1.45x [", "speed-up over eager", "Peak memory"]
+    assert [text.index(words) for words in order] == sorted(text.index(words) for words in order)
+
+
+def test_every_quantity_is_drawn_once_with_a_finding_that_can_be_read_out():
+    page = Parsed(page_of(gpu_sweep()))
+    titles = ["Speed-up over eager", "Time to reach a step", "Peak memory", "Compile time", "Where a step's time goes"]
+    assert [words for words in page.words if words in (*titles, *CURVES.values())][:8] == [*titles, *CURVES.values()]
+    findings = [value for value in page.values("aria-label") if ":" in value]
+    assert len(findings) == page.values("role").count("img") == 8
+    assert findings[0].startswith("Speed-up over eager: max-autotune 1.50x [")
+    assert findings[1].startswith("Time to reach a step: max-autotune pays after 9,500 steps")
+
+
+def test_graph_breaks_recompiles_and_skips_stand_with_their_source_and_settings():
+    text = Parsed(page_of(gpu_sweep())).text
+    assert "models/resnet.py:41: Unsupported Tensor.item() call with capture_scalar_outputs=False" in text
+    assert "every compiled setting" in text
+    assert "tensor 'x' size mismatch at index 0. expected 64, actual 40" in text
+    again = replace(gpu_sweep()[1], recompiles=["0/0: x.size()[0] == 1"] * 2, recompile_shapes=[[[40, 3]], [[9, 3]]])
+    told = Parsed(page_of([replace(again, recompile_times_s=[1.5, 0.25])])).text.split("Recompiles")[1].split("\n")
+    for cause, cost in (
+        ("0/0: x.size()[0] == 1 (by a batch of [40, 3])", "1.50 s"),
+        ("0/0: x.size()[0] == 1 (by a batch of [9, 3])", "0.250 s"),
+    ):
+        assert told.index(cause) < told.index(BATCH_SHAPE.remedy, told.index(cause)) < told.index(cost)
+    skipped = text.split("skipping cudagraphs due to cpu device (arg0_1)")[1].split("Same numbers")[0].split()
+    assert skipped[-2:] == ["max-autotune", "reduce-overhead"]
+    assert of_skip("skipping cudagraphs due to cpu device (arg0_1)").remedy.split() == skipped[4:-2]
+    for advice in (ITEM, BATCH_SHAPE):
+        assert {advice.cause, advice.remedy} <= set(text.splitlines())
+
+
+def test_the_environment_is_said_with_all_values_that_differ():
+    rows = [replace(row, git_commit="abc", git_dirty=row.repeat == 1) for row in gpu_sweep()]
+    words = [word.strip() for word in Parsed(page_of(rows)).words if word.strip()]
+    assert words[words.index("commit") + 1] == "abc"
+    assert words[words.index("uncommitted changes") + 1] == "no, yes"
+    assert "None" not in words
+
+
+def test_a_dropped_job_stands_with_its_whole_reason():
+    page = Parsed(page_of(gpu_sweep()))
+    text = page.text.split("Dropped: 2 runs")[1]
+    assert "timeout: stopped after 600 s" in text
+    assert 'line 729, in compile\n    <no & such "graph">' in text
+    assert page.tags["details"] == page.tags["pre"] == 1
+
+
+def test_what_no_row_knows_is_left_out():
+    bare = [replace(row, check_passed=None, graph_breaks=[], forward_time_ms_p50=None) for row in gpu_sweep(2)[:10]]
+    bare = [replace(row, **dict.fromkeys([f for f in vars(row) if f.startswith("check_")])) for row in bare]
+    page = Parsed(html_comparison(compare(bare), {}, "bare"))
+    for title in ("Graph breaks", "Same numbers", "Where a step's time goes", *CURVES.values(), "Dropped"):
+        assert title not in page.text
+    assert page.values("role").count("img") == 4
+
+
+def test_a_setting_has_one_colour_in_all_plots_and_groups():
+    both = [*gpu_sweep(), *(replace(row, model="gpt2") for row in gpu_sweep() if row.compile_mode != "default")]
+    page = page_of(both)
+    keys = re.findall(r'stroke="var\(--(\w+)\)"[^>]*/></svg><span>([\w-]+)</span>', page)
+    assert len({color for color, _ in keys}) == len({label for _, label in keys}) == len(set(keys)) == 5
+
+
+# how it is made
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_a_page_is_whole_and_only_what_is_written_here(name):
+    page = Parsed(page_of(SWEEPS[name]()))
+    assert page.unclosed == []
+    assert set(page.tags) <= OURS
+    assert not [attribute for attribute, _ in page.attributes if attribute.startswith("on")]
+    assert page.tags["html"] == page.tags["main"] == page.tags["title"] == 1
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_a_page_loads_nothing_from_elsewhere(name):
+    text = page_of(SWEEPS[name]())
+    page = Parsed(text)
+    assert page.values("content")[0].startswith("default-src 'none'; style-src 'unsafe-inline'; img-src data:;")
+    assert not page.values("src")
+    assert all(target.startswith("#") for target in page.values("href") + page.values("xlink:href"))
+    assert all(place.startswith("url(#") for _, value in page.attributes for place in re.findall(r"url\([^)]*", value))
+    style = text.split("<style>")[1].split("</style>")[0]
+    assert "url(" not in style
+    assert "@import" not in style
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_ids_are_unique_and_what_is_referred_to_is_there(name):
+    page = Parsed(page_of(SWEEPS[name]()))
+    ids = page.values("id")
+    assert len(ids) == len(set(ids))
+    used = {place for _, value in page.attributes for place in re.findall(r"url\(#([^)]*)", value)}
+    assert used | {target[1:] for target in page.values("href")} == set(ids)
+
+
+def test_every_colour_of_a_plot_is_defined_for_light_and_for_dark():
+    text = page_of(gpu_sweep() + hostile_sweep())
+    used = set(re.findall(r"var\((--\w+)\)", text))
+    light, dark = text.split("@media screen and (prefers-color-scheme: dark)")
+    assert used <= set(re.findall(r"(--\w+):", light))
+    assert used <= set(re.findall(r"(--\w+):", dark))
+    assert not [style for style in Parsed(text).values("style") if "#" in style and "url(#" not in style]
+
+
+def test_words_of_users_and_logs_are_shown_as_they_are():
+    text = Parsed(page_of(hostile_sweep(), title="<b>title</b>")).text
+    for words in HOSTILE[:7]:
+        assert f"optimizer.note={words}" in text
+    assert "<b>title</b>" in text
+    assert f"</pre></details>{HOSTILE[1]}\n{HOSTILE[4]}" in text
+    assert not set(text) & {"\x1b", "\x07", "\x00", "\u202e"}
+
+
+def test_the_same_rows_give_the_same_page():
+    first = page_of(gpu_sweep())
+    page_of(hostile_sweep())
+    assert page_of(gpu_sweep()) == first
+
+
+def test_nothing_measured_is_said():
+    assert "Nothing to compare: no run was measured." in Parsed(html_comparison(Comparison((), ()), {}, "none")).text
+
+
+def test_a_report_is_written_as_markdown_and_as_html(tmp_path):
+    folder = tmp_path / "my <sweep>"
+    folder.mkdir()
+    written = write_report(folder, compare(gpu_sweep()), {})
+    assert written == (folder / "report.md", folder / "report.html")
+    assert "| max-autotune | 1.50x (" in written[0].read_text(encoding="utf-8")
+    assert "<title>my &lt;sweep&gt;</title>" in written[1].read_text(encoding="utf-8")
+
+
+# in a browser
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+needs_browser = pytest.mark.skipif(BROWSER is None, reason="no chromium, chromium-browser or google-chrome here")
+# A frame, for a window is never narrower than 500 px.
+PROBE = """<!doctype html><title>probe</title>
+<iframe width="{width}" height="900" style="border: 0" srcdoc="{page}"></iframe>
+<script>
+onload = () => {{
+  const inner = frames[0], root = inner.document.documentElement;
+  const heights = [...inner.document.querySelectorAll("svg text")].map(text => text.getBoundingClientRect().height);
+  const scripts = inner.document.querySelectorAll("script").length;
+  document.title = [inner.innerWidth, root.scrollWidth, Math.min(...heights), scripts, inner.document.title].join(" ");
+}};
+</script>"""
+
+
+def browse(page: Path, *options: str) -> str:
+    """The output of a headless Chromium that opens the page with a profile of its own."""
+    profile = page.with_suffix(".profile")
+    quiet = ["--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+    flags = ["--headless", "--no-sandbox", "--no-first-run", "--hide-scrollbars", f"--user-data-dir={profile}", *quiet]
+    ended = subprocess.run(
+        [str(BROWSER), *flags, *options, page.as_uri()], capture_output=True, text=True, check=True, timeout=120
+    )
+    return ended.stdout
+
+
+def measured(page: str, tmp_path: Path, width: int) -> tuple[int, int, float, int, str]:
+    """Width of the window, width of the content, height of the smallest text of a plot, number of scripts and title; of
+    the page without its policy, for what keeps scripts out must be that no word of it is one."""
+    file = tmp_path / "probe.html"
+    open_page = re.sub(r"<meta http-equiv[^>]*>", "", page)
+    file.write_text(PROBE.format(width=width, page=html.escape(open_page)))
+    said = browse(file, "--dump-dom").split("<title>")[1].split("</title>")[0]
+    window, content, height, scripts, title = said.split(" ", 4)
+    return int(window), int(content), float(height), int(scripts), title
+
+
+@needs_browser
+def test_a_browser_reads_the_page_whole_and_runs_no_script(tmp_path):
+    page = tmp_path / "page.html"
+    page.write_text(page_of(hostile_sweep()))
+    dom = Parsed(browse(page, "--dump-dom"))
+    written = Parsed(page.read_text())
+    assert dom.tags == written.tags
+    assert "".join(dom.words).split() == "".join(written.words).split()
+    assert measured(page.read_text(), tmp_path, 1280)[3:] == (0, "a sweep")
+
+
+@needs_browser
+def test_the_policy_keeps_even_a_script_of_the_page_from_running(tmp_path):
+    page = tmp_path / "page.html"
+    page.write_text(page_of(gpu_sweep()[:2]).replace("</body>", "<script>document.title = 'ran'</script></body>"))
+    assert "<title>a sweep</title>" in browse(page, "--dump-dom")
+
+
+@needs_browser
+@pytest.mark.parametrize("name", ["five modes", "hostile"])
+def test_on_a_phone_nothing_but_tables_scrolls_sideways_and_text_is_not_tiny(tmp_path, name):
+    window, content, text_height, *_ = measured(page_of(SWEEPS[name]()), tmp_path, 390)
+    assert window == content == 390
+    assert text_height >= 10
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_page_is_drawn_in_light_and_in_dark(tmp_path, width):
+    page = tmp_path / "page.html"
+    page.write_text(page_of(gpu_sweep()))
+    means = []
+    for scheme in (0, 1):  # dark, light
+        shot = tmp_path / f"{scheme}.png"
+        look = [f"--window-size={width},2400", f"--blink-settings=preferredColorScheme={scheme}"]
+        browse(page, *look, f"--screenshot={shot}")
+        image = Image.open(shot).convert("RGB")
+        assert image.width == width
+        drawn = ImageStat.Stat(image)
+        assert min(drawn.stddev) > 15
+        assert len(image.getcolors(2**24) or []) > 100
+        means.append(sum(drawn.mean) / 3)
+    assert means[0] < 80
+    assert means[1] > 200
+
+
+def diagnosis(words: str = "") -> Diagnosis:
+    """One finding of each kind, with the words wherever a user or torch can say something."""
+    broke = Finding("graph break", "tensor branch", "why", "torch.where", f"reason {words}", f"net{words}.py", 7)
+    broke = replace(
+        broke, code=f"if x.sum() > 0: {words}", phases=["forward", "training"], cost_ms=Estimate(0.25, 0.125, 0.5)
+    )
+    again = Finding(
+        "recompile", "shape", "why", "dynamic", words, num_recompiles=3, recompile_s=2.0, phases=["forward"]
+    )
+    step, eager, gain, share = (Estimate(x, 0.9 * x, 1.1 * x) for x in (1.0, 2.0, 2.0, 0.75))
+    forward = Phase("forward", 2, False, step, eager, gain, share, device_busy_frac=Estimate(0.25, 0.125, 0.5))
+    phases = [forward, Phase("training", error=words)]
+    stages = {"eager": {"capture": 0.5}, "inductor": {"capture": 0.5, "lowering": 1.25}}
+    machine = vars(gpu_sweep()[0])
+    return Diagnosis(
+        f"net{words}", "digits", 64, "default", "32-true", [words], machine, phases, [broke, again], stages
+    )
+
+
+def test_a_diagnosis_is_a_section_of_the_page(tmp_path):
+    _, path = write_report(tmp_path, compare(gpu_sweep()), {}, [diagnosis()])
+    text = Parsed(path.read_text()).text
+    for words in (
+        "Found: 1 graph break, 1 cause of recompiles.",
+        "net.py:7",
+        "torch.where",
+        "75.0 %",
+        "67.5 % to 82.5 %",
+        "the GPU works for 25.0 % of the compiled step (12.5 % to 50.0 %) and waits for the host in",
+        "0.25 ms (0.12 to 0.50 ms), 25.0 % of the forward step",
+        "3 recompiles, 2.00 s",
+    ):
+        assert words in text, words
+    assert text.split("Stages of a compile, in seconds")[1].split()[:8] == [
+        *("backend", "capture", "lowering", "eager", "0.50", "-", "inductor", "0.50"),
+    ]
+
+
+@pytest.mark.parametrize("words", HOSTILE)
+def test_what_a_diagnosed_network_says_is_shown_as_text(words):
+    page = html_comparison(compare(gpu_sweep()), {}, "a sweep", [diagnosis(words)])
+    plain = html_comparison(compare(gpu_sweep()), {}, "a sweep", [diagnosis("plain")])
+    assert Parsed(page).unclosed == []
+    assert Parsed(page).tags - Parsed(plain).tags <= Counter(["details", "summary", "pre"] * 9)

@@ -1,0 +1,510 @@
+"""The studies: each composes, and its page is made of its rows."""
+
+import itertools
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from tests import forked
+from tests.conftest import CONF, ROOT
+from tests.sweeps import GPU
+from trainkit import cli
+from trainkit.analysis.claims import Outcome, outcome, read_claim
+from trainkit.analysis.comparison import compare
+from trainkit.analysis.pairs import Contrast, contrasts
+from trainkit.config.schema import RunConfig
+from trainkit.diagnosis.findings import Diagnosis, write_diagnosis
+from trainkit.report.labels import contrast_of
+from trainkit.report.plots import contrast, looks_of, series_of, speedups_over
+from trainkit.report.studies import RULE, Asked, read_study, write_pages
+from trainkit.report.tables import markdown_compiled
+from trainkit.report.verdicts import contrasted, judged
+from trainkit.results.rows import Row, asked, write_row
+from trainkit.stats import Ratio
+
+STUDIES = CONF / "experiment" / "studies"
+NAMES = sorted(path.stem for path in STUDIES.glob("*.yaml"))
+OPS = (1, 10, 30)
+
+
+def row(num_ops: int, step_time_ms: float, repeat: int, **changes: Any) -> Row:
+    overrides = [f"model.num_ops={num_ops}", "experiment=studies/crossing_point"]
+    name = f"{num_ops}-{changes.get('compile_mode')}-{changes.get('compile_dynamic')}-{repeat}"
+    step = step_time_ms * (1 + 0.001 * repeat)
+    return replace(
+        GPU, run_id=name, repeat=repeat, step_time_ms_p50=step, model="op_chain", overrides=overrides, **changes
+    )
+
+
+def crossing() -> list[Row]:
+    """Static compilation takes 2 ms however many operations there are, eager 1 ms and a bit for each."""
+    rows = []
+    for repeat in range(3):
+        for num_ops in OPS:
+            rows.append(row(num_ops, 1 + 0.2 * num_ops, repeat, compile_mode="eager"))
+            for dynamic, ms in ((False, 2.0), (True, 2.5)):
+                arm = {"compile_mode": "default", "compile_dynamic": dynamic, "compile_time_s": 10.0 + 5 * dynamic}
+                rows.append(row(num_ops, ms, repeat, **arm))
+    return rows
+
+
+def sweep(name: str) -> dict[str, list[str]]:
+    """The overrides of each setting that a study sweeps."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        params = hydra_compose("config", [f"experiment={name}"], return_hydra_config=True).hydra.sweeper.params
+    parser, values = OverridesParser.create(), {}
+    for key, words in params.items():
+        override = parser.parse_override(f"{key}={words}")
+        swept = list(override.sweep_string_iterator()) if override.is_sweep_override() else [words]
+        values[key] = [f"{key}={value}" for value in swept]
+    return values
+
+
+def jobs(name: str, every: bool) -> list[list[str]]:
+    """The overrides of a study's sweep: each value of each setting once, beside the first ones of the others."""
+    values = sweep(name)
+    first = {key: swept[0] for key, swept in values.items()}
+    each = [list((first | {key: value}).values()) for key, swept in values.items() for value in swept[1:]]
+    return [list(first.values()), *(each if every else [])]
+
+
+def composed(name: str, each: list[list[str]], run_dir: Path) -> list[RunConfig]:
+    """As `make studies` runs them: trained, called by scripts/bench.py, or both."""
+    alone, called = re.findall(r"case \$\$study in (\S+)\)", (ROOT / "Makefile").read_text())
+    study = name.rpartition("/")[2]
+    scripts = ["config"] * (study not in alone.split("|")) + [cli.FORWARD] * (study in called.split("|"))
+    return [
+        cli.composed([f"experiment={name}", *of], CONF, str(run_dir / f"{script}{n}"), script)
+        for script in scripts
+        for n, of in enumerate(each)
+    ]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_study_composes_with_every_value_that_it_sweeps(name, tmp_path):
+    found = composed(f"studies/{name}", jobs(f"studies/{name}", every=True), tmp_path)
+    small, *_ = composed(f"studies/small/{name}", jobs(f"studies/small/{name}", every=False), tmp_path)
+    assert len(found) > 1
+    assert small.job.kind.value == "forward" or small.data["num_batches"] < found[0].data["num_batches"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_study_asks_something_and_each_comparison_has_both_sides(name, tmp_path):
+    study = read_study(STUDIES / f"{name}.yaml")
+    assert study.question.endswith("?")
+    assert study.claimed.endswith(".")
+    # Of a swept number those values that a comparison names, or else one, are enough here; of the networks two.
+    named = {word for one in study.measured for words in (one.of, one.over) for word in words.split()}
+    values = sweep(f"studies/{name}")
+    for key, swept in values.items():
+        if swept[0].partition("=")[2].isdigit() or key == "model":
+            values[key] = [word for word in swept if word in named] or swept[: 2 if key == "model" else 1]
+    asked_for = composed(f"studies/{name}", [list(of) for of in itertools.product(*values.values())], tmp_path)
+    figures = dict.fromkeys([one.field for one in study.measured if one.field], 1.0) | {"step_time_ms": 1.0}
+    rows = [
+        replace(
+            GPU, **asked(config), **figures, effective_mode=config.compile.mode.value,
+            cache_found=config.compile.cache.value,
+        )
+        for config in asked_for
+    ]  # fmt: skip
+    for one, pairs in zip(study.measured, study.contrasts(rows), strict=True):
+        assert pairs, one
+
+
+def test_shares_stand_beside_each_other_with_and_without():
+    rows = [
+        row(1, 2.0, n, compile_mode="eager", kind="forward", fallback=fallback, deadline_miss_frac=frac * (1 + n / 50))
+        for fallback, frac in ((None, 0.5), (["model=simple_net"], 0.0))
+        for n in range(2)
+    ]
+    found = contrasts(rows, "forward.fallback!=null", "forward.fallback=null", "deadline_miss_frac")
+    assert contrasted(found) == [
+        "Missed deadlines with fallback!=null and with fallback=null: 0.0 % and 50.5 % (50.0 % to 51.0 %)."
+    ]
+    plot = contrast(found, "shares")
+    assert plot is not None
+    assert plot.title == "Missed deadlines with fallback!=null and with fallback=null"
+    assert "0.0 % and 50.5 %" in plot.svg
+    assert contrast([], "none") is None
+
+
+def test_a_ratio_of_single_runs_says_so():
+    rows = [row(1, ms, 0, compile_mode=mode) for ms, mode in ((3.0, "eager"), (2.0, "default"))]
+    assert contrasted(contrasts(rows, "compile.mode=default", "compile.mode=eager")) == [
+        "Speed of default over eager: 1.50x (1 run)."
+    ]
+
+
+def test_a_head_without_a_question_names_the_file(tmp_path):
+    path = tmp_path / "what.yaml"
+    path.write_text("# @package _global_\n# Claimed: much.\n")
+    with pytest.raises(ValueError, match=r"what\.yaml: expected # Question"):
+        read_study(path)
+
+
+def test_a_long_line_of_a_head_goes_on(tmp_path):
+    path = tmp_path / "long.yaml"
+    path.write_text(
+        "# @package _global_\n# Question: How\n#     long?\n# Claimed: So.\n# Measured: a=1 over\n#   b=2\n"
+    )
+    study = read_study(path)
+    assert (study.question, study.measured) == ("How long?", (Asked(None, "a=1", "b=2"),))
+
+
+def test_a_choice_is_compared_where_all_else_is_equal():
+    found = contrasts(crossing(), "compile.mode=default compile.dynamic=false", "compile.mode=eager")
+    assert {pair.beside["model.num_ops"]: pytest.approx(pair.ratio.value) for pair in found} == {
+        "1": 0.6,
+        "10": 1.5,
+        "30": 3.5,
+    }
+    assert contrasted(found) == [
+        "Speed of default, dynamic=false over eager: 0.60x [0.60, 0.60] at model.num_ops=1; 1.50x [1.49, 1.51] at 10; "
+        "3.50x [3.49, 3.51] at 30; measurably faster from 10 on."
+    ]
+    unsure = replace(found[1], ratio=replace(found[1].ratio, measurable=False))
+    (gap,) = contrasted([replace(found[0], ratio=found[2].ratio), unsure, found[2]])
+    assert gap.endswith("3.50x [3.49, 3.51] at 30; no measurable difference at 10.")
+    other = [replace(one, model="other", run_id=f"other-{one.run_id}") for one in crossing()]
+    begin, *lines = contrasted(contrasts([*crossing(), *other], found[0].of, found[0].over))
+    assert begin == "Speed of default, dynamic=false over eager:"
+    assert [line[: line.index("0x")] for line in lines] == ["op_chain: 0.6", "other: 0.6"]
+
+
+@pytest.mark.parametrize(
+    ("besides", "said"),
+    [
+        ([{"model": "a", "data.batch_size": "32"}, {"model": "b", "data.batch_size": "32"}],
+         " (data.batch_size=32): 2.00x at a; 2.00x at b"),
+        ([{"cuda_version": "12.10"}, {"cuda_version": "13.0"}], ": 2.00x at cuda_version=12.10; 2.00x at 13.0"),
+        ([{"data.num_samples": "1281168"}, {"data.num_samples": "1281167.0"}],
+         ": 2.00x at data.num_samples=1281167; 2.00x at 1281168; measurably faster from 1281167 on"),
+        ([{"model.depth": "unset"}, {"model.depth": "2"}], ": 2.00x at model.depth=unset; 2.00x at 2"),
+    ],
+)  # fmt: skip
+def test_a_line_goes_through_what_tells_the_works_apart(besides, said):
+    two = Ratio(2.0, 1.9, 2.1, 0.01, True)
+    pairs = [Contrast(None, "compile.mode=default", "compile.mode=eager", beside, two) for beside in besides]
+    assert contrasted(pairs) == [f"Speed of default over eager{said.replace('2.00x', '2.00x [1.90, 2.10]')}."]
+
+
+def test_a_setting_that_eager_rows_lack_is_no_place():
+    besides = (
+        {"compile.mode": "eager"},
+        *({"compile.mode": "default", "compile.dynamic": of} for of in ("false", "true")),
+    )
+    two = Ratio(2.0, 1.9, 2.1, 0.01, True)
+    pairs = [Contrast(None, "amp.precision=bf16-mixed", "amp.precision=32-true", of, two) for of in besides]
+    assert contrasted(pairs) == [
+        "Speed of bf16-mixed over 32-true:",
+        "2.00x [1.90, 2.10] at eager.",
+        "dynamic=false: 2.00x [1.90, 2.10] at default.",
+        "dynamic=true: 2.00x [1.90, 2.10] at default.",
+    ]
+
+
+def test_choices_of_which_one_says_nothing_more_keep_what_they_share():
+    assert contrast_of("compile_time_s", "compile.mode=default cache_found=warm", "compile.mode=default") == (
+        "Compile time of default, cache_found=warm over default"
+    )
+
+
+def test_a_setting_that_only_some_have_tells_them_apart():
+    rows = [
+        replace(row(1, 2.0, n, compile_mode=mode), overrides=words)
+        for mode in ("eager", "default")
+        for words in ([], ["model.depth=2"])
+        for n in range(2)
+    ]
+    found = contrasts(rows, "compile.mode=default", "compile.mode=eager")
+    assert [pair.beside for pair in found] == [{"model.depth": "unset"}, {"model.depth": "2"}]
+
+
+def test_what_amp_brings_with_it_is_not_said_beside_the_precision():
+    rows = [
+        replace(row(1, 2.0, 0, compile_mode=mode), precision=precision, matmul_precision=matmul_precision)
+        for mode in ("eager", "default")
+        for precision, matmul_precision in (("32-true", "highest"), ("16-mixed", "high"))
+    ]
+    found = contrasts(rows, "compile.mode=default", "compile.mode=eager")
+    assert [pair.beside for pair in found] == [{"amp.precision": "32-true"}, {"amp.precision": "16-mixed"}]
+
+
+def test_another_field_is_a_ratio_and_dropped_rows_take_no_part():
+    rows = [replace(one, status="failed") if "10" in one.overrides[0] else one for one in crossing()]
+    choices = "compile.mode=default compile.dynamic=true", "compile.mode=default compile.dynamic=false"
+    found = contrasts(rows, *choices, field="compile_time_s")
+    assert [pair.beside["model.num_ops"] for pair in found] == ["1", "30"]
+    assert all(pair.ratio.value == pytest.approx(1.5) for pair in found)
+    assert contrasts(rows, "compile.mode=max-autotune", "compile.mode=eager") == []
+
+
+def test_runs_that_found_the_cache_warm_are_asked_for_by_name():
+    cold = [row(1, 2.0, n, compile_mode="default", compile_time_s=10.0, compile_cache="cold") for n in range(2)]
+    warm = [replace(one, run_id=f"warm-{one.run_id}", compile_cache="warm", compile_time_s=1.0) for one in cold]
+    warm = [replace(one, cache_found=found) for one, found in zip(warm, ("cold", "warm"), strict=True)]
+    (pair,) = contrasts([*cold, *warm], "cache_found=warm", "compile.cache=cold", "compile_time_s")
+    assert pair.ratio.value == pytest.approx(0.1)
+
+
+def test_what_compiling_costs_is_that_of_the_coldest_repeats():
+    def repeats(dynamic: bool, *seconds: float) -> list[Row]:
+        found = ("cold", *("warm" for _ in seconds[1:]))
+        told = [{"compile_time_s": s, "cache_found": f} for s, f in zip(seconds, found, strict=True)]
+        return [row(1, 2.0, n, compile_mode="default", compile_dynamic=dynamic, **of) for n, of in enumerate(told)]
+
+    rows = [*repeats(True, 40.0, 4.0, 4.0), *repeats(False, 20.0, 3.6, 3.6)]
+    choices = "compile.mode=default compile.dynamic=true", "compile.mode=default compile.dynamic=false"
+    (pair,) = contrasts(rows, *choices, field="compile_time_s")
+    assert pair.ratio.value == pytest.approx(2.0)
+
+
+def test_a_choice_that_ran_compiled_in_part_is_compared_and_remarked():
+    mixed = {"effective_mode": "mixed", "effective_mode_reason": "recompile limit (8) reached", "num_eager_steps": 52}
+    rows = [row(1, 1.2, n, compile_mode="eager", effective_mode="eager") for n in range(2)]
+    rows += [row(1, 1.2, n, compile_mode="default", num_steps=60, **mixed) for n in range(2)]
+    assert contrasted(contrasts(rows, "compile.mode=default", "compile.mode=eager")) == [
+        "Speed of default over eager: 1.00x [1.00, 1.00], no measurable difference, 52 of 60 steps uncompiled "
+        "(recompile limit (8) reached)."
+    ]
+    (dropped,) = compare(rows).dropped
+    assert dropped.reason.startswith("asked default, got mixed")
+
+
+def test_settings_that_are_no_repeats_of_each_other_are_never_one_side():
+    with pytest.raises(ValueError, match=r"^compile\.mode=default: says several settings"):
+        contrasts(crossing(), "compile.mode=default", "compile.mode=eager")
+    halves = [replace(one, precision="32-true", step_time_ms_p50=9.0) for one in crossing()]
+    found = contrasts([*crossing(), *halves], "amp.precision=bf16-mixed", "amp.precision=32-true")
+    assert len(found) == 3 * len(OPS)
+    assert {pair.beside.get("compile.dynamic") for pair in found} == {None, "false", "true"}
+
+
+def test_the_only_pair_of_several_works_says_which_it_is():
+    rows = [one for one in crossing() if one.compile_mode == "eager" or "=30" in one.overrides[0]]
+    (pair,) = contrasts(rows, "compile.mode=default compile.dynamic=true", "compile.mode=eager")
+    assert pair.beside == {"model.num_ops": "30"}
+
+
+def test_a_dropped_row_still_says_what_the_compiler_did():
+    counts = {"num_graphs": 8, "num_graph_breaks": 0, "num_recompiles": 7, "num_eager_steps": 52, "num_steps": 60}
+    mixed = {"effective_mode": "mixed", "effective_mode_reason": "recompile limit (8) reached"}
+    one = row(1, 2.0, 0, compile_mode="default", **counts, **mixed)
+    *_, line = markdown_compiled([one, replace(one, repeat=1)]).splitlines()
+    dropped = "asked default, got mixed: recompile limit (8) reached"
+    assert line == f"| model.num\\_ops=1 | 8 | 0 | 7 | 52 | 60 | {dropped} |"
+    sides = [replace(one, kind=kind, overrides=["model.rewritten=True"]) for kind in ("train", "forward")]
+    *_, trained, called = markdown_compiled(sides).splitlines()
+    assert trained.startswith("| kind=train model.rewritten=true | 8 |")
+    assert called.startswith("| kind=forward model.rewritten=true | 8 |")
+
+
+def test_what_was_compiled_again_says_for_what_and_by_which_settings():
+    cause = "inputs.size()[0] == 64"
+    again = [
+        replace(row(n, 2.0, repeat, compile_mode="default"), num_graphs=2, num_recompiles=1, recompiles=[cause])
+        for n in (1, 30)
+        for repeat in range(2)
+    ]
+    *_, said = markdown_compiled(again).splitlines()
+    assert said.replace("\\", "") == f"Recompiled for {cause}: model.num_ops=1; model.num_ops=30."
+
+
+@pytest.mark.parametrize(
+    ("words", "steps_ms", "said"),
+    [
+        ("below 1", [(1, 2.0), (10, 2.0), (30, 2.0)], "below 1x: held in 1 of 3, did not hold in 2"),
+        ("above 1", [(10, 2.0), (30, 2.0)], "above 1x: held in all"),
+        ("above 1", [(1, 1.2)], "above 1x: undecided"),
+        ("about 3.3", [(30, 2.0)], "about 3.30x: held"),
+        ("about 5.32", [(30, 2.0)], "about 5.32x: did not hold"),
+        ("about 1", [(1, 1.2), (30, 2.0)], "about 1.00x: held in 1 of 2, did not hold in 1"),
+    ],
+)
+def test_a_claim_held_or_did_not_where_the_interval_decides_it(words, steps_ms, said):
+    rows = [
+        row(num_ops, ms, repeat, compile_mode=mode)
+        for num_ops, compiled in steps_ms
+        for mode, ms in (("eager", 1 + 0.2 * num_ops), ("default", compiled))
+        for repeat in range(3)
+    ]
+    claim = read_claim(words, None)
+    assert judged(claim, contrasts(rows, "compile.mode=default", "compile.mode=eager")) == f"Claimed to be {said}."
+    alone = contrasts([one for one in rows if one.repeat == 0], "compile.mode=default", "compile.mode=eager")
+    assert {outcome(claim, pair) for pair in alone} == {Outcome.OPEN}
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (Ratio(0.56, 0.35, 0.89, 1.0, False), Outcome.OPEN),  # beyond the interval, but within the noise
+        (Ratio(0.56, 0.35, 0.89, 0.2, True), Outcome.NOT),
+        (Ratio(0.97, 0.85, 1.09, 0.2, False), Outcome.OPEN),
+        (Ratio(0.97, 0.92, 1.02, 0.2, False), Outcome.HELD),
+    ],
+)
+def test_a_number_is_missed_by_more_than_the_noise(found, said):
+    assert outcome(read_claim("about 1", None), Contrast(None, "a=1", "a=2", {}, found)) is said
+
+
+@pytest.mark.parametrize(
+    ("these", "those", "said"),
+    [
+        ([0.1, 0.2, 0.1], [0.3, 0.4, 0.3], Outcome.HELD),
+        ([0.3, 0.4, 0.3], [0.1, 0.2, 0.1], Outcome.NOT),
+        ([0.1, 0.3, 0.1], [0.2, 0.4, 0.2], Outcome.OPEN),
+        ([0.1, 0.2], [0.3, 0.4], Outcome.OPEN),  # so few runs stand apart by chance
+        ([0.0, 0.0, 0.0], [0.0, 0.0, 0.0], Outcome.NONE),
+    ],
+)
+def test_a_claim_of_shares_is_decided_where_no_run_of_one_side_is_among_the_other(these, those, said):
+    pair = Contrast("deadline_miss_frac", "a=1", "a=2", {}, None, (these, those))
+    claim = read_claim("below 1", pair.field)
+    assert outcome(claim, pair) is said
+    assert judged(claim, [pair]) == f"Claimed to be fewer: {said.value}."
+
+
+@pytest.mark.parametrize(
+    ("measured", "complaint"),
+    [
+        ("a=1 over a=2; claimed faster", "claimed faster: expected below 1 or above 1, or about and a number"),
+        ("deadline_miss_frac of a=1 over a=2; claimed about 0.5", "claimed about 0.5: expected below 1 or above 1$"),
+        ("a=1; claimed below 1 over a=2", "expected # Question: "),
+    ],
+)
+def test_a_claim_that_is_none_names_the_file(tmp_path, measured, complaint):
+    path = tmp_path / "odd.yaml"
+    path.write_text(f"# Question: How?\n# Claimed: So.\n# Measured: {measured}\n")
+    with pytest.raises(ValueError, match=rf"odd\.yaml: {complaint}"):
+        read_study(path)
+
+
+def test_groups_over_a_number_are_a_series_and_no_other_groups_are():
+    groups = compare(crossing()).groups
+    (series,) = series_of(groups)
+    assert (series.name, [number for number, _ in series.groups]) == ("model.num_ops", [1, 10, 30])
+    assert series_of(groups[:2]) == []
+    deadlines = {"1": 2.0, "10": 10.0, "30": 50.0}
+    late = [replace(one, deadline_ms=deadlines[one.overrides[0].partition("=")[2]]) for one in crossing()]
+    late = [replace(one, overrides=[f"forward.deadline_ms={one.deadline_ms}", *one.overrides[1:]]) for one in late]
+    assert series_of(compare(late).groups) == []
+    other = [replace(one, model="other", run_id=f"other-{one.run_id}") for one in crossing()]
+    assert [of.beside for of in series_of(compare([*crossing(), *other]).groups)] == ["op_chain", "other"]
+    larger = [replace(one, batch_size=2048, run_id=f"larger-{one.run_id}") for one in crossing()]
+    two = series_of(compare([*crossing(), *larger]).groups)
+    assert [of.beside for of in two] == [f"data.batch_size={crossing()[0].batch_size}", "data.batch_size=2048"]
+    called = [replace(one, kind="forward", run_id=f"called-{one.run_id}") for one in crossing()]
+    assert [of.beside for of in series_of(compare([*crossing(), *called]).groups)] == ["train", "forward"]
+    plot = speedups_over(series, looks_of(groups), "p")
+    assert plot is not None
+    assert dict(plot.keys) == {"default, dynamic=false": "0.60x to 3.50x", "default, dynamic=true": "0.48x to 2.80x"}
+
+
+def test_pages_are_made_of_the_rows_alone(tmp_path):
+    for one in crossing():
+        (tmp_path / "crossing_point" / one.run_id).mkdir(parents=True)
+        write_row(tmp_path / "crossing_point" / one.run_id, one)
+    written = write_pages(tmp_path, STUDIES)
+    texts = {path.relative_to(tmp_path).as_posix(): path.read_text() for path in written}
+    assert set(texts) == {"crossing_point.md", "crossing_point/plot0.svg", "README.md"}
+    page, index = texts["crossing_point.md"], texts["README.md"]
+    assert "; claimed" not in page
+    assert "60x \\[0.60, 0.60\\]. Claimed to be about 0.35x: did not hold.\n" in page
+    assert RULE in page
+    assert page.startswith("# From how many element-wise operations on is")
+    assert "Claimed: Compiled with static shapes, 0.35x at n = 1" in page
+    assert "1.50x \\[1.49, 1.51\\] at 10; " in page
+    assert "(crossing_point/plot0.svg)" in page
+    assert page.count("| eager | 1.00x |") == len(OPS)
+    assert "(crossing_point.md)" in index
+    entry = next(part for part in index.split("\n## ") if "(crossing_point.md)" in part)
+    assert index.count("Measured on 1 x NVIDIA H100 80GB HBM3, torch") == 1  # of all studies the one machine
+    # What answers the question: the first that was measured, and what was claimed.
+    assert re.findall(r"\n- Speed of (?:(?!\n).)*?(?:\((.*?)\))?:", entry) == [
+        "",
+        "model.num\\_ops=1",
+        "model.num\\_ops=10",
+        "model.num\\_ops=30",
+    ]
+    assert "over eager: 0.60x" in entry
+    assert index.count("\n## ") == len(NAMES)
+    assert index.count("\n\nNot measured here.\n") == len(NAMES) - 1
+    assert {path.relative_to(tmp_path).as_posix(): path.read_text() for path in write_pages(tmp_path, STUDIES)} == texts
+    (tmp_path / "about.md").write_text("On a quiet host.\n")
+    write_pages(tmp_path, STUDIES)
+    assert (tmp_path / "README.md").read_text() == index.replace("# Studies\n", "# Studies\n\nOn a quiet host.\n", 1)
+    for one in crossing():
+        if one.compile_dynamic:
+            shutil.rmtree(tmp_path / "crossing_point" / one.run_id)
+    page = write_pages(tmp_path, STUDIES)[0].read_text()
+    assert "\n- Speed of default, dynamic=true over eager: not measured.\n" in page
+    for one in crossing():  # the first comparison of the study has no rows
+        if one.compile_mode == "default" and not one.compile_dynamic:
+            shutil.rmtree(tmp_path / "crossing_point" / one.run_id)
+        elif one.compile_dynamic:
+            (tmp_path / "crossing_point" / one.run_id).mkdir()
+            write_row(tmp_path / "crossing_point" / one.run_id, one)
+    write_pages(tmp_path, STUDIES)
+    entry = next(of for of in (tmp_path / "README.md").read_text().split("\n## ") if "(crossing_point.md)" in of)
+    missing, measured = entry[entry.index("- ") :].split("\n- ")
+    assert missing.endswith("dynamic=false over eager: not measured.")
+    assert measured.startswith("Speed of default, dynamic=true over eager: 0.4")
+
+
+@pytest.mark.parametrize(("name", "plots"), [("static_or_dynamic", ["Speed-up over eager", "Compile time"]),
+                                             ("uncompilable", ["Speed-up over eager"])])  # fmt: skip
+def test_what_compiling_went_into_is_drawn_where_a_study_asks_what_it_costs(tmp_path, name, plots):
+    for one in crossing():
+        if one.overrides[0] == "model.num_ops=30":
+            (tmp_path / name / one.run_id).mkdir(parents=True)
+            write_row(tmp_path / name / one.run_id, replace(one, compile_forward_s=one.compile_time_s))
+    write_pages(tmp_path, STUDIES)
+    assert re.findall(r"!\[(.*)\]", (tmp_path / f"{name}.md").read_text()) == plots
+
+
+def test_the_stages_of_a_diagnosis_beside_the_rows_are_on_the_page(tmp_path):
+    folder = tmp_path / "crossing_point"
+    folder.mkdir()
+    write_row(folder, row(1, 2.0, 0, compile_mode="eager"))
+    stages = {"eager": {"capture": 0.25}, "inductor": {"capture": 0.5, "lowering": 1.5}}
+    diagnosis = Diagnosis("op_chain", "synthetic", 64, "default", "32-true", ["model.num_ops=1"], {}, [], [], stages)
+    write_diagnosis(folder / "diagnosis.json", diagnosis)
+    write_pages(tmp_path, STUDIES)
+    page = (tmp_path / "crossing_point.md").read_text()
+    assert "| compile, s | capture | lowering | total |" in page
+    assert "| inductor | 0.50 | 1.50 | 2.00 |" in page
+    (folder / "diagnosis2.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"diagnosis2\.json is not a diagnosis"):
+        write_pages(tmp_path, STUDIES)
+
+
+def test_a_plot_stands_alone_with_its_colours_and_its_key(tmp_path):
+    for one in crossing():
+        (tmp_path / "crossing_point" / one.run_id).mkdir(parents=True)
+        write_row(tmp_path / "crossing_point" / one.run_id, one)
+    write_pages(tmp_path, STUDIES)
+    svg = ElementTree.parse(tmp_path / "crossing_point" / "plot0.svg").getroot()
+    space = "{http://www.w3.org/2000/svg}"
+    assert (svg.tag, svg.attrib["width"]) == (f"{space}svg", "340")
+    assert "--ink:" in (svg.findtext(f"{space}style") or "")
+    drawn = " ".join("".join(text.itertext()) for text in svg.iter(f"{space}text"))
+    assert "default, dynamic=false" in drawn
+
+
+def test_the_command_names_what_has_no_rows(tmp_path: Path):
+    done = forked.python(ROOT / "scripts" / "studies.py", tmp_path, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"studies: no row.json below {tmp_path}/NAME of any study; NAME is one of amp_and_")
+    (tmp_path / "000-eager").mkdir()
+    (tmp_path / "000-eager" / "row.json").write_text("{}")  # the folder of one study, not the one above it
+    assert forked.python(ROOT / "scripts" / "studies.py", tmp_path, cwd=tmp_path).stderr == done.stderr
+    assert not list(tmp_path.glob("*.md"))

@@ -1,0 +1,371 @@
+"""Many processes: two ranks by either launcher, and sweeps of fresh processes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from hydra_plugins.trainkit_launcher.forkserver import Forkserver
+from hydra_plugins.trainkit_launcher.launcher import stop
+from tests import forked
+from trainkit.results.rows import read_epochs, read_row, read_rows, write_row
+
+ROOT = Path(__file__).parents[2]
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+EAGER = ("compile.mode=eager", "logger=none")
+TINY = ("model.width=4", "trainer.max_epochs=1", "trainer.limit_train_batches=5")
+
+
+def wandb_runs(run_dir: Path) -> list[Path]:
+    return sorted(run_dir.rglob("run-*.wandb"))
+
+
+def wandb_content(path: Path) -> dict:
+    """History rows, summary and config of an offline W&B file, as W&B's own reader prints them."""
+
+    def inspect(*options: str) -> str:
+        command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", *options, str(path)]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+
+    return {"all": inspect(), "summary": inspect("--summary")}
+
+
+def wait_until(condition, process: subprocess.Popen | None = None, timeout_s: float = 120) -> None:
+    """Wait for something, where a process brings it about: it must not end before."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert process is None or process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def status_of(pid: int | str, field: str) -> str | None:
+    """What Linux says of a process; None where there is none."""
+    with suppress(OSError):
+        lines = Path("/proc", str(pid), "status").read_text().splitlines()
+        return next(line.split()[1] for line in lines if line.startswith(f"{field}:"))
+    return None
+
+
+def children(pid: int) -> list[int]:
+    return [int(one.name) for one in Path("/proc").glob("[0-9]*") if status_of(one.name, "PPid") == str(pid)]
+
+
+def wait_until_gone(pid: int) -> None:
+    wait_until(lambda: status_of(pid, "State") in (None, "Z"), timeout_s=60)
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts train.py in tmp_path. What a failed test leaves running is stopped, and with it the job that it runs."""
+    processes: list[subprocess.Popen] = []
+    # A shell's background job ignores it, as would what is started here.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def started(*words: str, **options) -> subprocess.Popen:
+        command = [sys.executable, str(ROOT / "train.py"), *words, *EAGER, "trainer.accelerator=cpu"]
+        processes.append(subprocess.Popen(command, cwd=tmp_path, text=True, **options))
+        return processes[-1]
+
+    yield started
+    signal.signal(signal.SIGINT, before)
+    for process in processes:
+        process.terminate()
+        try:
+            process.wait(60)
+        finally:
+            process.kill()
+
+
+@pytest.fixture(scope="module")
+def single_process(tmp_path_factory, text_file):
+    """The losses of one process with the doubled batch: what two ranks must reproduce."""
+    folder = tmp_path_factory.mktemp("single")
+    done = forked.python(ROOT / "train.py", *words_of_text(folder, text_file, 16), cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder / "run"
+
+
+def words_of_text(folder: Path, text_file: Path, batch_size: int) -> list[str]:
+    """Three epochs of mini_transformer on the text."""
+    return [
+        "model=mini_transformer", "data=text", f"data.path={text_file}", f"data.cache_dir={folder}",
+        f"data.batch_size={batch_size}", "data.seq_len=16", "data.vocab_size=300", "model.dim=32", "model.depth=1",
+        "trainer.max_epochs=3", "compile.backend=aot_eager", "trainer.accelerator=cpu", "hydra.run.dir=run",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("launcher", [TORCHRUN, ()], ids=["torchrun", "lightning"])
+def test_two_ranks_train_as_one_process_with_the_doubled_batch(launcher, single_process, text_file, tmp_path):
+    words = [*launcher, str(ROOT / "train.py"), *words_of_text(tmp_path, text_file, 8)]
+    words += [] if launcher else ["trainer.devices=2"]
+    env = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, timeout=300, env=env)
+    assert done.returncode == 0, done.stderr
+    ours, single = list(read_epochs(tmp_path / "run")), list(read_epochs(single_process))
+    assert len(ours) == 3
+    for a, b in zip(ours, single, strict=True):
+        assert a.train_loss == pytest.approx(b.train_loss, rel=1e-4)
+        assert a.val_loss == pytest.approx(b.val_loss, rel=1e-4)
+        assert a.val_accuracy == pytest.approx(b.val_accuracy, abs=2e-3)
+        assert (a.num_steps, a.num_samples) == (b.num_steps, b.num_samples)
+    row = read_row(tmp_path / "run")
+    assert (row.status, row.world_size, row.strategy, row.batch_size) == ("ok", 2, "ddp", 8)
+    assert len(read_rows(tmp_path)) == 1
+    assert len(wandb_runs(tmp_path)) == 1
+    assert [path.name for path in tmp_path.glob("*") if path.suffix != ".json"].count("run") == 1
+
+
+def test_wandb_offline_files_hold_the_epochs_the_row_and_the_config(single_process):
+    (path,) = wandb_runs(single_process)
+    content = wandb_content(path)
+    for name in (
+        "epoch/train_time_s", "epoch/val_time_s", "epoch/peak_allocated_gib", "epoch/peak_reserved_gib", "train/loss",
+        "val/loss", "val/accuracy",
+    ):  # fmt: skip
+        assert name in content["all"], name
+    row = read_row(single_process)
+    assert "step_time_ms_p50" in content["summary"]
+    assert row.run_id in content["summary"]
+    assert "trainkit.models.mini_transformer.MiniTransformer" in content["all"]
+
+
+def test_what_torchrun_launched_must_be_what_was_asked(train, tmp_path):
+    done = train("trainer.devices=4", "hydra.run.dir=run", ranks=2)
+    assert done.returncode != 0
+    lines = [line for line in done.stderr.splitlines() if line.startswith("trainer.devices")]
+    assert lines == [
+        "trainer.devices = 4: torchrun launched 2 processes on this node; "
+        "use torchrun --nproc-per-node=4, or leave trainer.devices out"
+    ]
+    assert not list(tmp_path.rglob("epochs.jsonl"))
+
+
+def test_a_rank_that_fails_alone_is_in_the_row(train, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import os, torch\n"
+        "from tests.networks import Plain\n"
+        "class Net(Plain):\n"
+        "    def forward(self, images):\n"
+        "        if self.training and os.environ['RANK'] == '1':\n"
+        "            raise torch.OutOfMemoryError('rank one has no memory')\n"
+        "        return super().forward(images)\n"
+    )
+    done = train("model._target_=mine.Net", *EAGER, "hydra.run.dir=run", ranks=2)
+    assert done.returncode != 0
+    row = read_row(tmp_path / "run")
+    assert (row.status, row.error) == ("oom", "rank 1: OutOfMemoryError: rank one has no memory")
+
+
+def test_a_killed_run_leaves_the_row_of_its_last_epoch(start, tmp_path):
+    process = start("trainer.max_epochs=10000", "hydra.run.dir=run", stdout=subprocess.DEVNULL)
+    wait_until(lambda: len(list(read_epochs(tmp_path / "run"))) >= 2, process)
+    process.kill()
+    process.wait()
+    row = read_row(tmp_path / "run")
+    assert (row.status, row.num_epochs >= 1, row.step_time_ms_p50 > 0) == ("interrupted", True, True)
+
+
+def test_sigterm_and_ctrl_c_end_a_run_with_an_interrupted_row(start, tmp_path):
+    for number in (signal.SIGTERM, signal.SIGINT):
+        run_dir = tmp_path / number.name
+        process = start(
+            "trainer.max_epochs=10000", f"hydra.run.dir={run_dir}", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        wait_until(lambda at=run_dir: list(read_epochs(at)), process)
+        process.send_signal(number)
+        assert process.wait(60) != 0
+        row = read_row(run_dir)
+        assert (row.status, row.error) == ("interrupted", f"stopped by {number.name}")
+
+
+def test_a_sweep_gives_its_comparison_to_wandb_as_a_run_of_its_group(train, tmp_path):
+    words = ("-m", "compile.mode=eager,default", "compile.backend=eager", "sweep=both", *TINY)
+    done = train(*words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    folder = tmp_path / "runs" / "sweeps" / "both"
+    (path,) = sorted((folder / "wandb").rglob("run-*.wandb"))
+    content = wandb_content(path)["all"]
+    for word in ("both-comparison", "comparison.table.json", "step_time_ms", "html-file"):
+        assert word in content, word
+    (table,) = folder.glob("wandb/**/comparison_*.table.json")
+    assert {line[1]: line[2] for line in json.loads(table.read_text())["data"]} == {"eager": 1, "default": 1}
+    jobs = [path for path in wandb_runs(folder) if "comparison" not in wandb_content(path)["summary"]]
+    assert all('"both"' in wandb_content(path)["all"] for path in jobs)  # the same group
+
+
+def test_a_sweep_compares_and_skips_what_it_has_when_started_again(train, tmp_path):
+    words = ("-m", "compile.mode=eager,default", "compile.backend=eager", "sweep=again", *TINY, "logger=none")
+    done = train(*words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = read_rows(tmp_path / "runs" / "sweeps" / "again")
+    assert [(row.compile_mode, row.repeat, row.status) for row in rows] == [("eager", 0, "ok"), ("default", 0, "ok")]
+    assert {row.sweep_id for row in rows} == {"again"}
+    assert all("sweep=again" not in row.overrides for row in rows)
+    assert "speed-up" in done.stdout
+    (tmp_path / "runs" / "sweeps" / "again" / "diagnosis.json").write_text("[]")
+    calls = tmp_path / "runs" / "sweeps" / "again" / "forward" / "000-eager"  # a sweep of the other script, in this one
+    calls.mkdir(parents=True)
+    write_row(calls, replace(rows[0], kind="forward", repeat=2))
+    again = train(*words, "hydra.launcher.repeats=2")
+    assert (again.returncode, again.stdout.count("finished before")) == (0, 2)
+    assert "diagnosis.json is not a diagnosis: it = []: expected Diagnosis; it is left out of the page" in again.stdout
+    rows = [row for row in read_rows(tmp_path / "runs" / "sweeps" / "again") if row.kind == "train"]
+    assert [(row.compile_mode, row.repeat, row.status) for row in rows] == [
+        ("eager", 0, "ok"), ("default", 0, "ok"), ("eager", 1, "ok"), ("default", 1, "ok"),
+    ]  # fmt: skip
+
+
+def test_a_sweep_goes_on_after_jobs_that_raise_are_killed_run_out_of_memory_or_take_too_long(train, tmp_path):
+    networks = ("Raises", "Killed", "OutOfMemory", "Sleeps", "Plain")
+    targets = ",".join(f"tests.networks.{name}" for name in networks)
+    done = train("-m", f"model._target_={targets}", "sweep=s", *EAGER, *TINY, "hydra.launcher.timeout_s=15")
+    assert done.returncode == 1
+    rows = {row.overrides[0].rsplit(".", 1)[1]: row for row in read_rows(tmp_path / "runs" / "sweeps" / "s")}
+    assert {name: rows[name].status for name in networks} == {
+        "Raises": "failed", "Killed": "failed", "OutOfMemory": "oom", "Sleeps": "timeout", "Plain": "ok",
+    }  # fmt: skip
+    assert rows["Raises"].error == "ArithmeticError: this network always fails"
+    assert rows["Killed"].error == "killed by SIGKILL"
+    assert rows["Sleeps"].error == "stopped after 15 s (hydra.launcher.timeout_s)"
+    assert rows["Killed"].device_name  # what was known before it was killed is kept
+    for name in ("Raises", "Killed", "OutOfMemory", "Sleeps"):
+        assert rows[name].error.split(":")[0] in done.stdout
+    log = next((tmp_path / "runs" / "sweeps" / "s").glob("*Raises"), None)
+    assert log is not None
+    assert "Traceback" in (log / "output.log").read_text()
+
+
+def test_a_job_that_cannot_be_run_as_asked_is_a_row_with_the_complaint(train, tmp_path):
+    done = train("-m", "data.batch_size=64,-1", "sweep=s", *EAGER, *TINY)
+    assert done.returncode == 1
+    rows = read_rows(tmp_path / "runs" / "sweeps" / "s")
+    assert [(row.status, row.batch_size) for row in rows] == [("ok", 64), ("failed", -1)]
+    assert rows[1].error.startswith("data.batch_size = -1: expected a whole number of at least 1")
+
+
+@pytest.mark.parametrize(
+    ("script", "words", "line"),
+    [
+        (
+            "train.py",
+            ["experiment=studies/deadline"],
+            "forward.num_calls, forward.deadline_ms, forward.fallback: train.py trains; use it with scripts/bench.py\n",
+        ),
+        (
+            "scripts/bench.py",
+            ["optimizer.lr=1,2"],
+            "optimizer.lr: belongs to training, and scripts/bench.py does not train; leave it out\n",
+        ),
+    ],
+)
+def test_a_sweep_of_the_other_script_is_one_line_before_its_first_job(tmp_path, script, words, line):
+    done = subprocess.run(
+        [sys.executable, str(ROOT / script), "-m", *words], cwd=tmp_path,
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr, done.stdout) == (2, line, "")
+    assert not list(tmp_path.rglob("row.json"))
+
+
+def test_an_interrupted_sweep_ends_its_job_and_goes_on_when_started_again(train, start, tmp_path):
+    words = ["-m", "seed=0,1", "sweep=s", "model._target_=mine.Net", "model.width=4", "trainer.max_epochs=2"]
+    slow = "from tests.networks import Plain, Sleeps\nclass Net(Sleeps):\n    pass\n"
+    (tmp_path / "mine.py").write_text(slow)
+    env = os.environ | {"PYTHONPATH": f"{os.environ['PYTHONPATH']}{os.pathsep}{tmp_path}"}
+    process = start(*words, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    wait_until(lambda: read_rows(tmp_path), process)
+    second = train("-m", "seed=2", "sweep=s", *EAGER)
+    assert (second.returncode, second.stderr) == (
+        2,
+        "sweep = s: is running already; wait for it, or use another name\n",
+    )
+    for child in children(process.pid):  # as where a machine ends all processes of a user
+        os.kill(child, signal.SIGTERM)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err == ""
+    assert "interrupted; the same command with sweep=s goes on" in out
+    assert [row.status for row in read_rows(tmp_path)] == ["interrupted"]
+    (tmp_path / "mine.py").write_text(slow.replace("(Sleeps)", "(Plain)"))
+    again = train(*words, *EAGER)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert [(row.seed, row.status) for row in read_rows(tmp_path)] == [(0, "interrupted"), (0, "ok"), (1, "ok")]
+
+
+def test_a_sweep_runs_its_jobs_under_torchrun(train, tmp_path):
+    done = train("-m", "compile.mode=eager", "sweep=s", "logger=none", *TINY, "hydra.launcher.nproc_per_node=2")
+    logs = [path.read_text() for path in tmp_path.rglob("output.log")]
+    assert done.returncode == 0, (done.stdout, done.stderr, logs)
+    (row,) = read_rows(tmp_path)
+    assert (row.status, row.world_size) == ("ok", 2)
+
+
+JOB = """import atexit, json, os, signal, sys
+ours = os.getsid(0) == os.getpid()
+found = [__name__, sys.argv, sys.path[0], sys.stdin.read(), ours, hasattr(json, "left_behind"), hash("a")]
+json.left_behind = True
+print(json.dumps(found), flush=True)
+atexit.register(print, "ended", flush=True)
+if "killed" in sys.argv:
+    os.kill(os.getpid(), signal.SIGKILL)
+raise SystemExit(3 if "fails" in sys.argv else None)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="jobs are forked on Linux alone")
+def test_a_forked_job_is_as_one_started_anew(tmp_path):
+    (tmp_path / "job.py").write_text(JOB)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONHASHSEED"}
+    log, hashes = tmp_path / "log", set()
+    for _ in range(2):
+        with Forkserver("json", environment) as forkserver:
+            for word, status in (("ends", 0), ("fails", 3), ("killed", -signal.SIGKILL)):
+                command = [str(tmp_path / "job.py"), word, "a b\n"]
+                job = forkserver.start(command, log)
+                assert job.wait(60) == status
+                said = log.read_text().splitlines()
+                *found, hashed = json.loads(said[0])
+                assert found == ["__main__", command, sys.path[0], "", True, False]
+                assert said[1:] == ([] if word == "killed" else ["ended"])
+                hashes.add(hashed)
+            server = forkserver._process
+            wait_until(partial(children, server.pid), server)
+            (waiting,) = children(server.pid)
+        wait_until_gone(waiting)
+    assert len(hashes) == 2  # alike for all jobs of one server: what comes of it is another repeat's in the other
+    with Forkserver("nothing_of_this_name", environment) as forkserver:  # it is started anew, and says what is wrong
+        assert forkserver.start([str(tmp_path / "job.py"), "fails"], log).wait(60) == 3
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="jobs are forked on Linux alone")
+def test_what_forks_the_jobs_ends_with_the_sweep_and_is_missed_when_it_ended_before(tmp_path):
+    (tmp_path / "job.py").write_text("import time\ntime.sleep(3)\n")
+    with Forkserver("json", dict(os.environ)) as forkserver:
+        job = forkserver.start([str(tmp_path / "job.py")], tmp_path / "log")
+        with pytest.raises(subprocess.TimeoutExpired):
+            job.wait(0.01)
+        forkserver._process.stdin.close()  # as where the sweep is killed
+        forkserver._process.stdout.close()
+        assert forkserver._process.wait(60) == -signal.SIGPIPE
+    with Forkserver("json", dict(os.environ)) as forkserver:
+        job = forkserver.start([str(tmp_path / "job.py")], tmp_path / "log")
+        forkserver._process.kill()
+        with pytest.raises(RuntimeError, match="has ended with exit status -9"):
+            stop(job)
+        wait_until_gone(job.pid)
+
+
+def test_the_last_checkpoint_of_two_ranks_loads_in_one(single_process):
+    state = torch.load(single_process / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+    assert all(key.startswith("objective.net.") for key in state)

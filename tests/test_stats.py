@@ -1,0 +1,107 @@
+"""The interval claims a difference where there is one, and hardly ever where there is none."""
+
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from trainkit.stats import _medians, estimate, noise_floor, ratio
+
+NOISE: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
+    "normal": lambda drawn, n: drawn.normal(size=n),
+    "heavy-tailed": lambda drawn, n: drawn.standard_t(3, size=n),
+    "one-sided": lambda drawn, n: drawn.exponential(size=n),
+    "drifting": lambda drawn, n: 0.3 * drawn.normal(size=n) + np.cumsum(0.7 * drawn.normal(size=n)),
+}
+# Median step times of ten processes of one setting on a shared machine with two cores.
+MEASURED_MS = [1.824, 1.799, 1.849, 1.812, 1.836, 1.791, 1.858, 1.820, 1.843, 1.807]
+
+
+@pytest.mark.parametrize("num_repeats", [2, 3, 5, 10])
+@pytest.mark.parametrize("kind", NOISE)
+def test_of_a_setting_compared_with_itself_at_most_5_percent_claim_a_difference(kind, num_repeats):
+    drawn = np.random.default_rng(1)
+    claims = 0
+    for _ in range(400):
+        times = 10.0 * np.exp(0.01 * NOISE[kind](drawn, 2 * num_repeats))
+        claims += ratio(times[::2], times[1::2]).measurable is True  # interleaved, as the launcher runs them
+    assert claims / 400 <= 0.05
+
+
+def test_of_200_splits_of_measured_times_at_most_5_percent_claim_a_difference():
+    drawn = np.random.default_rng(2)
+    splits = [drawn.permutation(MEASURED_MS) for _ in range(200)]
+    assert sum(ratio(split[:5], split[5:]).measurable is True for split in splits) <= 10
+
+
+@pytest.mark.parametrize(("num_repeats", "effect", "noise"), [(5, 0.03, 0.005), (2, 1.0, 0.01), (3, 0.3, 0.01)])
+def test_a_difference_is_found(num_repeats, effect, noise):
+    drawn = np.random.default_rng(3)
+    found = 0
+    for _ in range(100):
+        fast, slow = np.exp(noise * drawn.normal(size=(2, num_repeats)))
+        claim = ratio(slow * (1 + effect), fast)
+        found += claim.measurable is True and claim.value > 1
+    assert found >= 95
+
+
+def test_the_interval_holds_the_true_ratio():
+    drawn = np.random.default_rng(4)
+    held = 0
+    for _ in range(400):
+        over, under = np.exp(0.02 * drawn.normal(size=(2, 4)))
+        found = ratio(1.5 * over, under)
+        held += found.low <= 1.5 <= found.high
+    assert held / 400 >= 0.95
+
+
+def test_one_repeat_has_a_value_and_no_interval():
+    found = ratio([2.0], [1.0, 1.1])
+    assert found.value == pytest.approx(2 / 1.05, rel=1e-2)
+    assert (found.low, found.high, found.noise_floor, found.measurable) == (None,) * 4
+    assert noise_floor([[1.0], [2.0]]) is None
+
+
+def test_repeats_that_agree_to_the_last_digit_still_have_a_floor():
+    assert ratio([1.001] * 3, [1.0] * 3).measurable is False
+    assert ratio([1.01] * 3, [1.0] * 3).measurable is True
+
+
+def test_slower_is_as_measurable_as_faster():
+    noisy = [1.0, 1.3, 1.6]
+    for times in (2, 2.5, 3, 4, 6):
+        one, other = ratio([times * ms for ms in noisy], noisy), ratio(noisy, [times * ms for ms in noisy])
+        assert one.measurable == other.measurable
+        assert (one.low, one.high) == pytest.approx((1 / other.high, 1 / other.low))
+    assert other.measurable is True
+
+
+@pytest.mark.parametrize("num", [2, 3, 4, 5])
+def test_the_medians_of_all_draws_have_their_exact_probabilities(num):
+    figures = np.array([0.3, -1.2, 2.0, 0.7, -0.1])[:num]
+    every = np.median(np.array(list(itertools.product(figures, repeat=num))), axis=1)
+    values, chances = _medians(figures)
+    for value in values:
+        of_all = np.isclose(every, value).mean()
+        assert chances[np.isclose(values, value)].sum() == pytest.approx(of_all)
+    assert chances.sum() == pytest.approx(1)
+
+
+def test_the_same_figures_give_the_same_interval_and_many_of_them_one_at_all():
+    assert ratio(MEASURED_MS[:5], MEASURED_MS[5:]) == ratio(MEASURED_MS[:5], MEASURED_MS[5:])
+    many = np.exp(0.01 * np.random.default_rng(6).normal(size=(2, 200)))
+    found = ratio(1.01 * many[0], many[1])
+    assert found.low < found.value < found.high < found.low * 1.02
+
+
+@pytest.mark.parametrize("kind", NOISE)
+def test_of_differences_within_six_rounds_at_most_5_percent_leave_out_zero(kind):
+    drawn = np.random.default_rng(5)
+    claims = 0
+    for _ in range(1000):
+        one, other = NOISE[kind](drawn, 12).reshape(6, 2).T  # by turns, on a machine that may drift
+        found = estimate(one - other)
+        assert found.low <= found.value <= found.high
+        claims += not found.low <= 0 <= found.high
+    assert claims / 1000 <= 0.05

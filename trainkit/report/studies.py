@@ -1,0 +1,208 @@
+"""A study: one question, the sweep that answers it, and the page that its rows make.
+
+The question, what was claimed elsewhere and which settings are compared with which stand in the head of the experiment
+that runs it, `conf/experiment/studies/NAME.yaml`, in lines `# Question: ...`, `# Claimed: ...` and, one or more,
+`# Measured: [field of a row of] SETTINGS over SETTINGS[; claimed below 1 | above 1 | about NUMBER]`; a line that starts
+with `#   ` goes on with the last one. In the index the first comparison that was measured answers the question; those
+before it are said to be missing.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainkit.analysis.claims import Claim, read_claim
+from trainkit.analysis.comparison import Comparison, compare
+from trainkit.analysis.pairs import Contrast, contrasts
+from trainkit.diagnosis.findings import Diagnosis, read_diagnoses
+from trainkit.report.labels import contrast_of, machine_of
+from trainkit.report.plots import Plot, apart, compile_cost, contrast, looks_of, series_of, speedups, speedups_over
+from trainkit.report.svg import file_of
+from trainkit.report.tables import escape, markdown_comparison, markdown_compiled, markdown_stages
+from trainkit.report.verdicts import contrasted, judged
+from trainkit.results.rows import Row, read_rows
+
+MOST_GROUPS = 3  # with a plot for each
+RULE = (
+    "A difference is measurable where its interval leaves out 1x and it is larger than what two sets of runs of one "
+    "setting differ by chance. A claim of below or above 1x held, or did not, where the difference is measurable; one "
+    "of `about`, where all of the interval is within a tenth of the number, or nothing of it is, by more than chance; "
+    "one of missed deadlines, where no run of one side is among those of the other, three or more each. Else, and with "
+    "a single run, it is undecided."
+)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One choice of settings over another: by which field of a row (None: how fast the steps are), and what was claimed
+    of it, if anything."""
+
+    field: str | None
+    of: str
+    over: str
+    claim: Claim | None = None
+
+
+@dataclass(frozen=True)
+class Study:
+    """What stands in its experiment's head."""
+
+    name: str
+    question: str
+    claimed: str
+    measured: tuple[Asked, ...]
+
+    def contrasts(self, rows: list[Row]) -> list[list[Contrast]]:
+        return [contrasts(rows, asked.of, asked.over, asked.field) for asked in self.measured]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What rows say to a study; `contrasts` has a list for each of what it measures."""
+
+    study: Study
+    rows: list[Row]
+    comparison: Comparison
+    contrasts: list[list[Contrast]]
+
+    @property
+    def machines(self) -> list[str]:
+        return list(dict.fromkeys(escape(machine_of(group.machine)) for group in self.comparison.groups))
+
+    @property
+    def lines(self) -> list[str]:
+        """Of each of what it measures what it came to, as Markdown."""
+        return [
+            "\n".join(f"{'  ' * bool(number)}- {escape(line)}" for number, line in enumerate(_said(asked, pairs)))
+            for asked, pairs in zip(self.study.measured, self.contrasts, strict=True)
+        ]
+
+
+def read_study(path: Path) -> Study:
+    """The study of an experiment. ValueError, naming the file, where its head has not all of it."""
+    head = re.match(r"(#.*\n)*", path.read_text(encoding="utf-8"))
+    assert head is not None  # it matches nothing at all too
+    lines = re.sub(r"\n#   +", " ", head[0]).splitlines()
+    said = [(found[1], found[2]) for line in lines if (found := re.fullmatch(r"# (\w+): (.+)", line))]
+    first = dict(reversed(said))
+    form = r"(?:(\w+) of )?([^;]+) over ([^;]+?)\s*(?:;\s*claimed (.+))?"
+    asked = [re.fullmatch(form, words) for name, words in said if name == "Measured"]
+    if not asked or None in asked or not {"Question", "Claimed"} <= first.keys():
+        raise ValueError(
+            f"{path}: expected # Question: ..., # Claimed: ... and # Measured: ... over ...[; claimed ...] in its head"
+        )
+    try:
+        measured = [
+            Asked(one[1], one[2], one[3], read_claim(one[4], one[1]) if one[4] else None) for one in asked if one
+        ]
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    return Study(path.stem, first["Question"], first["Claimed"], tuple(measured))
+
+
+def write_pages(folder: Path, experiments: Path) -> list[Path]:
+    """Write `NAME.md` for each study with rows in or below `folder/NAME`, its plots beside those rows, and an index of
+    all as `README.md`, which begins with `about.md` where there is one: how the rows were obtained. Returns what was
+    written; the same rows give the same text. ValueError, once the others are written, names each study whose
+    comparison fits several settings, and each `diagnosis*.json` that is none."""
+    written, answered, complaints = [], [], []
+    for path in sorted(experiments.glob("*.yaml")):
+        study, rows = read_study(path), read_rows(folder / path.stem)
+        try:
+            answer = Answer(study, rows, compare(rows), study.contrasts(rows))
+            written += _write_page(folder, answer) if rows else []
+            answered.append(answer)
+        except ValueError as error:  # of one study; the others get their pages
+            complaints.append(f"{study.name}: {error}")
+    machines = list(dict.fromkeys(machine for answer in answered for machine in answer.machines))
+    entries = [f"Measured on {machines[0]}."] if len(machines) == 1 else []
+    entries += [_entry(answer, answer.machines if len(machines) > 1 else []) for answer in answered]
+    index, about = folder / "README.md", folder / "about.md"
+    said = [about.read_text(encoding="utf-8").strip()] if about.exists() else []
+    index.write_text("\n\n".join(["# Studies", *said, *entries]) + "\n", encoding="utf-8")
+    if complaints:
+        raise ValueError("; ".join(complaints))
+    return [*written, index]
+
+
+def _write_page(folder: Path, answer: Answer) -> list[Path]:
+    rows_of = folder / answer.study.name
+    diagnoses, complaints = read_diagnoses(rows_of)
+    if complaints:
+        raise ValueError("; ".join(complaints))
+    plots = _plots(answer)
+    for name, plot in plots.items():
+        (rows_of / name).write_text(file_of(plot.svg), encoding="utf-8")
+    page = folder / f"{answer.study.name}.md"
+    page.write_text(page_of(answer, plots, diagnoses), encoding="utf-8")
+    return [page, *(rows_of / name for name in plots)]
+
+
+def page_of(answer: Answer, plots: dict[str, Plot], diagnoses: Sequence[Diagnosis] = ()) -> str:
+    """The page: question, claim, what was measured, the plots (by the names of their files), all settings as tables,
+    and the stages of a compile from each diagnosis that has them."""
+    figures = [
+        f"**{escape(plot.title)}**\n\n![{escape(plot.title)}]({answer.study.name}/{name})\n\n{escape(plot.note)}"
+        for name, plot in plots.items()
+    ]
+    blocks = [f"# {escape(answer.study.question)}", *_answered(answer), *figures, "## All that was measured"]
+    blocks += [markdown_comparison(answer.comparison), "## What the compiler did", markdown_compiled(answer.rows)]
+    staged = [markdown_stages(diagnosis) for diagnosis in diagnoses if diagnosis.stages]
+    return "\n\n".join(blocks + (["## What a first compile goes through", *staged] if staged else []))
+
+
+def _entry(answer: Answer, machines: list[str]) -> str:
+    study, lines = answer.study, answer.lines
+    title, claim = escape(study.question), f"Claimed: {escape(study.claimed)}"
+    if not answer.rows:
+        return "\n\n".join([f"## {title}", claim, "Not measured here."])
+    on = f" on {' and '.join(machines)}" if machines else ""
+    first = next((number for number, pairs in enumerate(answer.contrasts) if pairs), 0)
+    shown = lines[: first + 1]
+    if study.measured[first].claim is None:
+        told = zip(lines, study.measured, answer.contrasts, strict=True)
+        shown += [line for line, asked, pairs in told if asked.claim is not None and pairs]
+    return "\n\n".join([f"## [{title}]({study.name}.md)", claim, f"Measured{on}:", "\n".join(shown)])
+
+
+def _said(asked: Asked, pairs: list[Contrast]) -> list[str]:
+    if not pairs:
+        return [f"{contrast_of(asked.field, asked.of, asked.over)}: not measured."]
+    lines = contrasted(pairs)
+    if asked.claim is None:
+        return lines
+    held = judged(asked.claim, pairs)
+    return [*lines, held] if len(lines) > 1 else [f"{lines[0]} {held}"]
+
+
+def _answered(answer: Answer) -> list[str]:
+    where = "\n".join(f"- {machine}" for machine in answer.machines)
+    # The size that ran: a study's own, or its small one.
+    ran = dict.fromkeys(
+        f"{'scripts/bench.py' if row.kind == 'forward' else 'train.py'} -m {word}"
+        for row in answer.rows
+        for word in row.overrides
+        if word.startswith("experiment=")
+    )
+    again = ", ".join(f"`python {words}`" for words in ran)
+    measured = "\n".join(answer.lines)
+    blocks = [f"Claimed: {escape(answer.study.claimed)}", f"Measured{f' ({again})' if ran else ''}:\n\n{measured}"]
+    blocks += [RULE] if any(asked.claim for asked in answer.study.measured) else []
+    return [*blocks, f"On:\n\n{where}"] if where else blocks
+
+
+def _plots(answer: Answer) -> dict[str, Plot]:
+    """Over a number where the study sweeps one; else the settings of a few groups, with the time that they compile for
+    where the study asks for it, and what is compared across them."""
+    groups = [group for group in answer.comparison.groups if len(group.settings) > 1]
+    looks = looks_of(groups)
+    drawn = [speedups_over(series, looks, f"series{n}") for n, series in enumerate(series_of(groups))]
+    if not drawn:
+        few = groups if len(groups) <= MOST_GROUPS else []
+        costs = any((asked.field or "").startswith("compile_") for asked in answer.study.measured)
+        for n, (group, beside) in enumerate(zip(few, apart(few), strict=True)):
+            drawn += [speedups(group, looks, f"speedup{n}", beside)]
+            drawn += [compile_cost(group, f"compile{n}", beside)] if costs else []
+        drawn += [contrast(pairs, f"contrast{n}") for n, pairs in enumerate(answer.contrasts) if len(pairs) > 1]
+    return {f"plot{n}.svg": plot for n, plot in enumerate(plot for plot in drawn if plot is not None)}
