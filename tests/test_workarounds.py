@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 
 def test_lightning_wraps_with_ddp_on_a_side_stream():
-    """build.TrainingDDP._setup_model; https://github.com/Lightning-AI/pytorch-lightning/pull/21746"""
+    """strategies.TrainingDDP._setup_model; https://github.com/Lightning-AI/pytorch-lightning/pull/21746"""
     assert "torch.cuda.Stream()" in inspect.getsource(DDPStrategy._setup_model)
 
 

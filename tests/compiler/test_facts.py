@@ -107,7 +107,7 @@ def test_a_plain_network_has_no_break_and_its_recompiles_are_validations_variant
 def test_the_parts_of_the_compile_time_add_up(compose, needs_compiler):
     words = "model=simple_net", "data=synthetic", "data.num_batches=2", "trainer.max_epochs=1"
     row = run(compose(*words, "compile.cache=cold", "trainer.limit_val_batches=0"))
-    parts = [getattr(row, f"compile_{kind}_s") for kind in facts.KINDS]
+    parts = [getattr(row, f"compile_{kind}_s") for kind in rows.COMPILE_KINDS]
     assert sum(parts) == pytest.approx(row.compile_time_s)
     assert row.compile_forward_s > 0
     assert row.compile_startup_s > 0

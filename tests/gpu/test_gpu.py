@@ -15,7 +15,7 @@ from trainkit.diagnosis import break_costs
 from trainkit.diagnosis.findings import Phase
 from trainkit.diagnosis.trial import subject
 from trainkit.inference.bench import forward
-from trainkit.metrics.machine import peak_memory, reset_peaks
+from trainkit.metrics.memory import peak_memory, reset_peaks
 from trainkit.models.resnet18 import ResNet18
 from trainkit.results.rows import Row, read_epochs, read_row, read_rows
 from trainkit.training import build

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch._dynamo import register_backend
 
-from trainkit.compiler.facts import KINDS
-from trainkit.metrics import machine, steps, timer
-from trainkit.metrics.machine import Memory
+from trainkit.results.rows import COMPILE_KINDS
+from trainkit.metrics import steps, timer
+from trainkit.metrics.memory import Memory
 from trainkit.metrics.meters import Meters
 from trainkit.metrics.steps import EpochCost, Step, num_warmup, percentile, slowest
 from trainkit.metrics.timer import Stopwatch
@@ -80,11 +80,11 @@ def test_training_time_is_without_validation_checkpoints_and_logging(compose, mo
 
 def test_resident_memory_reads_back_an_allocation():
     first = torch.ones(1000 * 2**20, dtype=torch.uint8)  # lifts the peak over what earlier tests have left
-    before = machine.peak_resident_bytes()
+    before = memory.peak_resident_bytes()
     second = torch.ones(300 * 2**20, dtype=torch.uint8)
-    assert machine.peak_resident_bytes() - before == pytest.approx(second.numel(), rel=0.05)
+    assert memory.peak_resident_bytes() - before == pytest.approx(second.numel(), rel=0.05)
     del first
-    assert machine.peak_resident_bytes() - before == pytest.approx(second.numel(), rel=0.05)
+    assert memory.peak_resident_bytes() - before == pytest.approx(second.numel(), rel=0.05)
 
 
 def step(time_ms: float, compiled: bool = False, num_batches: int = 1, period_ms: float = 0.0, wait_ms: float = 0.0):
@@ -96,7 +96,7 @@ def cost(*steps: Step, train_time_s: float = 1.0, complete: bool = True) -> Epoc
 
 
 def parts(forward: float) -> dict[str, float]:
-    return dict.fromkeys(KINDS, 0.0) | {"forward": forward}
+    return dict.fromkeys(COMPILE_KINDS, 0.0) | {"forward": forward}
 
 
 def test_steps_that_compile_and_the_warm_up_after_them_are_not_steady():
@@ -196,7 +196,7 @@ def test_trying_out_kernels_is_a_part_of_its_own():
     measured.epochs = [cost(step(1.0))]
     measured.epochs[0].compile_s = parts(10.0) | {"recompile": 2.0}
     summary = measured.summary({"forward": 7.0, "recompile": 5.0}, True)
-    got = {kind: summary[f"compile_{kind}_s"] for kind in KINDS}
+    got = {kind: summary[f"compile_{kind}_s"] for kind in COMPILE_KINDS}
     assert got == {"forward": 3.0, "backward": 0.0, "autotune": 9.0, "cudagraph": 0.0, "recompile": 0.0}
     assert summary["compile_time_s"] == 12.0
     assert measured.summary({"autotune": 1.5}, True)["compile_time_s"] == 13.5  # at a kernel's first launch
@@ -208,7 +208,7 @@ def needs_400_mib_for_a_moment(graph, inputs):
     return graph.forward
 
 
-@pytest.mark.skipif(not machine.CLEAR_REFS.exists(), reason="resident peaks are reset through Linux's /proc")
+@pytest.mark.skipif(not memory.CLEAR_REFS.exists(), reason="resident peaks are reset through Linux's /proc")
 def test_the_compile_phases_memory_is_apart_from_the_steady_phases(compose):
     row = run(compose("compile.backend=hungry", "trainer.max_epochs=3", "trainer.limit_train_batches=8"))
     assert row.status == "ok", row.error

@@ -15,7 +15,8 @@ from tests.sweeps import BREAKS, gpu_sweep
 from trainkit.analysis.comparison import BreakEven, Comparison, Group, Setting, Spread, compare
 from trainkit.analysis.regressions import against
 from trainkit.diagnosis.remedies import BATCH_SHAPE, ITEM, PRINT
-from trainkit.formatting import duration, found, percent
+from trainkit.formatting import duration, percent
+from trainkit.report.figures import found
 from trainkit.report.summary import job_outcome, print_epoch, print_run
 from trainkit.report.tables import (
     markdown_comparison,

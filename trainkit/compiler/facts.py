@@ -20,7 +20,6 @@ from trainkit.compiler.source import shortened
 from trainkit.config.schema import CUDAGRAPH_MODES, CompileConfig
 
 Shapes = list[list[int]]  # of a batch's tensors
-KINDS = ("forward", "backward", "autotune", "cudagraph", "recompile")  # what compile seconds go into
 MAX_METRICS = 100_000  # torch keeps the last 64 compiles by default; a run with many shapes has more
 WITHOUT_CUDAGRAPHS = {"reduce-overhead": "default", "max-autotune": "max-autotune-no-cudagraphs"}
 STAGES = ("capture", "differentiation", "lowering", "code generation", "autotuning")  # what one compile goes through
@@ -81,7 +80,7 @@ def begin_counts() -> None:
 def listen(
     on_start: Callable[[str, str], None], on_end: Callable[[str], None], on_lookup: Callable[[bool], bool]
 ) -> Callable[[], None]:
-    """Call back with its kind (one of KINDS; at the start also the compile's id) around every outermost compile and
+    """Call back with its kind (of COMPILE_KINDS; at the start also the compile's id) around every outermost compile and
     every CUDA-graph recording, and, whenever a frame is looked for among its compiled variants, with whether one was
     found (`on_lookup` returns True); until the function that is returned is called. Without the name for it nothing is
     ever called back."""

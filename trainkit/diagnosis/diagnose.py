@@ -21,7 +21,7 @@ from trainkit.diagnosis import break_costs, remedies
 from trainkit.diagnosis.findings import Diagnosis, Finding, Phase, merged
 from trainkit.diagnosis.rng import Place, draws_of
 from trainkit.diagnosis.trial import NUM_BATCHES, PHASES, Subject, Trial, breakable, failure, subject
-from trainkit.metrics.machine import machine
+from trainkit.metrics.environment import machine
 
 logger = logging.getLogger(__name__)
 STAGE_BACKENDS = ("eager", "aot_eager", "inductor")

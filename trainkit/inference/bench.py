@@ -20,7 +20,7 @@ from trainkit.config.schema import ConfigError, RunConfig, check
 from trainkit.data.module import Batch, DataModule
 from trainkit.inference.deadlines import Requests, choose, miss_frac
 from trainkit.metrics.calls import CallMeters, Shape
-from trainkit.metrics.machine import machine
+from trainkit.metrics.environment import machine
 from trainkit.metrics.steps import Step, num_warmup, percentile
 from trainkit.results.rows import Row, asked, end_row, finite, set_aside, write_row
 from trainkit.training import build, checkpoint

@@ -10,13 +10,12 @@ from statistics import median
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from trainkit.compiler.facts import KINDS
-from trainkit.metrics.machine import Memory, highest, peak_memory, reset_peaks
-from trainkit.metrics.steps import EpochCost, Step, num_warmup, percentile, periods_ms, relative, samples_per_s, slowest
+from trainkit.metrics.memory import Memory, highest, peak_memory, reset_peaks
+from trainkit.metrics.steps import EpochCost, Step, num_warmup, percentile, periods_ms, relative, samples_per_s
 from trainkit.metrics.timer import BatchClock, Stopwatch, mark, milliseconds
+from trainkit.results.rows import COMPILE_KINDS
 
 
 class Costs:
@@ -29,7 +28,7 @@ class Costs:
     def __init__(self) -> None:
         self.epochs: list[EpochCost] = []
         self.startup = Stopwatch()
-        self.compiling = {kind: Stopwatch() for kind in KINDS}
+        self.compiling = {kind: Stopwatch() for kind in COMPILE_KINDS}
         self.num_compiles = 0
         self._open = False  # an epoch is under way
         self._ran_eager = False
@@ -199,7 +198,7 @@ class Costs:
 
     def _compile_summary(self, autotune_s: dict[str, float]) -> dict[str, float]:
         """Start-up, the total, and the parts that add up to it: the slowest rank's, and trying out kernels apart."""
-        of_epochs = {kind: sum(epoch.compile_s[kind] for epoch in self.epochs) for kind in KINDS}
+        of_epochs = {kind: sum(epoch.compile_s[kind] for epoch in self.epochs) for kind in COMPILE_KINDS}
         parts = max(of_epochs, self.compile_s(), key=lambda parts: sum(parts.values()))
         for kind, seconds in autotune_s.items():
             within = 0.0 if kind == "autotune" else min(seconds, parts[kind])
@@ -258,7 +257,7 @@ class Meters(Costs, Callback):
         self._leave_compile_phase()
 
     def on_train_epoch_end(self, trainer: Trainer, task: LightningModule) -> None:
-        self.epochs.append(slowest(gather(self._close_fit(trainer, complete=True))))
+        self.epochs.append(self._close_fit(trainer, complete=True))
 
     def on_exception(self, trainer: Trainer, task: LightningModule, exception: BaseException) -> None:
         """Keep what was measured of the epoch that broke off, of this rank alone: the others may be gone."""
@@ -300,12 +299,3 @@ class Meters(Costs, Callback):
                 )
             )
         return steps
-
-
-def gather(local: Any) -> list[Any]:
-    """One object of every rank, in the order of ranks."""
-    if not (dist.is_available() and dist.is_initialized()):
-        return [local]
-    everyone: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(everyone, local)
-    return everyone

@@ -6,7 +6,7 @@ from statistics import median
 
 import torch
 
-from trainkit.metrics.machine import Memory, highest
+from trainkit.metrics.memory import Memory, highest
 
 # After a start or a compile allocator, autotuned libraries and CUDA graphs settle: between so many steps and so many.
 MIN_WARMUP_STEPS, MAX_WARMUP_STEPS = 3, 50
@@ -38,7 +38,7 @@ class EpochCost:
     complete: bool  # it was trained to its end, not broken off
     train_time_s: float
     val_time_s: float | None
-    compile_s: dict[str, float]  # by what was compiled: facts.KINDS
+    compile_s: dict[str, float]  # by what was compiled: rows.COMPILE_KINDS
     compiled_in_validation: bool
     steps: list[Step]
     compile_peak: Memory | None  # of the steps and validations in which something compiled; None where nothing did

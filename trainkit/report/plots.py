@@ -11,7 +11,8 @@ from matplotlib.axes import Axes
 from trainkit.analysis.comparison import Group, Setting, is_eager
 from trainkit.analysis.grouping import NUMBER, shortened
 from trainkit.analysis.pairs import Contrast
-from trainkit.formatting import clean, decimals, fixed, found, in_one_unit, middle, percent, seconds, times
+from trainkit.formatting import clean, decimals, fixed, in_one_unit, percent, seconds
+from trainkit.report.figures import found, middle, times
 from trainkit.report.labels import COMPILE_PARTS, choices, contrast_of, machine_of, step_of
 from trainkit.report.svg import (
     BAND,

@@ -21,20 +21,8 @@ from trainkit.analysis.comparison import Comparison, Dropped, Group, Setting, st
 from trainkit.analysis.grouping import as_typed
 from trainkit.analysis.regressions import Change, Changes
 from trainkit.diagnosis.findings import Diagnosis, Phase
-from trainkit.formatting import (
-    clean,
-    decimals,
-    fixed,
-    found,
-    in_one_unit,
-    interval,
-    middle,
-    percent,
-    range_of,
-    short,
-    size,
-    times,
-)
+from trainkit.formatting import clean, decimals, fixed, in_one_unit, percent, short, size
+from trainkit.report.figures import found, interval, middle, range_of, times
 from trainkit.report.labels import (
     ROUNDS,
     break_cost,

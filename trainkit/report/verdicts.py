@@ -8,7 +8,8 @@ from trainkit.analysis.claims import Claim, Outcome, outcome
 from trainkit.analysis.comparison import BreakEven, Group, Setting, break_even, is_eager
 from trainkit.analysis.grouping import MACHINE, NUMBER, shortened
 from trainkit.analysis.pairs import Contrast
-from trainkit.formatting import clean, duration, factor, fixed, found, middle, percent, shares, times
+from trainkit.formatting import clean, duration, factor, fixed, percent, shares
+from trainkit.report.figures import found, middle, times
 from trainkit.report.labels import contrast_of, num_runs, step_of
 
 

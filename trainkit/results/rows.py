@@ -12,6 +12,7 @@ from trainkit.config.schema import CompileConfig, Kind, PartConfig, RunConfig
 
 SCHEMA_VERSION = 2
 KINDS = tuple(kind.value for kind in Kind)
+COMPILE_KINDS = ("forward", "backward", "autotune", "cudagraph", "recompile")  # what compile seconds go into
 STATUSES = ("ok", "failed", "oom", "compile_error", "nan", "timeout", "interrupted")
 
 

@@ -18,9 +18,11 @@ from trainkit.compiler.apply import Compiler
 from trainkit.compiler.facts import CompileFacts, combined
 from trainkit.config.schema import RunConfig, check
 from trainkit.data.module import DataModule
-from trainkit.metrics.machine import GIB, limit_memory, machine
-from trainkit.metrics.meters import Meters, gather
-from trainkit.metrics.steps import percentile, samples_per_s
+from trainkit.distributed.collectives import gather
+from trainkit.metrics.environment import machine
+from trainkit.metrics.memory import GIB, limit_memory
+from trainkit.metrics.meters import Meters
+from trainkit.metrics.steps import percentile, samples_per_s, slowest
 from trainkit.metrics.timer import Breakdown
 from trainkit.results.rows import EpochRecord, Row, append_epoch, asked, end_row, fail_row, finite, set_aside, write_row
 from trainkit.training import build, checkpoint, numerics
@@ -62,6 +64,7 @@ class Recorder(Callback):
 
     def on_train_epoch_end(self, trainer: Trainer, task: LightningModule) -> None:
         assert isinstance(task, Task)
+        self.meters.epochs[-1] = slowest(gather(self.meters.epochs[-1]))
         task.finish_train_epoch()
         record = self._record(task)
         if record.num_skipped_steps is not None:
