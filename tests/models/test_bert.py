@@ -1,28 +1,13 @@
-"""BERT: equal to the one of transformers with and without padding, of the published size, one graph."""
+"""BERT: padding, features, one graph. test_parity compares it with transformers'."""
 
 import pytest
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
-from transformers import BertConfig, BertForSequenceClassification
 
 from trainkit.models.bert import BERT
 
 PAD = 5
-OUTSIDE = {  # ours: theirs
-    "norm": "bert.embeddings.LayerNorm",
-    "pooler": "bert.pooler.dense",
-    "head": "classifier",
-}
-EMBEDDINGS = {"token": "word", "position": "position", "segment": "token_type"}
-WITHIN = {  # a block
-    "attention.project": "attention.output.dense",
-    "norm1": "attention.output.LayerNorm",
-    "widen": "intermediate.dense",
-    "shrink": "output.dense",
-    "norm2": "output.LayerNorm",
-}
 
 
 @pytest.fixture(autouse=True)
@@ -40,65 +25,6 @@ def padded(lengths: tuple[int, ...], width: int) -> Tensor:
     """Random sequences of these lengths, without PAD in them, filled up with it: [B, width]."""
     tokens = torch.randint(PAD + 1, 97, (len(lengths), width))
     return tokens.where(torch.arange(width) < torch.tensor(lengths)[:, None], PAD)
-
-
-def as_theirs(ours: dict[str, Tensor], depth: int) -> dict[str, Tensor]:
-    """Weights (or gradients) of ours under the names of transformers, which has q, k and v apart."""
-    ours = dict(ours)
-    theirs = {f"bert.embeddings.{b}_embeddings.weight": ours.pop(f"{a}.weight") for a, b in EMBEDDINGS.items()}
-    for kind in ("weight", "bias"):
-        theirs |= {f"{b}.{kind}": ours.pop(f"{a}.{kind}") for a, b in OUTSIDE.items()}
-        for n in range(depth):
-            layer = f"bert.encoder.layer.{n}"
-            theirs |= {f"{layer}.{b}.{kind}": ours.pop(f"blocks.{n}.{a}.{kind}") for a, b in WITHIN.items()}
-            qkv = ours.pop(f"blocks.{n}.attention.qkv.{kind}").chunk(3)
-            names = ("query", "key", "value")
-            theirs |= {f"{layer}.attention.self.{b}.{kind}": part for b, part in zip(names, qkv, strict=True)}
-    assert not ours
-    return theirs
-
-
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-@pytest.mark.parametrize(
-    ("pad_token", "lengths"), [(None, (16, 16, 16, 16)), (PAD, (16, 9, 1, 12))], ids=["all-seen", "padded"]
-)
-def test_logits_and_gradients_are_those_of_transformers(pad_token, lengths, attention):
-    config = BertConfig(
-        vocab_size=97,
-        max_position_embeddings=16,
-        hidden_size=64,
-        intermediate_size=256,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        num_labels=7,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-        pad_token_id=pad_token,
-        attn_implementation=attention,
-    )
-    theirs, ours = BertForSequenceClassification(config).double().train(), bert(pad_token=pad_token).double()
-    for weight in ours.parameters():
-        nn.init.normal_(weight, std=0.3)  # no bias 0, no scale 1
-    copied = as_theirs({name: weight.detach() for name, weight in ours.named_parameters()}, depth=3)
-    assert copied.keys() == dict(theirs.named_parameters()).keys()
-    theirs.load_state_dict(copied)
-
-    tokens, targets = padded(lengths, 16), torch.randint(7, (4,))
-    mask = None if pad_token is None else (tokens != pad_token).long()
-    logits, expected = ours(tokens), theirs(tokens, attention_mask=mask).logits
-    torch.testing.assert_close(logits, expected, rtol=1e-10, atol=1e-10)
-    for computed in (logits, expected):
-        F.cross_entropy(computed, targets).backward()
-    gradients = as_theirs({name: weight.grad for name, weight in ours.named_parameters()}, depth=3)
-    expected_gradients = {name: weight.grad for name, weight in theirs.named_parameters()}
-    torch.testing.assert_close(gradients, expected_gradients, rtol=1e-10, atol=1e-10)
-
-
-def test_it_has_the_parameters_of_the_published_one():
-    with torch.device("meta"):
-        ours = BERT(vocab_size=30522, seq_len=512, num_classes=2)
-        theirs = BertForSequenceClassification(BertConfig(num_labels=2))
-    assert [sum(weight.numel() for weight in net.parameters()) for net in (ours, theirs)] == [109_483_778] * 2
 
 
 def test_padding_does_not_change_the_logits_where_its_token_is_given():
