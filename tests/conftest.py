@@ -5,10 +5,14 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests import forked
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 ROOT = Path(__file__).parent.parent
 CONF = ROOT / "conf"
@@ -69,6 +73,21 @@ def text_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def needs_compiler() -> None:
     if not any(shutil.which(name) for name in ("g++", "clang++")):
         pytest.skip("no C++ compiler: inductor cannot compile for a CPU here")
+
+
+def parameters(run_dir: Path, name: str = "last") -> dict[str, "Tensor"]:
+    """The parameters and buffers in a checkpoint of a run."""
+    import torch
+
+    checkpoint = torch.load(run_dir / "checkpoints" / f"{name}.ckpt", weights_only=True)
+    return checkpoint["state_dict"]
+
+
+def same(first: dict[str, "Tensor"], second: dict[str, "Tensor"]) -> bool:
+    """Whether two checkpoints have the same names and, to the bit, the same values."""
+    import torch
+
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
 def in_cache(folder: Path) -> list[Path]:

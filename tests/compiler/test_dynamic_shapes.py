@@ -6,7 +6,8 @@ import itertools
 import pytest
 import torch
 
-from tests.training.test_run import network, parameters, same
+from tests.conftest import parameters, same
+from tests.networks import network
 from trainkit.config.schema import ConfigError
 from trainkit.data.schedule import Schedule, padded
 from trainkit.data.synthetic import Synthetic

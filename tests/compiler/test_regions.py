@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 import trainkit.models.local_optimized
-from tests.training.test_run import network, parameters, same
+from tests.conftest import parameters, same
+from tests.networks import network
 from trainkit.compiler import regions
 from trainkit.config.schema import CompileConfig, ConfigError, Mode, PartConfig, Scope
 from trainkit.diagnosis import remedies

@@ -10,7 +10,7 @@ from hydra import compose, initialize_config_dir
 
 from hydra_plugins.trainkit_launcher.launcher import blank_row
 from tests import forked
-from tests.training.test_run import network
+from tests.networks import network
 from trainkit import cli
 from trainkit.analysis.comparison import compare, why_dropped
 from trainkit.config.schema import ConfigError, RunConfig

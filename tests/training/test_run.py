@@ -9,25 +9,14 @@ import pytest
 import torch
 
 from tests import forked
-from tests.conftest import CONF
+from tests.conftest import CONF, parameters, same
+from tests.networks import network
 from trainkit.config.schema import ConfigError
 from trainkit.results.rows import Row, read_epochs, read_row
 from trainkit.training.run import run
 from trainkit.training.task import schedule
 
 QUICK = ("trainer.max_epochs=2", "trainer.limit_train_batches=6")
-
-
-def network(name: str) -> str:
-    return f"model._target_=tests.networks.{name}"
-
-
-def parameters(run_dir: Path, name: str = "last") -> dict[str, torch.Tensor]:
-    return torch.load(run_dir / "checkpoints" / f"{name}.ckpt", weights_only=True)["state_dict"]
-
-
-def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
 def test_a_run_leaves_the_row_and_the_records_of_the_contract(compose, tmp_path):

@@ -1,13 +1,13 @@
 """What is trained: gradient scaling, clipping, optimizers, the layout of images. Where torch has it, on the CPU."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from lightning.pytorch.plugins import MixedPrecision
 from torch import nn
 from torch.amp import GradScaler
 
+from tests.conftest import parameters
+from tests.networks import network
 from trainkit.config.schema import ConfigError
 from trainkit.results.rows import read_epochs
 from trainkit.training import build
@@ -15,14 +15,6 @@ from trainkit.training.run import run
 from trainkit.training.task import SkippedSteps
 
 EAGER = ("compile.mode=eager", "trainer.max_epochs=2")
-
-
-def network(name: str) -> str:
-    return f"model._target_=tests.networks.{name}"
-
-
-def parameters(run_dir: Path) -> dict[str, torch.Tensor]:
-    return torch.load(run_dir / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
 
 
 @pytest.mark.parametrize("fused", [False, True])
