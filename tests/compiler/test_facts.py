@@ -15,6 +15,7 @@ from trainkit.compiler import facts
 from trainkit.compiler.apply import Compiler
 from trainkit.compiler.source import users_place
 from trainkit.config.schema import CompileConfig, Mode
+from trainkit.results import rows
 from trainkit.training.run import run
 
 TRAINING = ("compile.backend=aot_eager", "trainer.max_epochs=1", "trainer.limit_val_batches=0")

@@ -48,9 +48,9 @@ class Compiler:
     """Compiles one objective in place, calls it, and tells what came of it.
 
     Between `__enter__` and `__exit__` it counts this process's compiles; entering drops all code compiled before, so
-    that a second run in one process compiles anew. `on_start` and `on_end` are called with its kind (rows.COMPILE_KINDS)
-    around every outermost compile and every CUDA-graph recording, `on_eager` after each call of the objective in which
-    anything that should be compiled ran uncompiled.
+    that a second run in one process compiles anew. `on_start` and `on_end` are called with its kind
+    (rows.COMPILE_KINDS) around every outermost compile and every CUDA-graph recording, `on_eager` after each call of
+    the objective in which anything that should be compiled ran uncompiled.
     """
 
     def __init__(
