@@ -17,8 +17,8 @@ from pathlib import Path
 
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from hydra_plugins.trainkit_launcher.forkserver import NVML
 from trainkit import cli
+from trainkit.sweep.forkserver import NVML_CHECK
 
 ROOT = Path(__file__).parent.parent
 IMPORTED = (
@@ -79,7 +79,7 @@ def _server() -> subprocess.Popen[str]:
     begin = f"import sys; sys.path[0] = {str(ROOT)!r}; from {__name__} import serve; serve()"
     server = subprocess.Popen(
         [sys.executable, "-c", begin], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1", NVML: "1"}, start_new_session=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1", NVML_CHECK: "1"}, start_new_session=True,
     )  # fmt: skip
     atexit.register(_end, server)
     return server

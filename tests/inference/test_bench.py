@@ -8,7 +8,6 @@ import pytest
 import torch
 from hydra import compose, initialize_config_dir
 
-from hydra_plugins.trainkit_launcher.launcher import blank_row
 from tests import forked
 from tests.networks import network
 from trainkit import cli
@@ -20,6 +19,8 @@ from trainkit.report.page import html_comparison
 from trainkit.report.summary import print_run
 from trainkit.report.tables import markdown_comparison
 from trainkit.results.rows import Row, read_row, read_rows
+from trainkit.sweep.job import row_of_request
+from trainkit.sweep.plan import Job
 from trainkit.training.run import run
 
 ROOT = Path(__file__).parents[2]
@@ -439,7 +440,7 @@ def test_a_chain_with_a_link_in_another_mode_is_dropped_with_the_reason():
 def test_a_job_that_left_no_row_was_of_calls_all_the_same(tmp_path):
     with initialize_config_dir(str(CONF), version_base="1.3"):
         cfg = compose(cli.FORWARD, ["forward.deadline_ms=5"], return_hydra_config=True)
-    row = blank_row(cfg, "s", tmp_path, [], 0)
+    row = row_of_request(Job([], cfg, "", repeat=0), "s", tmp_path)
     assert (row.kind, row.deadline_ms) == ("forward", 5.0)
 
 

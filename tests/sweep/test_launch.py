@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from hydra_plugins.trainkit_launcher.forkserver import Forkserver
-from hydra_plugins.trainkit_launcher.launcher import stop
 from tests import forked
 from trainkit.results.rows import read_epochs, read_row, read_rows, write_row
+from trainkit.sweep.forkserver import Forkserver
+from trainkit.sweep.processes import stop_process
 
 ROOT = Path(__file__).parents[2]
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
@@ -362,7 +362,7 @@ def test_what_forks_the_jobs_ends_with_the_sweep_and_is_missed_when_it_ended_bef
         job = forkserver.start([str(tmp_path / "job.py")], tmp_path / "log")
         forkserver._process.kill()
         with pytest.raises(RuntimeError, match="has ended with exit status -9"):
-            stop(job)
+            stop_process(job)
         wait_until_gone(job.pid)
 
 

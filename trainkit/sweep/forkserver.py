@@ -1,0 +1,173 @@
+"""A process that imports what a job imports, and forks itself for each job: imports are half of a small job.
+
+A forked job is a process of its own in which only imports ran, like a job that is started anew. The things that a start
+leaves to chance (addresses of libraries, hash seeds) is alike for all jobs of one server, so a sweep takes another
+server for each repeat. A source file that changes while a server lives is not imported again.
+
+The sweep and the server talk over pipes. The server forks the process of the next job before anyone asks for it, and
+writes that process's id. The forked process reads its command. When it has ended, the server writes its exit status.
+"""
+
+import importlib
+import os
+import runpy
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from trainkit import cli
+
+# A job finds modules where the sweep's script does. `python -m` would put another folder first.
+START_SERVER = f"import sys; sys.path[0] = sys.argv[2]; from {__name__} import serve; serve(sys.argv[1])"
+# With it, counting CUDA devices does not initialize CUDA. After that no fork is possible.
+NVML_CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
+
+
+class Forkserver:
+    """The sweep's side, a context manager. It starts with the first job; leaving ends it, but no job."""
+
+    def __init__(self, module: str, environment: dict[str, str]):
+        self._command = [sys.executable, "-c", START_SERVER, module, sys.path[0]]
+        self._environment = environment
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> "Forkserver":
+        return self
+
+    def start(self, command: Sequence[str], log: Path) -> "ForkedJob":
+        """Start `python COMMAND` in a session of its own, with its output in `log`."""
+        if self._process is None:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                bufsize=0,
+                env=self._environment,
+                start_new_session=True,
+            )
+        job = ForkedJob(self, pid=self.read_number())
+        assert self._process.stdin is not None
+        self._process.stdin.write(os.fsencode("\0".join([str(log), *command, "\n"])))
+        return job
+
+    def read_number(self, timeout_s: float | None = None) -> int:
+        """Read the server's next number: a job's process id, and after it the job's exit status.
+
+        Raises TimeoutExpired if it does not come in time, and RuntimeError if the server has ended.
+        """
+        assert self._process is not None
+        assert self._process.stdout is not None
+        readable, _, _ = select.select([self._process.stdout], [], [], timeout_s)
+        if not readable:
+            raise subprocess.TimeoutExpired(self._command, timeout_s or 0)
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"what forks the jobs has ended with exit status {self._process.wait()}")
+        return int(line)
+
+    def __exit__(self, *error: object) -> None:
+        if self._process is not None:
+            self._process.kill()
+            with self._process:  # closes the pipes, which ends the process that was forked for the next job
+                pass
+
+
+class ForkedJob:
+    """As much of a subprocess.Popen as the sweep uses."""
+
+    def __init__(self, server: Forkserver, pid: int):
+        self._server = server
+        self.pid = pid
+        self.returncode: int | None = None
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            try:
+                self.returncode = self._server.read_number(timeout)
+            except RuntimeError:  # nobody will say when the job has ended
+                with suppress(ProcessLookupError):
+                    os.killpg(self.pid, signal.SIGKILL)
+                raise
+        return self.returncode
+
+    def poll(self) -> int | None:
+        with suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+
+def serve(module: str) -> None:
+    """The server's side: import `module`, and run each job in a process that has it.
+
+    If the import fails, or has initialized CUDA, the job is started anew: it shows its own traceback.
+    """
+    # The sweep gets these signals too, and ends the job.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    imported = _import_for_jobs(module)
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # ends the server when the sweep was killed
+    log, *command = _fork_next_job()
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    _redirect(log)
+    torch = sys.modules.get("torch")
+    if not imported or (torch is not None and torch.cuda._is_in_bad_fork()):
+        os.execv(sys.executable, [sys.executable, *command])
+    sys.argv = command
+    runpy.run_path(command[0], run_name="__main__")
+
+
+def _import_for_jobs(module: str) -> bool:
+    """Import the module without initializing CUDA. Returns whether that went well."""
+    before = os.environ.get(NVML_CHECK)
+    os.environ[NVML_CHECK] = "1"
+    try:
+        with cli.importing():
+            importlib.import_module(module)
+    except Exception:  # of any kind: the job imports it again, and shows it
+        return False
+    finally:
+        if before is None:
+            del os.environ[NVML_CHECK]
+        else:
+            os.environ[NVML_CHECK] = before
+    return True
+
+
+def _fork_next_job() -> list[str]:
+    """Fork a process for each job. Returns, in that process alone, the job's log and command."""
+    while True:
+        pid = os.fork()
+        if pid == 0:
+            return _read_job()
+        _, status = os.waitpid(pid, 0)
+        os.write(1, b"%d\n" % os.waitstatus_to_exitcode(status))
+
+
+def _read_job() -> list[str]:
+    """Report the process id and wait for the log and the command. Ends the process if no job comes any more."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.setsid()
+    os.write(1, b"%d\n" % os.getpid())
+    request = b""
+    while not request.endswith(b"\0\n"):
+        received = os.read(0, 65536)
+        if not received:
+            os._exit(0)
+        request += received
+    return os.fsdecode(request).split("\0")[:-1]
+
+
+def _redirect(log: str) -> None:
+    """Connect standard input to nothing, and output and errors to the log."""
+    source = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(source, 0)
+    os.close(source)
+    output = os.open(log, os.O_WRONLY | os.O_TRUNC | os.O_CREAT)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.close(output)

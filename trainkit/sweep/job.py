@@ -1,0 +1,117 @@
+"""One job of a sweep: a script that runs in a process tree of its own, and the row that it leaves."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from trainkit.config.schema import RunConfig
+from trainkit.results.rows import Row, asked, read_row, write_row
+from trainkit.sweep.forkserver import ForkedJob, Forkserver
+from trainkit.sweep.plan import Job, Sweep
+from trainkit.sweep.processes import start_process, stop_process
+
+SWEEP_OVERRIDES = re.compile(r"hydra[./](launcher|sweeper|sweep|mode|run)\b")
+COMPLAINT = re.compile(r"[\w.]+ = .+: ")  # how a line of a ConfigError begins
+
+
+def run_job(sweep: Sweep, job: Job, run_dir: Path, forkserver: Forkserver | None) -> tuple[Row, bool]:
+    """Run a job to its end, its output in `run_dir/output.log`. Returns its row, and whether the user stopped it."""
+    command = _command(sweep, job, run_dir)
+    log = run_dir / "output.log"
+    process: subprocess.Popen[bytes] | ForkedJob | None = None
+    returncode = 0
+    stopped_by: str | None = None  # the status of a row that was stopped from here
+    try:
+        process = start_process(command, log) if forkserver is None else forkserver.start(command, log)
+        process.wait(sweep.timeout_s)
+    except subprocess.TimeoutExpired:
+        stopped_by = "timeout"
+    except KeyboardInterrupt:
+        stopped_by = "interrupted"
+    finally:
+        if process is not None:
+            returncode = stop_process(process)
+    row = read_row(run_dir) or row_of_request(job, sweep.name, run_dir)
+    if stopped_by == "timeout" and row.status != "ok":
+        row = replace(row, status="timeout", error=timeout_reason(sweep.timeout_s))
+    elif stopped_by == "interrupted" and row.status != "ok":
+        row = replace(row, status="interrupted", error="the sweep was interrupted")
+    elif row.status == "interrupted":
+        row = replace(row, status="failed", error=_cause_of_death(returncode, log))
+    write_row(run_dir, row)
+    return row, stopped_by == "interrupted"
+
+
+def timeout_reason(timeout_s: float | None) -> str:
+    return f"stopped after {timeout_s or 0:g} s (hydra.launcher.timeout_s)"
+
+
+def new_run_dir(folder: Path, label: str) -> Path:
+    """Make a directory for a job: the next free number, and the values in its label as far as they name files."""
+    numbers = [-1]
+    for path in folder.iterdir():
+        if match := re.match(r"(\d+)-", path.name):
+            numbers.append(int(match[1]))
+    values = [override.partition("=")[2] for override in label.split(" ") if "=" in override]
+    name = re.sub(r"[^A-Za-z0-9.+-]+", "_", "-".join(values))[:80] or "job"
+    path = folder / f"{max(numbers) + 1:03d}-{name}"
+    path.mkdir()
+    return path
+
+
+def _command(sweep: Sweep, job: Job, run_dir: Path) -> list[str]:
+    """The arguments of the Python interpreter that runs the job."""
+    command = []
+    if sweep.nproc_per_node is not None:
+        command += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={sweep.nproc_per_node}"]
+    hydra = sweep.config.hydra
+    command += [os.path.abspath(sys.argv[0]), f"--config-name={hydra.job.config_name}"]
+    for source in hydra.runtime.config_sources:
+        if source.provider == "command-line":
+            command.append(f"--config-dir={source.path.removeprefix('file://')}")
+    command += job.overrides
+    command += [override for override in hydra.overrides.hydra if not SWEEP_OVERRIDES.match(override)]
+    return [*command, f"sweep={sweep.name}", f"repeat={job.repeat}", "hydra.mode=RUN", f"hydra.run.dir='{run_dir}'"]
+
+
+def row_of_request(job: Job, sweep: str, run_dir: Path) -> Row:
+    """The row of a job that died before it wrote one. It has the requested fields alone."""
+    config = job.config
+    try:
+        groups: dict[str, Any] = {}
+        for name in ("compile", "amp", "ddp", "trainer", "forward"):
+            groups[name] = OmegaConf.to_object(config[name])
+        request = RunConfig(**groups, data={"batch_size": config.data.get("batch_size")}, seed=config.seed)
+    except OmegaConfBaseException:
+        request = RunConfig()
+    request.job.kind = config.job.kind
+    request.job.model = config.hydra.runtime.choices.model
+    request.job.data = config.hydra.runtime.choices.data
+    request.job.run_dir = str(run_dir)
+    request.job.overrides = job.overrides
+    request.sweep = sweep
+    request.repeat = job.repeat
+    return Row(status="interrupted", **asked(request))
+
+
+def _cause_of_death(returncode: int, log: Path) -> str:
+    """Why a job ended that could not say so: the signal that killed it, its complaint, or its last line."""
+    if returncode < 0:
+        return f"killed by {signal.Signals(-returncode).name}"
+    lines = []
+    for line in log.read_text(errors="replace").splitlines():
+        if COMPLAINT.match(line.strip()):
+            return line.strip()
+        if line.strip():
+            lines.append(line.strip())
+    if not lines:
+        return f"exit status {returncode} without a word"
+    return lines[-1]

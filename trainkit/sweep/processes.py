@@ -1,0 +1,44 @@
+"""The processes of a job: how they are started and ended."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from trainkit.sweep.forkserver import ForkedJob
+
+GRACE_S = 15  # for a job that was told to stop, to write its row
+RANK_VARIABLES = re.compile(r"(RANK|WORLD_SIZE|LOCAL_|GROUP_|ROLE_|MASTER_|NODE_RANK|TORCHELASTIC_)")
+
+
+def job_environment() -> dict[str, str]:
+    """This process's environment without the variables that make a process one of several ranks."""
+    return {name: value for name, value in os.environ.items() if not RANK_VARIABLES.match(name)}
+
+
+def start_process(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+    """Start `python COMMAND` with its output in `log`, in a session of its own, so that its whole process tree can be ended."""
+    with log.open("w") as output:
+        return subprocess.Popen(
+            [sys.executable, *command],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            env=job_environment(),
+            start_new_session=True,
+        )
+
+
+def stop_process(process: subprocess.Popen[bytes] | ForkedJob) -> int:
+    """End a job and all it started: SIGINT, so that it writes its row, then SIGKILL. Returns its exit status."""
+    if process.poll() is None:
+        with suppress(ProcessLookupError, subprocess.TimeoutExpired):  # it has just ended; SIGKILL comes next
+            os.killpg(process.pid, signal.SIGINT)
+            process.wait(GRACE_S)
+    with suppress(ProcessLookupError):  # nothing of it is left
+        os.killpg(process.pid, signal.SIGKILL)
+    return process.wait()

@@ -1,0 +1,162 @@
+"""Runs the jobs of a sweep, each in a fresh process, one after another, and compares them at the end.
+
+A job needs a fresh process: compiled code, counters, caches and the allocator of one job would be part of the next
+one's measurement.
+"""
+
+import fcntl
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+
+from omegaconf import DictConfig
+
+from trainkit.analysis.comparison import compare
+from trainkit.config.schema import ConfigError
+from trainkit.diagnosis.findings import read_diagnoses
+from trainkit.report import summary, tables
+from trainkit.results.rows import Row, read_rows, read_runs, settings_typed
+from trainkit.sweep.forkserver import Forkserver
+from trainkit.sweep.job import new_run_dir, run_job, timeout_reason
+from trainkit.sweep.plan import Job, Setting, Sweep
+from trainkit.sweep.processes import job_environment
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """The rows of all jobs that ended, and whether the user stopped the sweep before the last one."""
+
+    rows: list[Row]
+    interrupted: bool
+
+
+def run_sweep(sweep: Sweep, settings: Sequence[Setting]) -> SweepResult:
+    """Run every setting in every repeat, skip jobs that an earlier start has finished, and report the comparison.
+
+    SIGINT and SIGTERM stop the job under way, which writes its row. ConfigError if the sweep is running already.
+    """
+    sweep.folder.mkdir(parents=True, exist_ok=True)
+    rows: list[Row] = []
+    interrupted = False
+    with _locked(sweep):
+        # A shell's background job ignores SIGINT, and a job inherits that: it could not be stopped in time.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        try:
+            for row in _run_jobs(sweep, settings):
+                rows.append(row)
+        except KeyboardInterrupt:
+            interrupted = True
+        _report(sweep, settings[0].config)
+    return SweepResult(rows, interrupted)
+
+
+@contextmanager
+def _locked(sweep: Sweep) -> Iterator[None]:
+    """Hold the lock of the sweep's directory. ConfigError if another process holds it."""
+    with (sweep.folder / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(f"sweep = {sweep.name}: is running already; wait for it, or use another name") from None
+        yield
+
+
+def _run_jobs(sweep: Sweep, settings: Sequence[Setting]) -> Iterator[Row]:
+    """Run the whole list of settings again for each repeat, so that drift of the machine hits all settings alike."""
+    shared = _shared_overrides(settings)
+    num_jobs = len(settings) * sweep.repeats
+    typed = [override for override in settings[0].overrides if override in shared]
+    shown = [override for override in typed if not override.startswith("sweep=")]
+    print(f"sweep {sweep.name}: {num_jobs} job(s), each with {' '.join(shown) or 'the defaults'}", flush=True)
+    number = 0
+    for repeat in range(sweep.repeats):
+        with _forkserver(sweep) as forkserver:
+            for setting in settings:
+                number += 1
+                own = [override for override in setting.overrides if override not in shared]
+                job = Job(setting.overrides, setting.config, " ".join(own), repeat)
+                yield _run_or_skip(sweep, job, f"[{number}/{num_jobs}]", forkserver)
+
+
+def _shared_overrides(settings: Sequence[Setting]) -> set[str]:
+    shared = set(settings[0].overrides)
+    for setting in settings:
+        shared &= set(setting.overrides)
+    return shared
+
+
+def _forkserver(sweep: Sweep) -> AbstractContextManager[Forkserver | None]:
+    """A server that forks the jobs of one repeat; None if each job is started anew.
+
+    torchrun starts its own processes, and outside of Linux a fork does not go well with the system's libraries. If
+    Hydra sets a job's environment, it would do so after the server's imports.
+    """
+    if sweep.nproc_per_node is not None or sweep.config.hydra.job.env_set or sys.platform != "linux":
+        return nullcontext()
+    module = "trainkit.training.run"
+    if sweep.config.job.kind.value == "forward":
+        module = "trainkit.inference.bench"
+    return Forkserver(module, job_environment())
+
+
+def _run_or_skip(sweep: Sweep, job: Job, number: str, forkserver: Forkserver | None) -> Row:
+    repeat = ""
+    if sweep.repeats > 1:
+        repeat = f" (repeat {job.repeat})"
+    title = f"{number} {job.label or 'job'}{repeat}"
+    finished = _finished_row(sweep, job)
+    if finished is not None:
+        print(f"{title}: finished before, {summary.job_outcome(finished)}", flush=True)
+        return finished
+    print(title, end=": ", flush=True)
+    run_dir = new_run_dir(sweep.folder, job.label)
+    row, interrupted = run_job(sweep, job, run_dir, forkserver)
+    print(summary.job_outcome(row), flush=True)
+    if interrupted:
+        raise KeyboardInterrupt
+    return row
+
+
+def _finished_row(sweep: Sweep, job: Job) -> Row | None:
+    """The row of a job that ended, well or not, in an earlier start of the sweep; None if it must run."""
+    for row in read_rows(sweep.folder):
+        if _is_of_job(row, job, sweep) and _has_ended(row, sweep):
+            return row
+    return None
+
+
+def _is_of_job(row: Row, job: Job, sweep: Sweep) -> bool:
+    """A job of the other script, or with another number of processes, is another job."""
+    if row.kind != sweep.config.job.kind.value or row.repeat != job.repeat:
+        return False
+    if sweep.nproc_per_node not in (None, row.world_size) and row.device_name is not None:
+        return False
+    return row.overrides == settings_typed(job.overrides)
+
+
+def _has_ended(row: Row, sweep: Sweep) -> bool:
+    """A job that reached another time limit than today's has not ended."""
+    if row.status == "timeout":
+        return row.error == timeout_reason(sweep.timeout_s)
+    return row.status != "interrupted"
+
+
+def _report(sweep: Sweep, config: DictConfig) -> None:
+    """Print the comparison, write it as Markdown and HTML, and give it to W&B if the jobs' rows went."""
+    from trainkit.report import page  # imports matplotlib, which takes a second
+
+    rows, epochs = read_runs(sweep.folder)
+    comparison = compare(rows)
+    tables.print_comparison(comparison)
+    diagnoses, complaints = read_diagnoses(sweep.folder)
+    markdown, html = page.write_report(sweep.folder, comparison, epochs, diagnoses)
+    for complaint in complaints:
+        print(f"{complaint}; it is left out of the page", flush=True)
+    print(f"rows and logs: {sweep.folder}; {markdown.name}, {html.name}", flush=True)
+    if str(config.logger.get("_target_")).endswith("WandbLogger"):
+        from trainkit.report.wandb_comparison import publish
+
+        publish(comparison, html.read_text(), sweep.name, sweep.folder, config.logger)
