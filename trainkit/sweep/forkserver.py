@@ -1,7 +1,7 @@
 """A process that imports what a job imports, and forks itself for each job: imports are half of a small job.
 
-A forked job is a process of its own in which only imports ran, like a job that is started anew. The things that a start
-leaves to chance (addresses of libraries, hash seeds) is alike for all jobs of one server, so a sweep takes another
+A forked job is a process of its own in which only imports ran, like a job that is started anew. A start leaves
+addresses of libraries and hash seeds to chance. They are the same for all jobs of one server, so a sweep takes another
 server for each repeat. A source file that changes while a server lives is not imported again.
 
 The sweep and the server talk over pipes. The server forks the process of the next job before anyone asks for it, and

@@ -21,7 +21,7 @@ def job_environment() -> dict[str, str]:
 
 
 def start_process(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
-    """Start `python COMMAND` with its output in `log`, in a session of its own, so that its whole process tree can be ended."""
+    """Start `python COMMAND` with its output in `log`, in a session of its own: all its processes can be ended."""
     with log.open("w") as output:
         return subprocess.Popen(
             [sys.executable, *command],
