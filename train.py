@@ -7,13 +7,14 @@ import hydra
 from omegaconf import DictConfig
 
 from trainkit import cli
+from trainkit.config.composition import run_config
 from trainkit.report import summary
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="config")
 def main(cfg: DictConfig) -> None:
     with cli.one_line_errors():
-        config = cli.run_config(cfg)
+        config = run_config(cfg)
         with cli.importing():  # torch with it: what was typed wrongly is said before
             from trainkit.training.run import run
 

@@ -8,16 +8,18 @@ import hydra
 from omegaconf import DictConfig
 
 from trainkit import cli
+from trainkit.config.composition import FORWARD, run_config
+from trainkit.config.fallback import compose_fallback
 from trainkit.report import summary
 
 CONF = Path(__file__).parent.parent / "conf"
 
 
-@hydra.main(version_base="1.3", config_path=str(CONF), config_name=cli.FORWARD)
+@hydra.main(version_base="1.3", config_path=str(CONF), config_name=FORWARD)
 def main(cfg: DictConfig) -> None:
     with cli.one_line_errors():
-        config = cli.run_config(cfg)
-        fallback = cli.fallback(config, CONF)
+        config = run_config(cfg)
+        fallback = compose_fallback(config, CONF)
         with cli.importing():  # torch with it: what was typed wrongly is said before
             from trainkit.inference.bench import forward
 
@@ -28,4 +30,4 @@ def main(cfg: DictConfig) -> None:
 
 
 if __name__ == "__main__":
-    cli.entry(main, CONF, cli.FORWARD)
+    cli.entry(main, CONF, FORWARD)

@@ -14,6 +14,7 @@ from statistics import median
 from typing import Any
 
 from trainkit import cli
+from trainkit.config.composition import compose_config
 from trainkit.metrics.meters import Meters
 from trainkit.metrics.timer import BatchClock
 from trainkit.results.rows import EpochRecord
@@ -58,7 +59,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, cli.one_line_errors():
         fixed = ["logger=none", "trainer.limit_val_batches=0"]
         overrides = [*fixed, "trainer.max_epochs=22", "data.num_batches=200", "compile.cache=cold", *sys.argv[1:]]
-        config = cli.composed(overrides, Path(__file__).parent.parent / "conf", folder)
+        config = compose_config(overrides, Path(__file__).parent.parent / "conf", folder)
         records: list[EpochRecord] = []
         row = run.run(config, on_epoch=records.append)
     if row.status != "ok" or row.step_time_ms_p50 is None:

@@ -16,6 +16,7 @@ from statistics import median
 import torch
 
 from trainkit import cli
+from trainkit.config.composition import compose_config
 from trainkit.config.schema import RunConfig
 from trainkit.results.rows import EpochRecord
 from trainkit.training import build
@@ -65,7 +66,7 @@ class BareLoop:
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder, cli.one_line_errors():
         overrides = ["logger=none", "trainer.max_epochs=12", "data.num_batches=100", *sys.argv[1:]]
-        config = cli.composed(overrides, Path(__file__).parent.parent / "conf", folder)
+        config = compose_config(overrides, Path(__file__).parent.parent / "conf", folder)
         torch.set_float32_matmul_precision(config.amp.matmul_precision.value)
         loop = BareLoop(config)
         ours: list[float] = []

@@ -30,7 +30,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from trainkit import cli
 from trainkit.compiler.apply import Compiler
-from trainkit.config.schema import ConfigError, Mode, RunConfig
+from trainkit.config.composition import compose_config
+from trainkit.config.errors import ConfigError
+from trainkit.config.schema import Mode, RunConfig
 from trainkit.data.module import DataModule
 from trainkit.training import build
 from trainkit.training.loss import logits_of
@@ -172,7 +174,7 @@ def main() -> None:
         size = f"experiment=full_size/{given.network}"
         words = [size, "data.num_batches=4", "data.num_val_batches=0", "logger=none", *given.overrides]
         modes = given.modes.split(",")
-        configs = [cli.composed([*words, f"compile.mode={m}"], Path(__file__).parent.parent / "conf") for m in modes]
+        configs = [compose_config([*words, f"compile.mode={m}"], Path(__file__).parent.parent / "conf") for m in modes]
         compare(given.network, configs, given.nanogpt, given.rounds)
 
 

@@ -18,7 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from trainkit import cli
-from trainkit.config.schema import ConfigError
+from trainkit.config.complaints import compose_typed
+from trainkit.config.errors import ConfigError
 from trainkit.diagnosis.findings import write_diagnosis
 from trainkit.report import tables
 
@@ -36,7 +37,7 @@ def main() -> int:
     with cli.one_line_errors():
         one = ["-m: a diagnosis is of one network with one setting; leave it out, and diagnose each"] * given.multirun
         try:
-            config = cli.typed(given.overrides, CONF)
+            config = compose_typed(given.overrides, CONF)
         except ConfigError as error:
             raise ConfigError(*one, *error.complaints) from error
         if one:

@@ -38,12 +38,12 @@ def python_path() -> None:
 @pytest.fixture
 def compose(tmp_path: Path):
     """(overrides, ...) -> the RunConfig that train.py would run, its run directory below tmp_path."""
-    from trainkit import cli
+    from trainkit.config.composition import compose_config
     from trainkit.config.schema import RunConfig
 
     def composed(*overrides: str, run_dir: Path = tmp_path / "run") -> RunConfig:
         run_dir.mkdir(exist_ok=True)
-        return cli.composed(["logger=none", *overrides], CONF, str(run_dir))
+        return compose_config(["logger=none", *overrides], CONF, str(run_dir))
 
     return composed
 

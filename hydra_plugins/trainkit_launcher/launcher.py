@@ -17,7 +17,9 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
-from trainkit.config.schema import WHERE, ConfigError, of_the_other
+from trainkit.config.errors import ConfigError
+from trainkit.config.schema import WHERE
+from trainkit.config.validation import of_the_other
 
 SWEEP_NAME = re.compile(r"[A-Za-z0-9_.+-]*[A-Za-z0-9_+-]")
 INTERRUPTED = 130  # exit status

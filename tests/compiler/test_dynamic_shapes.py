@@ -8,7 +8,7 @@ import torch
 
 from tests.conftest import parameters, same
 from tests.networks import network
-from trainkit.config.schema import ConfigError
+from trainkit.config.errors import ConfigError
 from trainkit.data.schedule import Schedule, padded
 from trainkit.data.synthetic import Synthetic
 from trainkit.report import summary
@@ -297,9 +297,9 @@ def test_without_torchs_hook_the_steps_that_ran_eager_are_unknown(compose, monke
 )  # fmt: skip
 def test_a_shape_typed_wrongly_is_one_line(compose, monkeypatch, words, line):
     from tests.conftest import CONF
-    from trainkit import cli
+    from trainkit.config.complaints import complaints
 
-    said = cli.complaints(["data=synthetic", *words], CONF)
+    said = complaints(["data=synthetic", *words], CONF)
     if not said:
         with pytest.raises(ConfigError) as caught:
             run(compose("data=synthetic", *words, "trainer.accelerator=cpu"))

@@ -10,7 +10,8 @@ import trainkit.models.local_optimized
 from tests.conftest import parameters, same
 from tests.networks import network
 from trainkit.compiler import regions
-from trainkit.config.schema import CompileConfig, ConfigError, Mode, PartConfig, Scope
+from trainkit.config.errors import ConfigError
+from trainkit.config.schema import CompileConfig, Mode, PartConfig, Scope
 from trainkit.diagnosis import remedies
 from trainkit.models.convnet_mix import ConvNetMix
 from trainkit.report import labels, summary, tables

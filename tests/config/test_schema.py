@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from trainkit import cli
-from trainkit.config.schema import MODES, ConfigError, RunConfig
+from trainkit.config.composition import FORWARD, compose_config
+from trainkit.config.errors import ConfigError
+from trainkit.config.schema import MODES, RunConfig
 from trainkit.training import build
 
 ROOT = Path(__file__).parents[2]
@@ -28,7 +29,7 @@ def test_every_model_composes_with_data_that_fits(model, compose, text_file):
     for data in (fitting_data(model, text_file), ["data=synthetic"]):
         config = compose(f"model={model}", *data)
         assert config.job.model == model
-        assert config.model["_target_"].split(".")[0] in ("models", model)
+        assert config.model["_target_"].split(".")[0] in ("trainkit", model)
 
 
 @pytest.mark.parametrize("path", PLAIN, ids=lambda path: f"{path.parent.name}={path.stem}")
@@ -39,9 +40,9 @@ def test_every_other_yaml_composes(path, compose):
 @pytest.mark.parametrize("path", sorted((CONF / "experiment").rglob("*.yaml")), ids=lambda path: path.stem)
 def test_every_experiment_composes(path, tmp_path, text_file):
     name = path.relative_to(CONF / "experiment").with_suffix("")
-    config = cli.FORWARD if "\nforward:" in path.read_text() else "config"  # what runs it
+    config = FORWARD if "\nforward:" in path.read_text() else "config"  # what runs it
     words = ["logger=none", f"experiment={name}", f"++data.path={text_file}"]
-    assert isinstance(cli.composed(words, CONF, str(tmp_path), config), RunConfig)
+    assert isinstance(compose_config(words, CONF, str(tmp_path), config), RunConfig)
 
 
 @pytest.mark.parametrize("mode", MODES)

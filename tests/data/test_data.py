@@ -17,7 +17,7 @@ from torch.utils.data import TensorDataset
 
 from tests import forked
 from tests.conftest import in_cache
-from trainkit.config.schema import ConfigError
+from trainkit.config.errors import ConfigError
 from trainkit.data import bpe
 from trainkit.data.cache import cached
 from trainkit.data.digits import Digits

@@ -11,7 +11,7 @@ from PIL import Image
 
 from tests import forked
 from tests.conftest import in_cache
-from trainkit.config.schema import ConfigError
+from trainkit.config.errors import ConfigError
 from trainkit.data.augment import Augment
 from trainkit.data.images import Images
 from trainkit.data.module import DataModule

@@ -14,7 +14,7 @@ import torch
 from tests import forked
 from tests.conftest import in_cache
 from tests.data.test_data import epoch, on
-from trainkit.config.schema import ConfigError
+from trainkit.config.errors import ConfigError
 from trainkit.data import bpe
 from trainkit.data.rows import READERS
 from trainkit.data.splits import on_hub

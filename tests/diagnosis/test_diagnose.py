@@ -14,7 +14,7 @@ from tests import defects, forked
 from tests.conftest import ROOT
 from trainkit.compiler import facts
 from trainkit.compiler.errors import first_line
-from trainkit.config.schema import ConfigError
+from trainkit.config.errors import ConfigError
 from trainkit.diagnosis import break_costs, output, trial
 from trainkit.diagnosis.diagnose import diagnose, look, stages, stages_of, write_code
 from trainkit.diagnosis.findings import Finding, Phase, merged, read_diagnosis

@@ -10,7 +10,8 @@ from torch.amp import GradScaler
 from torch.profiler import ProfilerActivity, profile
 
 from tests.conftest import CONF, ROOT
-from trainkit import cli
+from trainkit.config.composition import compose_config
+from trainkit.config.fallback import compose_fallback
 from trainkit.diagnosis import break_costs
 from trainkit.diagnosis.findings import Phase
 from trainkit.diagnosis.trial import subject
@@ -65,10 +66,10 @@ def test_calls_replay_cuda_graphs_and_answer_as_eager(tmp_path):
     words = ("logger=none", *ON_GPU, "data.batch_sizes=[1,8]", "forward.num_calls=40", "forward.deadline_ms=10000")
     rows = []
     for mode, links in (("eager", "[]"), ("reduce-overhead", "[]"), ("reduce-overhead", "['compile.mode=default']")):
-        config = cli.composed(
+        config = compose_config(
             [*words, f"compile.mode={mode}", f"forward.fallback={links}"], CONF, str(tmp_path), "bench"
         )
-        rows.append(row := forward(config, cli.fallback(config, CONF)))
+        rows.append(row := forward(config, compose_fallback(config, CONF)))
         assert (row.status, row.effective_mode, row.accelerator) == ("ok", mode, "gpu"), row.error
         assert (row.num_cudagraphs > 0) == (mode == "reduce-overhead")
         assert 0 < row.step_time_ms_p50 <= row.step_time_ms_p99
@@ -184,14 +185,14 @@ def test_memory_is_what_nvidia_smi_shows_for_the_process(compose, tmp_path):
         script = (
             "import os, subprocess, sys\n"
             "from pathlib import Path\n"
-            "from trainkit import cli\n"
+            "from trainkit.config.composition import compose_config\n"
             "from trainkit.training.run import run\n"
             "def shown(record):\n"  # at an epoch's end: the Trainer gives the memory back when the fit is over
             "    query = ['nvidia-smi', '--query-compute-apps=pid,used_memory', '--format=csv,noheader,nounits']\n"
             "    lines = subprocess.run(query, capture_output=True, text=True, check=True).stdout.splitlines()\n"
             "    used = {int(pid): int(mib) for pid, mib in (line.split(',') for line in lines)}\n"
             "    print('RESULT', record.peak_device_bytes / 2**20, used[os.getpid()])\n"
-            "print(run(cli.composed(sys.argv[2:], Path('conf'), sys.argv[1]), on_epoch=shown).error)\n"
+            "print(run(compose_config(sys.argv[2:], Path('conf'), sys.argv[1]), on_epoch=shown).error)\n"
         )
         words = [*ON_GPU, "model=resnet50", "data.image_size=224", "logger=none", "trainer.max_epochs=3"]
         done = subprocess.run(

@@ -10,9 +10,11 @@ from hydra import compose, initialize_config_dir
 
 from tests import forked
 from tests.networks import network
-from trainkit import cli
 from trainkit.analysis.comparison import compare, why_dropped
-from trainkit.config.schema import ConfigError, RunConfig
+from trainkit.config.composition import FORWARD, compose_config
+from trainkit.config.errors import ConfigError
+from trainkit.config.fallback import compose_fallback
+from trainkit.config.schema import RunConfig
 from trainkit.inference.bench import NUM_MEASURING, forward
 from trainkit.inference.deadlines import Requests, choose, miss_frac
 from trainkit.report.page import html_comparison
@@ -35,13 +37,13 @@ def bench(tmp_path):
     def called(*words: str, run_dir: Path = tmp_path / "run") -> Row:
         run_dir.mkdir(exist_ok=True)
         config = composed(*words, run_dir=str(run_dir))
-        return forward(config, cli.fallback(config, CONF))
+        return forward(config, compose_fallback(config, CONF))
 
     return called
 
 
 def composed(*words: str, run_dir: str = "") -> RunConfig:
-    return cli.composed(["logger=none", *words], CONF, run_dir, cli.FORWARD)
+    return compose_config(["logger=none", *words], CONF, run_dir, FORWARD)
 
 
 def bench_py(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -325,20 +327,20 @@ def test_a_setting_without_use_or_sense_is_one_line(words, complaint, bench):
     [
         ("model=foo", "model = foo: expected one of "),
         ("compile.mdoe=eager", "compile.mdoe = eager: no such setting; did you mean compile.mode?"),
-        ("", "'': a link sets nothing but model, "),
-        ("data.batch_size=1", "data.batch_size: a link sets nothing but model, "),
+        ("", "'': a stage sets nothing but model, "),
+        ("data.batch_size=1", "data.batch_size: a stage sets nothing but model, "),
         ("model=mini_transformer", "model = mini_transformer: takes tokens, but data = digits gives images"),
         ("compile.mode=default,eager", "compile.mode = default,eager: expected one value; several are a list, ["),
         ("compile.parts=[fc]", "compile.parts = [fc]: expected entries as in compile.parts=[{match: NAME}]"),
         ("compile.dynamic=maybe", "compile.dynamic = maybe: expected true, false or null"),
-        ("compile.cache=cold", "compile.cache = cold: all links compile into the run's cache, which is warm; "),
+        ("compile.cache=cold", "compile.cache = cold: all stages compile into the run's cache, which is warm; "),
         ("compile.max_recompiles=3", "compile.max_recompiles = 3: counts those of one network"),
     ],
 )
 def test_a_wrong_link_is_one_line(link, complaint):
     config = composed("forward.deadline_ms=5", f"forward.fallback=['{link}','compile.mode=eager']")
     with pytest.raises(ConfigError) as caught:
-        cli.fallback(config, CONF)
+        compose_fallback(config, CONF)
     assert len(caught.value.complaints) == 1
     assert caught.value.complaints[0].startswith(f"forward.fallback, {complaint}")
 
@@ -361,14 +363,14 @@ def test_a_link_with_other_batches_or_a_compiled_function_is_refused(bench):
 def test_a_link_of_another_model_drops_the_runs_own_model_settings():
     words = ("model=simple_cnn", "model.width=4", "amp=bf16", "forward.deadline_ms=5")
     config = composed(*words, "forward.fallback=['model=simple_net','compile.mode=eager']")
-    another, same = cli.fallback(config, CONF)
+    another, same = compose_fallback(config, CONF)
     assert (another.job.model, another.model.get("width"), another.amp.precision) == ("simple_net", 512, "bf16-mixed")
     assert (same.job.model, same.model["width"], same.compile.mode) == ("simple_cnn", 4, "eager")
 
 
 def test_a_link_may_name_parts_as_the_readme_does():
     link = "model=simple_cnn  compile.scope=parts compile.parts=[{match: conv1, mode: default},{match: fc}]"
-    (found,) = cli.fallback(composed("forward.deadline_ms=5", f'forward.fallback=["{link}"]'), CONF)
+    (found,) = compose_fallback(composed("forward.deadline_ms=5", f'forward.fallback=["{link}"]'), CONF)
     assert [part.match for part in found.compile.parts] == ["conv1", "fc"]
 
 
@@ -439,7 +441,7 @@ def test_a_chain_with_a_link_in_another_mode_is_dropped_with_the_reason():
 
 def test_a_job_that_left_no_row_was_of_calls_all_the_same(tmp_path):
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        cfg = compose(cli.FORWARD, ["forward.deadline_ms=5"], return_hydra_config=True)
+        cfg = compose(FORWARD, ["forward.deadline_ms=5"], return_hydra_config=True)
     row = row_of_request(Job([], cfg, "", repeat=0), "s", tmp_path)
     assert (row.kind, row.deadline_ms) == ("forward", 5.0)
 

@@ -12,7 +12,8 @@ from omegaconf import OmegaConf
 from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from trainkit.config.schema import NOT_ARGUMENTS, ConfigError
+from trainkit.config.errors import ConfigError
+from trainkit.config.schema import NOT_ARGUMENTS
 from trainkit.models.mini_transformer import Block, MiniTransformer
 from trainkit.models.resnet18 import ResNet18
 from trainkit.models.simple_cnn import SimpleCNN

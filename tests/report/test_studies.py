@@ -16,10 +16,10 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from tests import forked
 from tests.conftest import CONF, ROOT
 from tests.sweeps import GPU
-from trainkit import cli
 from trainkit.analysis.claims import Outcome, outcome, read_claim
 from trainkit.analysis.comparison import compare
 from trainkit.analysis.pairs import Contrast, contrasts
+from trainkit.config.composition import FORWARD, compose_config
 from trainkit.config.schema import RunConfig
 from trainkit.diagnosis.findings import Diagnosis, write_diagnosis
 from trainkit.report.labels import contrast_of
@@ -80,9 +80,9 @@ def composed(name: str, each: list[list[str]], run_dir: Path) -> list[RunConfig]
     """As `make studies` runs them: trained, called by scripts/bench.py, or both."""
     alone, called = re.findall(r"case \$\$study in (\S+)\)", (ROOT / "Makefile").read_text())
     study = name.rpartition("/")[2]
-    scripts = ["config"] * (study not in alone.split("|")) + [cli.FORWARD] * (study in called.split("|"))
+    scripts = ["config"] * (study not in alone.split("|")) + [FORWARD] * (study in called.split("|"))
     return [
-        cli.composed([f"experiment={name}", *of], CONF, str(run_dir / f"{script}{n}"), script)
+        compose_config([f"experiment={name}", *of], CONF, str(run_dir / f"{script}{n}"), script)
         for script in scripts
         for n, of in enumerate(each)
     ]

@@ -11,7 +11,7 @@ import torch
 from tests import forked
 from tests.conftest import CONF, parameters, same
 from tests.networks import network
-from trainkit.config.schema import ConfigError
+from trainkit.config.errors import ConfigError
 from trainkit.results.rows import Row, read_epochs, read_row
 from trainkit.training.run import run
 from trainkit.training.task import schedule
@@ -359,7 +359,7 @@ def test_a_cold_cache_does_not_try_out_the_vector_instructions_again(tmp_path, n
     script.write_text(f"""
 import os
 from pathlib import Path
-from trainkit import cli
+from trainkit.config.composition import compose_config
 from trainkit.training.run import run
 
 def show(record):
@@ -368,7 +368,7 @@ def show(record):
 
 words = ["logger=none", "compile.cache=cold", "trainer.accelerator=cpu", "trainer.max_epochs=1", "model=op_chain"]
 words += ["data=synthetic", "data.num_batches=2", "trainer.limit_val_batches=0"]
-run(cli.composed(words, Path("{CONF}"), "{tmp_path}"), show)
+run(compose_config(words, Path("{CONF}"), "{tmp_path}"), show)
 """)
     done = forked.python(script, cwd=tmp_path)
     assert "sources True 0" in done.stdout, done.stdout + done.stderr

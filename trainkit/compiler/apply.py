@@ -25,7 +25,8 @@ from trainkit.compiler.errors import RecompileLimitError, first_line, is_compile
 from trainkit.compiler.facts import CompileFacts, Seen, Shapes
 from trainkit.compiler.regions import Part, parts, unwrapped
 from trainkit.compiler.source import TORCH
-from trainkit.config.schema import CUDAGRAPH_MODES, CompileConfig, ConfigError, DimConfig, PartConfig
+from trainkit.config.errors import ConfigError
+from trainkit.config.schema import CUDAGRAPH_MODES, CompileConfig, DimConfig, PartConfig
 
 LIMITS = ("recompile_limit", "accumulated_recompile_limit")
 FAIL = "fail_on_recompile"  # torch's stance; the error that it raises names it

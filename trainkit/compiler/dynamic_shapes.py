@@ -7,7 +7,8 @@ from math import inf
 import torch
 
 from trainkit.compiler.facts import Shapes
-from trainkit.config.schema import CompileConfig, ConfigError, DimConfig
+from trainkit.config.errors import ConfigError
+from trainkit.config.schema import CompileConfig, DimConfig
 
 NAMES = ("inputs", "targets")  # of a batch's tensors
 

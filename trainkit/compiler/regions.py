@@ -11,7 +11,8 @@ from typing import Any
 
 from torch import nn
 
-from trainkit.config.schema import CompileConfig, ConfigError, PartConfig
+from trainkit.config.errors import ConfigError
+from trainkit.config.schema import CompileConfig, PartConfig
 
 # What activation checkpointing puts between a block and its name; checkpoint keys and patterns are without it.
 WRAPPER = "_checkpoint_wrapped_module"

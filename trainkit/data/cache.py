@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from filelock import FileLock
 
-from trainkit.config.schema import ConfigError
+from trainkit.config.errors import ConfigError
 
 
 def cached(cache_dir: Path, made_from: object, make: Callable[[Path], None]) -> Path:

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from sklearn.datasets import load_digits
 
-from trainkit.config.schema import ConfigError
+from trainkit.config.errors import ConfigError
 from trainkit.data.module import ArrayDataset, DataModule, is_part
 
 

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import track
 from torch.utils.data import Subset
 
-from trainkit.config.schema import ConfigError
+from trainkit.config.errors import ConfigError
 from trainkit.data.augment import Augment
 from trainkit.data.cache import array, cached, made
 from trainkit.data.module import ArrayDataset, DataModule, is_part

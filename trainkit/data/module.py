@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Subset, default_collate
 from torch.utils.data.distributed import DistributedSampler
 
-from trainkit.config.schema import ConfigError
+from trainkit.config.errors import ConfigError
 
 Batch = tuple[Tensor, Tensor]
 

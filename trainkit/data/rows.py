@@ -11,7 +11,7 @@ from typing import Any
 import datasets
 import torch
 
-from trainkit.config.schema import ConfigError
+from trainkit.config.errors import ConfigError
 from trainkit.data.splits import READERS, TRAIN, first, load, on_hub, read_text, readable
 
 REMEDY = "give a csv, tsv, json or parquet file, a folder of train.* and dev.*, or owner/name of the hub"

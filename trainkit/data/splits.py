@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import datasets
 from rich.console import Console
 
-from trainkit.config.schema import ConfigError
+from trainkit.config.errors import ConfigError
 
 TRAIN, VALIDATION = ("train", "training"), ("validation", "val", "valid", "dev", "test")
 HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from trainkit.config.schema import ConfigError
+from trainkit.config.errors import ConfigError
 from trainkit.data.module import Batch, DataModule
 from trainkit.data.schedule import ORDERS, PADDINGS, Schedule, bucket_complaints, padded, size_complaints
 

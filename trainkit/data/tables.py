@@ -13,7 +13,7 @@ import torch
 from tokenizers import ByteLevelBPETokenizer
 from torch.utils.data import Dataset
 
-from trainkit.config.schema import ConfigError
+from trainkit.config.errors import ConfigError
 from trainkit.data import bpe
 from trainkit.data.cache import array, cached
 from trainkit.data.module import Batch, DataModule, is_part

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import datasets
 import numpy as np
 
-from trainkit.config.schema import ConfigError
+from trainkit.config.errors import ConfigError
 from trainkit.data import bpe
 from trainkit.data.cache import array, cached
 from trainkit.data.module import ArrayDataset, DataModule, is_part

@@ -16,7 +16,8 @@ from typing import Any
 from trainkit.compiler import facts, graphs
 from trainkit.compiler.errors import first_line
 from trainkit.compiler.source import is_users, shortened, source_line
-from trainkit.config.schema import CompileConfig, ConfigError, Mode, RunConfig
+from trainkit.config.errors import ConfigError
+from trainkit.config.schema import CompileConfig, Mode, RunConfig
 from trainkit.diagnosis import break_costs, remedies
 from trainkit.diagnosis.findings import Diagnosis, Finding, Phase, merged
 from trainkit.diagnosis.rng import Place, draws_of

@@ -23,7 +23,8 @@ from trainkit.compiler import apply, facts
 from trainkit.compiler.apply import Compiler
 from trainkit.compiler.errors import first_line
 from trainkit.compiler.source import shortened, source_line, users_frames
-from trainkit.config.schema import CompileConfig, Mode, OnError, RunConfig, check
+from trainkit.config.schema import CompileConfig, Mode, OnError, RunConfig
+from trainkit.config.validation import check
 from trainkit.data.module import Batch
 from trainkit.diagnosis.output import silenced
 from trainkit.metrics.timer import timed_ms

@@ -16,7 +16,9 @@ from trainkit.compiler import apply, facts
 from trainkit.compiler.apply import Compiler
 from trainkit.compiler.facts import CompileFacts
 from trainkit.compiler.regions import parts
-from trainkit.config.schema import ConfigError, RunConfig, check
+from trainkit.config.errors import ConfigError
+from trainkit.config.schema import RunConfig
+from trainkit.config.validation import check
 from trainkit.data.module import Batch, DataModule
 from trainkit.inference.deadlines import Requests, choose, miss_frac
 from trainkit.metrics.calls import CallMeters, Shape

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from omegaconf import DictConfig
 
 from trainkit.analysis.comparison import compare
-from trainkit.config.schema import ConfigError
+from trainkit.config.errors import ConfigError
 from trainkit.diagnosis.findings import read_diagnoses
 from trainkit.report import summary, tables
 from trainkit.results.rows import Row, read_rows, read_runs, settings_typed

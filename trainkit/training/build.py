@@ -25,7 +25,8 @@ from torch.optim import Optimizer
 
 from trainkit.compiler import apply
 from trainkit.compiler.errors import first_line
-from trainkit.config.schema import NOT_ARGUMENTS, PLAIN, ConfigError, RunConfig, TrainerConfig
+from trainkit.config.errors import TYPE_NAMES, ConfigError
+from trainkit.config.schema import NOT_ARGUMENTS, RunConfig, TrainerConfig
 from trainkit.data.module import DataModule
 from trainkit.distributed.strategies import strategy
 from trainkit.training.loss import logits_of
@@ -164,11 +165,13 @@ def _mistyped(group: str, target: Callable[..., Any], node: dict[str, Any]) -> l
         kinds = {*get_args(said)} if get_origin(said) in (Union, UnionType) else {said}
         kind, *more = kinds - {NoneType} or {NoneType}
         null = value is None and (NoneType in kinds or default is None)
-        if kind not in PLAIN or more or isinstance(value, dict) or null:
+        if kind not in TYPE_NAMES or more or isinstance(value, dict) or null:
             continue
         if not isinstance(value, (int, float) if kind is float else kind) or isinstance(value, bool) != (kind is bool):
             way_out = "" if default in (None, parameter.empty) else f"; try {group}.{name}={str(default).lower()}"
-            complaints.append(f"{group}.{name} = {'null' if value is None else value}: expected {PLAIN[kind]}{way_out}")
+            complaints.append(
+                f"{group}.{name} = {'null' if value is None else value}: expected {TYPE_NAMES[kind]}{way_out}"
+            )
     return complaints
 
 

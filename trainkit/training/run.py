@@ -16,7 +16,8 @@ from lightning.pytorch.strategies import DDPStrategy
 from trainkit.compiler import apply, facts
 from trainkit.compiler.apply import Compiler
 from trainkit.compiler.facts import CompileFacts, combined
-from trainkit.config.schema import RunConfig, check
+from trainkit.config.schema import RunConfig
+from trainkit.config.validation import check
 from trainkit.data.module import DataModule
 from trainkit.distributed.collectives import gather
 from trainkit.metrics.environment import machine

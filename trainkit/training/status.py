@@ -15,7 +15,7 @@ from lightning.pytorch.loggers import Logger, WandbLogger
 from lightning.pytorch.utilities.exceptions import MisconfigurationException, SIGTERMException
 
 from trainkit.compiler.errors import RecompileLimitError, first_line, is_compile_error
-from trainkit.config.schema import ConfigError
+from trainkit.config.errors import ConfigError
 from trainkit.results.rows import Row
 
 

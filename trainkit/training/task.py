@@ -18,7 +18,8 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from trainkit.compiler import regions
 from trainkit.compiler.apply import Compiler
-from trainkit.config.schema import ConfigError, RunConfig
+from trainkit.config.errors import ConfigError
+from trainkit.config.schema import RunConfig
 from trainkit.training.loss import linear_cross_entropy, logits_of
 
 

@@ -1,0 +1,79 @@
+"""Composition of overrides into a typed and checked RunConfig."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+
+from hydra import compose, initialize_config_dir
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import InterpolationKeyError
+
+from trainkit.config.errors import TYPE_NAMES, ConfigError, refuse
+from trainkit.config.schema import RunConfig
+from trainkit.config.validation import check, input_mismatch
+
+FORWARD = "bench"  # conf/bench.yaml, of scripts/bench.py
+
+
+def compose_config(overrides: list[str], conf: Path, run_dir: str = "", name: str = "config") -> RunConfig:
+    """Compose conf/<name>.yaml with overrides, without Hydra's command line. Raises as `run_config` does."""
+    with initialize_config_dir(str(conf.resolve()), version_base="1.3"):
+        cfg = compose(name, overrides, return_hydra_config=True)
+        HydraConfig.instance().set_config(cfg)
+        cfg.job.run_dir = run_dir
+        with open_dict(cfg):
+            del cfg["hydra"]
+        return run_config(cfg)
+
+
+def run_config(cfg: DictConfig) -> RunConfig:
+    """Return the typed and checked form of a composed config. Raises ConfigError with every complaint at once."""
+    refuse(_launcher_settings_of_one_run())
+    refuse(_numbers_for_booleans(cfg))
+    refuse(_unknown_settings(cfg))
+    if any(override.lstrip("+").startswith("model._target_=") for override in cfg.job.overrides):
+        cfg.job.model = cfg.model._target_  # the row and its complaints name the network that runs
+    mismatch = input_mismatch(cfg.job.model, cfg.job.data, cfg.model.get("inputs"), cfg.data.get("inputs"))
+    if mismatch:
+        raise ConfigError(mismatch)
+    try:
+        config = OmegaConf.to_object(cfg)
+    except InterpolationKeyError as error:
+        setting = error.full_key
+        raise ConfigError(f"{setting}: {' '.join(str(error.msg).split())}; set {setting} yourself") from None
+    assert isinstance(config, RunConfig)
+    check(config)
+    return config
+
+
+def _launcher_settings_of_one_run() -> Iterator[str]:
+    """Complaints about settings of the launcher where nothing is launched."""
+    hydra = HydraConfig.get()
+    if hydra.mode != RunMode.RUN:
+        return
+    for override in hydra.overrides.hydra:
+        if override.startswith("hydra.launcher."):
+            yield f"{override.replace('=', ' = ', 1)}: belongs to a sweep; use it with -m"
+
+
+def _numbers_for_booleans(cfg: DictConfig) -> Iterator[str]:
+    """Complaints about numbers given for true or false; OmegaConf takes all but 0 for true."""
+    for override in cfg.job.overrides:
+        setting, _, value = override.lstrip("+").partition("=")
+        if re.fullmatch(r"[-+]?\d+", value) and isinstance(OmegaConf.select(cfg, setting), bool):
+            yield f"{setting} = {value}: expected {TYPE_NAMES[bool]}"
+
+
+def _unknown_settings(cfg: DictConfig) -> Iterator[str]:
+    """Complaints about settings that `+` has added to typed nodes; nobody reads them."""
+    groups = {group.name: group.type for group in fields(RunConfig)}
+    unknown = [str(key) for key in cfg if key not in groups]
+    for name, group in groups.items():
+        if is_dataclass(group):
+            declared = {field.name for field in fields(group)}
+            unknown += [f"{name}.{key!s}" for key in cfg[name] if key not in declared]
+    for setting in sorted(unknown):
+        yield f"{setting} = {OmegaConf.select(cfg, setting)}: no such setting; see --help"

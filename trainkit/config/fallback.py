@@ -1,0 +1,83 @@
+"""Composition of the stages that `forward.fallback` names after the run's own."""
+
+import re
+from pathlib import Path
+
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+
+from trainkit.config.complaints import compose_typed
+from trainkit.config.composition import FORWARD
+from trainkit.config.errors import ConfigError, refuse
+from trainkit.config.schema import OF_A_LINK, RunConfig
+from trainkit.config.validation import in_groups, input_mismatch
+
+# At the spaces before a setting's name: a list of parts has spaces of its own.
+OVERRIDE = re.compile(r"\S.*?(?=\s+[\w.@/+~-]+=|\s*$)")
+
+
+def compose_fallback(config: RunConfig, conf: Path) -> list[RunConfig]:
+    """Compose each stage of `forward.fallback` on top of the run's own overrides. The run's `model.*` and `ckpt_path`
+    do not hold for a stage with another model. Raises ConfigError with every complaint at once."""
+    stages, complaints = [], []
+    hydra, composing = HydraConfig.instance().cfg, GlobalHydra.instance().hydra
+    for settings in config.forward.fallback:
+        try:
+            stages.append(_compose_stage(config, OVERRIDE.findall(settings), conf))
+        except ConfigError as error:
+            complaints += [f"forward.fallback, {line}" for line in error.complaints]
+    HydraConfig.instance().cfg, GlobalHydra.instance().hydra = hydra, composing
+    refuse(complaints)
+    return stages
+
+
+def _compose_stage(config: RunConfig, overrides: list[str], conf: Path) -> RunConfig:
+    names = {setting_name(override) for override in overrides}
+    if not names:
+        names = {"''"}
+    foreign = sorted(name for name in names if not in_groups(name, OF_A_LINK))
+    refuse(f"{name}: a stage sets nothing but {', '.join(OF_A_LINK)}; leave it out" for name in foreign)
+    GlobalHydra.instance().clear()
+    stage = compose_typed([*_inherited(config, names), *overrides], conf, config.job.run_dir, FORWARD)
+    _check_stage(stage, config, overrides)
+    return stage
+
+
+def _inherited(config: RunConfig, replaced: set[str]) -> list[str]:
+    """The run's own overrides that hold for a stage, and the folders that its command line searches for configs."""
+    replaced = replaced | {"forward.fallback"}
+    if "model" in replaced:
+        replaced.add("ckpt_path")
+    inherited = [override for override in config.job.overrides if not in_groups(setting_name(override), replaced)]
+    sources = HydraConfig.get().runtime.config_sources
+    folders = [source.path for source in sources if source.provider == "command-line"]
+    if folders:
+        inherited.append(f"hydra.searchpath=[{','.join(folders)}]")
+    return inherited
+
+
+def _check_stage(stage: RunConfig, config: RunConfig, overrides: list[str]) -> None:
+    """Raise ConfigError where a stage cannot serve calls of the run."""
+    # The inputs of data=synthetic follow the network; the run's batches do not follow a stage.
+    mismatch = input_mismatch(stage.job.model, stage.job.data, stage.model.get("inputs"), config.data.get("inputs"))
+    if mismatch:
+        raise ConfigError(mismatch)
+    if stage.data != config.data:
+        raise ConfigError(
+            f"{' '.join(overrides)}: is called with other batches than the run; choose one that fits the data"
+        )
+    if stage.compile.cache != config.compile.cache:
+        raise ConfigError(
+            f"compile.cache = {stage.compile.cache}: all stages compile into the run's cache, which is "
+            f"{config.compile.cache}; set it for the run, or leave it out"
+        )
+    if stage.compile.max_recompiles is not None:
+        raise ConfigError(
+            f"compile.max_recompiles = {stage.compile.max_recompiles}: counts those of one network; leave it out with "
+            "forward.fallback"
+        )
+
+
+def setting_name(override: str) -> str:
+    """The setting that an override sets."""
+    return override.partition("=")[0].lstrip("+~")
