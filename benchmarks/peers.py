@@ -1,7 +1,7 @@
 """Our training step beside that of what people would use instead: on one GPU, in one run, interleaved.
 
-    python scripts/bench_peers.py gpt2 --nanogpt PATH_OF_ITS_REPOSITORY [--modes MODE,...] [--rounds N] [override ...]
-    python scripts/bench_peers.py vit_b16 | resnet50 (beside timm's) | bert (beside transformers') [...]
+    python benchmarks/peers.py gpt2 --nanogpt PATH_OF_ITS_REPOSITORY [--modes MODE,...] [--rounds N] [override ...]
+    python benchmarks/peers.py vit_b16 | resnet50 (beside timm's) | bert (beside transformers') [...]
 
 The sizes are those of conf/experiment/full_size. Both have the same batches, precision and optimizer, and the same
 loop. Ours is the Objective as trainkit compiles it; the peer is its network in torch.compile, with the loss where it
@@ -23,7 +23,7 @@ from statistics import median
 from typing import Any
 
 import torch
-from bench_kernels import copy_bytes_per_s, median_ms
+from kernels import copy_bytes_per_s, median_ms
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.flop_counter import FlopCounterMode

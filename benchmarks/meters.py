@@ -1,6 +1,6 @@
 """What the meters cost, and whether they tell the compile time, in one run.
 
-    python scripts/bench_meters.py model=resnet18 data=synthetic amp=bf16 compile.mode=default [...]
+    python benchmarks/meters.py model=resnet18 data=synthetic amp=bf16 compile.mode=default [...]
 
 Every second epoch runs without the meters of steps and batches; both kinds are timed from outside, border to border.
 Prints the median ratio of an epoch with to the one after it without, and for the first epoch its wall clock less its
@@ -63,7 +63,7 @@ def main() -> None:
         records: list[EpochRecord] = []
         row = run.run(config, on_epoch=records.append)
     if row.status != "ok" or row.step_time_ms_p50 is None:
-        sys.exit(f"bench_meters: the run ended {row.status}: {row.error}")
+        sys.exit(f"meters: the run ended {row.status}: {row.error}")
     pairs = [(a.train_time_s, b.train_time_s) for a, b in zip(records[2::2], records[3::2], strict=False)]
     ratios = [metered / bare for metered, bare in pairs]
     first = records[0]

@@ -1,6 +1,6 @@
 """What training through trainkit costs over a bare PyTorch loop of the same objective, in one run, interleaved.
 
-    python scripts/bench_overhead.py model=resnet18 data=synthetic data.batch_size=512 amp=bf16 [...]
+    python benchmarks/overhead.py model=resnet18 data=synthetic data.batch_size=512 amp=bf16 [...]
 
 After each epoch of the run a bare loop makes the same number of steps with a network of its own; of both the time from
 one step's start to the next one's is taken, the first SETTLING steps left out. Prints the medians over the epochs after
@@ -80,7 +80,7 @@ def main() -> None:
 
         row = run(config, on_epoch=after_epoch)
     if row.status != "ok":
-        sys.exit(f"bench_overhead: the run ended {row.status}: {row.error}")
+        sys.exit(f"overhead: the run ended {row.status}: {row.error}")
     settled_ours, settled_bare = ours[2:], bare[2:]  # the first two epochs hold compiles and warm-up
     ratios = [a / b for a, b in zip(settled_ours, settled_bare, strict=True)]
     print(f"{row.model} {row.compile_mode} {row.precision} batch {row.batch_size} on {row.device_name}")

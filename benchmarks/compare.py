@@ -1,4 +1,4 @@
-"""How often the comparison is wrong, from recorded rows: `python scripts/bench_compare.py DIR [--candidate DIR]`.
+"""How often the comparison is wrong, from recorded rows: `python benchmarks/compare.py DIR [--candidate DIR]`.
 
 Takes the rows of DIR as repeats of one setting (a sweep of it with `hydra.launcher.repeats=10`): its even repeats
 against its odd ones, and 200 A/A comparisons of arms drawn from all of them, of which at most 5 % may claim a

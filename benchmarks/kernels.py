@@ -1,6 +1,6 @@
 """What our kernels and our choice of kernels are worth, on one GPU, in one run: forward and backward of each alone.
 
-    python scripts/bench_kernels.py
+    python benchmarks/kernels.py
 
 costly_activation: eager, compiled, and our Triton kernel, with the share of the measured copy's bandwidth that reading
 and writing each tensor once would need. linear_cross_entropy: against cross_entropy of the product, eager and compiled,
@@ -115,7 +115,7 @@ def attention() -> None:
 
 if __name__ == "__main__":
     if not torch.cuda.is_available():
-        sys.exit("bench_kernels: needs a CUDA device")
+        sys.exit("kernels: needs a CUDA device")
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
     activation()
     language_model_loss()
