@@ -17,7 +17,7 @@ from trainkit import cli
 from trainkit.config.composition import compose_config
 from trainkit.metrics.meters import Meters
 from trainkit.metrics.timer import BatchClock
-from trainkit.results.rows import EpochRecord
+from trainkit.results.epoch import EpochRecord
 from trainkit.training import run
 
 on = True

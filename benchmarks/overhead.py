@@ -18,7 +18,7 @@ import torch
 from trainkit import cli
 from trainkit.config.composition import compose_config
 from trainkit.config.schema import RunConfig
-from trainkit.results.rows import EpochRecord
+from trainkit.results.epoch import EpochRecord
 from trainkit.training import build
 from trainkit.training.run import run
 from trainkit.training.task import objective_of

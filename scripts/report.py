@@ -13,7 +13,9 @@ from trainkit.analysis.regressions import against
 from trainkit.diagnosis.findings import read_diagnoses
 from trainkit.report.page import write_report
 from trainkit.report.tables import markdown_comparison, print_changes, print_comparison
-from trainkit.results.rows import EpochRecord, Row, read_runs
+from trainkit.results.epoch import EpochRecord
+from trainkit.results.files import read_runs
+from trainkit.results.row import Row
 
 
 def main() -> int:

@@ -4,7 +4,9 @@ import math
 import random
 from dataclasses import replace
 
-from trainkit.results.rows import EpochRecord, Row
+from trainkit.results.epoch import EpochRecord
+from trainkit.results.facts import GraphBreak
+from trainkit.results.row import Row
 
 GIB, MIB = 2**30, 2**20
 MODES = {  # step ms, compile s, GiB allocated, reserved and of the device
@@ -44,12 +46,8 @@ GPU = Row(
     git_dirty=False,
 )
 BREAKS = [
-    {
-        "file": "models/resnet.py",
-        "line": 41,
-        "reason": "Unsupported Tensor.item() call with capture_scalar_outputs=False",
-    },
-    {"file": "models/resnet.py", "line": 57, "reason": "Failed to trace builtin operator `print`"},
+    GraphBreak("models/resnet.py", 41, "Unsupported Tensor.item() call with capture_scalar_outputs=False"),
+    GraphBreak("models/resnet.py", 57, "Failed to trace builtin operator `print`"),
 ]
 
 

@@ -7,7 +7,7 @@ import pytest
 from trainkit.analysis.comparison import Comparison, Setting, Spread, compare, why_dropped
 from trainkit.analysis.regressions import against
 from trainkit.report.verdicts import advice, verdict
-from trainkit.results.rows import Row
+from trainkit.results.row import Row
 
 ROW = Row(
     run_id="sweep/0",

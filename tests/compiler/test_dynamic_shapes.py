@@ -12,7 +12,7 @@ from trainkit.config.errors import ConfigError
 from trainkit.data.schedule import Schedule, padded
 from trainkit.data.synthetic import Synthetic
 from trainkit.report import summary
-from trainkit.results.rows import read_epochs, read_row
+from trainkit.results.files import read_epochs, read_row
 from trainkit.training.run import run
 
 IMAGES = ("model=simple_net", "model.width=8", "data=synthetic", "data.image_size=4", "trainer.limit_val_batches=0")

@@ -15,7 +15,7 @@ from trainkit.compiler import facts
 from trainkit.compiler.apply import Compiler
 from trainkit.compiler.source import users_place
 from trainkit.config.schema import CompileConfig, Mode
-from trainkit.results import rows
+from trainkit.results.row import COMPILE_KINDS
 from trainkit.training.run import run
 
 TRAINING = ("compile.backend=aot_eager", "trainer.max_epochs=1", "trainer.limit_val_batches=0")
@@ -33,10 +33,10 @@ def lines(comment: str) -> list[int]:
 def test_every_graph_break_is_one_site_in_its_line(compose):
     row = run(compose(*TRAINING, network("ManyBreaks"), "trainer.limit_train_batches=6"))
     expected = [lines(f"BREAK {name}")[0] for name in ("print", "item", "branch", "numpy")]
-    assert [(site["file"], site["line"]) for site in row.graph_breaks] == [("tests/networks.py", n) for n in expected]
+    assert [(site.file, site.line) for site in row.graph_breaks] == [("tests/networks.py", n) for n in expected]
     assert row.num_graph_breaks == 4
-    assert all(site["reason"] for site in row.graph_breaks)
-    assert not any(site["uncompiled"] or site["uncompiled_after"] for site in row.graph_breaks)
+    assert all(site.reason for site in row.graph_breaks)
+    assert not any(site.uncompiled or site.uncompiled_after for site in row.graph_breaks)
     assert (row.effective_mode, row.effective_mode_reason, row.num_eager_steps) == ("default", None, 0)
 
 
@@ -53,7 +53,7 @@ def test_every_graph_break_is_one_site_in_its_line(compose):
 def test_what_is_left_to_python_after_a_break_is_said(compose, name, words, comments):
     row = run(compose(*TRAINING, network(name), "trainer.limit_train_batches=6", *words))
     places = [lines(comment)[0] for comment in comments]
-    told = [(site["file"], site["line"], site["uncompiled_after"]) for site in row.graph_breaks]
+    told = [(site.file, site.line, site.uncompiled_after) for site in row.graph_breaks]
     left = [("tests/networks.py", place, None) for place in places[:-1]]
     assert told == [*left, ("tests/networks.py", places[-1], "forward")]
     assert (row.effective_mode, row.num_eager_steps, row.num_compiled_steps) == ("mixed", 6, 0)
@@ -108,7 +108,7 @@ def test_a_plain_network_has_no_break_and_its_recompiles_are_validations_variant
 def test_the_parts_of_the_compile_time_add_up(compose, needs_compiler):
     words = "model=simple_net", "data=synthetic", "data.num_batches=2", "trainer.max_epochs=1"
     row = run(compose(*words, "compile.cache=cold", "trainer.limit_val_batches=0"))
-    parts = [getattr(row, f"compile_{kind}_s") for kind in rows.COMPILE_KINDS]
+    parts = [getattr(row, f"compile_{kind}_s") for kind in COMPILE_KINDS]
     assert sum(parts) == pytest.approx(row.compile_time_s)
     assert row.compile_forward_s > 0
     assert row.compile_startup_s > 0

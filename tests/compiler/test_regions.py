@@ -15,7 +15,8 @@ from trainkit.config.schema import CompileConfig, Mode, PartConfig, Scope
 from trainkit.diagnosis import remedies
 from trainkit.models.convnet_mix import ConvNetMix
 from trainkit.report import labels, summary, tables
-from trainkit.results.rows import read_row
+from trainkit.results.facts import Region
+from trainkit.results.files import read_row
 from trainkit.training.run import run
 
 QUICK = ("trainer.max_epochs=1", "trainer.limit_train_batches=6", "trainer.limit_val_batches=0")
@@ -91,7 +92,7 @@ def test_a_network_without_repeated_blocks_is_one_line(compose):
 @pytest.mark.parametrize("more", [(), ("trainer.activation_checkpointing=true",)], ids=["plain", "checkpointed"])
 def test_blocks_are_found_in_a_network_within_another_one(compose, more):
     row = run(compose(network("Within"), "compile.scope=blocks", *EXACT, *more))
-    assert (row.status, [part["name"] for part in row.compiled_parts]) == ("ok", ["inner.blocks.0", "inner.blocks.1"])
+    assert (row.status, [part.name for part in row.compiled_parts]) == ("ok", ["inner.blocks.0", "inner.blocks.1"])
 
 
 @pytest.mark.parametrize(
@@ -152,10 +153,10 @@ def test_each_part_is_compiled_as_it_asks_and_the_row_says_so(compose, tmp_path)
     ]
     told = {"mode": "default", "backend": "eager", "num_calls": 6}
     assert row.compiled_parts == [
-        {"name": "features", "dynamic": None, "fullgraph": True, "num_graphs": 1, "reused": False, **told},
-        {"name": "classifier.0", "dynamic": True, "fullgraph": False, "num_graphs": 1, "reused": False, **told},
+        Region("features", dynamic=None, fullgraph=True, num_graphs=1, reused=False, **told),
+        Region("classifier.0", dynamic=True, fullgraph=False, num_graphs=1, reused=False, **told),
         *(
-            {"name": f"classifier.{n}", "dynamic": True, "fullgraph": False, "num_graphs": 0, "reused": True, **told}
+            Region(f"classifier.{n}", dynamic=True, fullgraph=False, num_graphs=0, reused=True, **told)
             for n in range(1, 5)
         ),
     ]
@@ -199,7 +200,7 @@ def test_blocks_are_compiled_once_however_deep_the_network(compose, tmp_path, ow
         assert (row.status, row.effective_mode, row.num_graph_breaks) == ("ok", "default", 0)
         # The images need no gradient, the hidden states do: two variants.
         assert (row.num_graphs, row.num_recompiles) == (2, 1)
-        assert [part["num_graphs"] for part in row.compiled_parts[2:]] == [0] * (len(row.compiled_parts) - 2)
+        assert [part.num_graphs for part in row.compiled_parts[2:]] == [0] * (len(row.compiled_parts) - 2)
 
 
 def test_blocks_of_other_sizes_are_no_recompiles_of_each_other(compose):
@@ -214,7 +215,7 @@ def test_a_function_is_compiled_for_the_time_of_the_run_alone(compose, tmp_path)
     row = run(compose("model=local_optimized", "model.width=8", PARTS, parts, *EXACT))
     assert trainkit.models.local_optimized.costly_activation is plain
     (part,) = row.compiled_parts
-    assert (part["name"], part["num_graphs"], part["num_calls"]) == (ACTIVATION, 2, 12)  # of two widths
+    assert (part.name, part.num_graphs, part.num_calls) == (ACTIVATION, 2, 12)  # of two widths
     failed = run(compose(network("Raises"), PARTS, parts, *EXACT, run_dir=tmp_path / "failed"))
     assert failed.status == "failed"
     assert trainkit.models.local_optimized.costly_activation is plain
@@ -226,15 +227,15 @@ def test_a_function_in_a_part_is_of_its_graph_and_left_out_of_it_by_eager(compos
         run(compose(*local, f"compile.parts=[{{match: stage1}},{{match: {ACTIVATION}{how}}}]", run_dir=tmp_path / name))
         for name, how in (("within", ""), ("without", ", mode: eager"))
     )
-    assert [part["num_calls"] for part in within.compiled_parts] == [6, 6]  # stage2's calls are the function's own
+    assert [part.num_calls for part in within.compiled_parts] == [6, 6]  # stage2's calls are the function's own
     assert within.num_graph_breaks == 0
     assert without.num_graph_breaks == 1
-    assert [part["name"] for part in without.compiled_parts] == ["stage1"]
+    assert [part.name for part in without.compiled_parts] == ["stage1"]
 
 
 def test_a_module_left_out_of_a_part_breaks_its_graph(compose):
     row = run(compose(*MIX, "compile.parts=[{match: features},{match: features.2, mode: eager}]", *EXACT))
-    assert [part["name"] for part in row.compiled_parts] == ["features"]
+    assert [part.name for part in row.compiled_parts] == ["features"]
     assert row.num_graph_breaks == 1
     ((_, said),) = labels.graph_breaks(row)
     assert said == remedies.LEFT_OUT
@@ -256,7 +257,7 @@ def test_a_part_that_is_never_called_is_not_what_was_asked(compose):
 def test_cuda_graphs_of_a_part_that_did_not_take_effect_are_said(compose, needs_compiler):
     parts = "compile.parts=[{match: fc, mode: reduce-overhead},{match: conv1}]"
     row = run(compose(PARTS, parts, *QUICK, "trainer.accelerator=cpu"))
-    assert {part["name"]: part["mode"] for part in row.compiled_parts} == {"conv1": "default", "fc": "reduce-overhead"}
+    assert {part.name: part.mode for part in row.compiled_parts} == {"conv1": "default", "fc": "reduce-overhead"}
     assert row.effective_mode == "mixed"
     assert "CUDA graphs did not take effect" in row.effective_mode_reason
 
@@ -322,7 +323,7 @@ def test_two_ranks_train_parts_as_they_train_eager(train, tmp_path):
     for name in ("blocks", "parts"):
         row = read_row(tmp_path / name)
         assert (row.status, row.world_size, row.effective_mode) == ("ok", 2, "default")
-        assert [part["name"] for part in row.compiled_parts][:3] == ["blocks.0", "blocks.1", "blocks.2"]
+        assert [part.name for part in row.compiled_parts][:3] == ["blocks.0", "blocks.1", "blocks.2"]
         for key, tensor in parameters(tmp_path / name).items():
             torch.testing.assert_close(tensor, eager[key])
 

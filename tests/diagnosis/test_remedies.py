@@ -3,6 +3,7 @@
 import pytest
 
 from trainkit.diagnosis import remedies
+from trainkit.results.facts import GraphBreak
 
 SKIPPED = "Attempted to call function marked as skipped"
 BUILTIN = "Failed to trace builtin operator"
@@ -149,18 +150,15 @@ SKIPS = [
 
 @pytest.mark.parametrize(("reason", "number", "explanation", "code", "expected"), BREAKS)
 def test_a_graph_break(reason, number, explanation, code, expected):
-    assert remedies.of_break({"reason": reason, "id": number, "explanation": explanation, "code": code}) is expected
+    assert remedies.of_break(GraphBreak(reason=reason, id=number, explanation=explanation, code=code or "")) is expected
 
 
 def test_a_break_of_a_row_from_before_numbers_were_kept():
-    assert (
-        remedies.of_break({"file": "a.py", "line": 1, "reason": "generic_jump TensorVariable()"})
-        is remedies.TENSOR_BRANCH
-    )
+    assert remedies.of_break(GraphBreak("a.py", 1, "generic_jump TensorVariable()")) is remedies.TENSOR_BRANCH
 
 
 def test_a_break_that_no_rule_knows_gets_torchs_words_and_page():
-    told = remedies.of_break({"reason": "Something new", "id": "GB9999", "explanation": "It is new.", "code": "f(x)"})
+    told = remedies.of_break(GraphBreak(reason="Something new", id="GB9999", explanation="It is new.", code="f(x)"))
     assert (told.cause, told.why) == ("Something new", "It is new.")
     assert told.remedy.endswith("/gb/gb9999.html")
 

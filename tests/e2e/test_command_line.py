@@ -88,7 +88,7 @@ def test_a_graph_mode_on_a_cpu_runs_and_says_that_it_took_no_effect(train, tmp_p
     done = train(*words, "compile.mode=reduce-overhead", "hydra.run.dir=run")
     assert done.returncode == 0, done.stderr
     assert "CUDA graphs did not take effect" in done.stdout
-    from trainkit.results.rows import read_row
+    from trainkit.results.files import read_row
 
     row = read_row(tmp_path / "run")
     assert (row.status, row.compile_mode, row.effective_mode) == ("ok", "reduce-overhead", "default")

@@ -18,7 +18,8 @@ from trainkit.diagnosis.trial import subject
 from trainkit.inference.bench import forward
 from trainkit.metrics.memory import peak_memory, reset_peaks
 from trainkit.models.resnet18 import ResNet18
-from trainkit.results.rows import Row, read_epochs, read_row, read_rows
+from trainkit.results.files import read_epochs, read_row, read_rows
+from trainkit.results.row import Row
 from trainkit.training import build
 from trainkit.training.run import run
 from trainkit.training.task import Objective, SkippedSteps, Task, channels_last
@@ -73,11 +74,11 @@ def test_calls_replay_cuda_graphs_and_answer_as_eager(tmp_path):
         assert (row.status, row.effective_mode, row.accelerator) == ("ok", mode, "gpu"), row.error
         assert (row.num_cudagraphs > 0) == (mode == "reduce-overhead")
         assert 0 < row.step_time_ms_p50 <= row.step_time_ms_p99
-        assert [one["shape"][0] for one in row.latency_by_shape] == [1, 8]
+        assert [one.shape[0] for one in row.latency_by_shape] == [1, 8]
     assert rows[1].val_accuracy == pytest.approx(rows[0].val_accuracy, abs=0.02)
     first, second = rows[2].chain
-    assert (first["call_frac"], second["call_frac"]) == (1.0, 0.0)
-    assert (second["effective_mode"], second["num_graphs"]) == ("default", 2)
+    assert (first.call_frac, second.call_frac) == (1.0, 0.0)
+    assert (second.effective_mode, second.num_graphs) == ("default", 2)
 
 
 def test_random_batches_of_calls_are_made_once_on_the_device(tmp_path):

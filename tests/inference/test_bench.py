@@ -3,6 +3,7 @@
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,7 +21,9 @@ from trainkit.inference.deadlines import Requests, choose, miss_frac
 from trainkit.report.page import html_comparison
 from trainkit.report.summary import print_run
 from trainkit.report.tables import markdown_comparison
-from trainkit.results.rows import Row, read_row, read_rows
+from trainkit.results.facts import ExpectedLatency, ShapeLatency, Stage
+from trainkit.results.files import read_row, read_rows
+from trainkit.results.row import Row
 from trainkit.sweep.job import row_of_request
 from trainkit.sweep.plan import Job
 from trainkit.training.run import run
@@ -59,7 +62,7 @@ def test_a_sweep_of_calls_ends_in_rows_and_a_comparison(tmp_path):
     assert rows[0].num_steady_steps == 20 - rows[0].num_warmup_steps
     assert rows[1].num_steady_steps == 20  # those that measure come before
     assert rows[0].chain is None
-    assert [link["call_frac"] for link in rows[1].chain] == [1.0, 0.0]
+    assert [link.call_frac for link in rows[1].chain] == [1.0, 0.0]
     assert "simple_cnn on digits, batch 64, forward only" in done.stdout
     report = (tmp_path / "runs/sweeps/s/report.md").read_text().replace("\\", "")
     assert "answered by simple_cnn eager 100.0 %, model=simple_net 0.0 %" in report
@@ -90,8 +93,8 @@ def test_each_call_is_measured_and_its_answer_is_the_networks(bench, tmp_path):
     assert row.peak_device_bytes > 2**20
     assert (row.train_loss, row.epoch_train_time_s, row.data_wait_frac) == (None, None, None)
     assert row.num_val_targets == 359
-    assert [one["shape"] for one in row.latency_by_shape] == [[39, 1, 8, 8], [64, 1, 8, 8]]
-    assert sum(one["num_calls"] for one in row.latency_by_shape) == row.num_steady_steps
+    assert [one.shape for one in row.latency_by_shape] == [[39, 1, 8, 8], [64, 1, 8, 8]]
+    assert sum(one.num_calls for one in row.latency_by_shape) == row.num_steady_steps
 
 
 def test_a_checkpoints_parameters_answer(bench, compose, tmp_path):
@@ -114,8 +117,8 @@ def test_a_call_is_waited_for(bench):
 def test_shapes_follow_the_schedule_and_have_latencies_of_their_own(bench):
     words = ("data=synthetic", "data.batch_sizes=[2,16]", "forward.num_calls=40", "model=simple_net")
     row = bench(*EAGER, *words)
-    assert [one["shape"][0] for one in row.latency_by_shape] == [2, 16]
-    assert sum(one["num_calls"] for one in row.latency_by_shape) == row.num_steady_steps == 40 - row.num_warmup_steps
+    assert [one.shape[0] for one in row.latency_by_shape] == [2, 16]
+    assert sum(one.num_calls for one in row.latency_by_shape) == row.num_steady_steps == 40 - row.num_warmup_steps
 
 
 def test_dynamic_dimensions_and_a_recompile_budget_hold_for_calls(bench):
@@ -172,7 +175,7 @@ def test_every_scope_compiles_what_it_names(scope, bench):
     assert (row.status, row.effective_mode) == ("ok", "default"), row.error
     assert row.num_graphs == 1
     names = {"parts": ["blocks.0"], "blocks": ["blocks.0", "blocks.1"]}.get(scope)
-    assert names == (row.compiled_parts and [part["name"] for part in row.compiled_parts])
+    assert names == (row.compiled_parts and [part.name for part in row.compiled_parts])
 
 
 @pytest.mark.parametrize("how", ["failed", "oom", "interrupted", "sigterm"])
@@ -212,10 +215,10 @@ def test_a_link_that_is_seldom_slow_and_mostly_fast_answers_where_none_fits(benc
         *EAGER, network("Naps"), "+model.ms=4", "forward.num_calls=20", "forward.deadline_ms=1", "data=synthetic",
         "forward.fallback=['+model.ms=40 +model.one_of=5']", "data.batch_size=4",
     )  # fmt: skip
-    (steady,), (seldom,) = (link["expected_ms"] for link in row.chain)
-    assert steady["time_ms"] < seldom["time_ms"]
-    assert steady["time_ms_p50"] > seldom["time_ms_p50"]
-    assert [link["num_calls"] for link in row.chain] == [0, 20]
+    (steady,), (seldom,) = (link.expected_ms for link in row.chain)
+    assert steady.time_ms < seldom.time_ms
+    assert steady.time_ms_p50 > seldom.time_ms_p50
+    assert [link.num_calls for link in row.chain] == [0, 20]
 
 
 def test_a_link_that_is_too_slow_is_measured_and_never_called_again(bench, capsys, tmp_path):
@@ -224,14 +227,14 @@ def test_a_link_that_is_too_slow_is_measured_and_never_called_again(bench, capsy
         "forward.fallback=['+model.ms=0']", "data=synthetic", "data.batch_size=4",
     )  # fmt: skip
     slow, fast = row.chain
-    assert (slow["num_calls"], slow["call_frac"], slow["time_ms_p50"]) == (0, 0.0, None)
-    assert slow["expected_ms"][0]["time_ms"] >= 50
+    assert (slow.num_calls, slow.call_frac, slow.time_ms_p50) == (0, 0.0, None)
+    assert slow.expected_ms[0].time_ms >= 50
     print_run(row, tmp_path)
     said = " ".join(capsys.readouterr().out.split())
     assert "0.0 % tests.networks.Naps eager: got eager, graphs 0; expected " in said
     assert "100.0 % +model.ms=0: got eager, graphs 0; p50 " in said
-    assert (fast["num_calls"], fast["call_frac"]) == (20, 1.0)
-    assert (fast["settings"], fast["effective_mode"]) == ("+model.ms=0", "eager")
+    assert (fast.num_calls, fast.call_frac) == (20, 1.0)
+    assert (fast.settings, fast.effective_mode) == ("+model.ms=0", "eager")
     assert (row.num_steps, row.num_warmup_steps) == (20 + 2 * NUM_MEASURING, 2 * NUM_MEASURING)
 
 
@@ -240,9 +243,9 @@ def test_a_link_that_fits_answers_whatever_comes_after_it(bench):
         *EAGER, network("Naps"), "+model.ms=5", "forward.num_calls=20", "forward.deadline_ms=10000",
         "forward.fallback=['+model.ms=0']", "data=synthetic", "data.batch_sizes=[2,4]",
     )  # fmt: skip
-    assert [link["call_frac"] for link in row.chain] == [1.0, 0.0]
+    assert [link.call_frac for link in row.chain] == [1.0, 0.0]
     assert row.deadline_miss_frac == 0.0
-    assert [of["shape"][0] for of in row.chain[1]["expected_ms"]] == [2, 4]
+    assert [of.shape[0] for of in row.chain[1].expected_ms] == [2, 4]
 
 
 def test_links_are_compiled_each_as_asked_and_told_apart(bench):
@@ -250,7 +253,7 @@ def test_links_are_compiled_each_as_asked_and_told_apart(bench):
         network("Plain"), "compile.backend=eager", "forward.num_calls=5", "forward.deadline_ms=10000",
         "forward.fallback=['compile.mode=eager','model._target_=tests.networks.Breaks']", "trainer.accelerator=cpu",
     )  # fmt: skip
-    got = [(link["compile_mode"], link["effective_mode"], link["num_graphs"]) for link in row.chain]
+    got = [(link.compile_mode, link.effective_mode, link.num_graphs) for link in row.chain]
     assert got == [("default", "default", 1), ("eager", "eager", 0), ("default", "default", 2)]
     assert (row.num_graphs, row.num_graph_breaks, row.num_eager_steps) == (3, 1, None)  # of all links
     assert row.effective_mode == "default"
@@ -277,14 +280,14 @@ def test_links_of_one_network_share_neither_code_nor_torchs_limit_of_it(words, n
         "forward.num_calls=4", "forward.deadline_ms=10000", "forward.fallback=['amp=off','amp=off']", *words,
         "trainer.accelerator=cpu",
     )  # fmt: skip
-    got = [(link["effective_mode"], link["num_graphs"]) for link in row.chain]
+    got = [(link.effective_mode, link.num_graphs) for link in row.chain]
     assert got == [("default", num_graphs)] * 3, row.chain
     assert row.num_graphs == 3 * num_graphs
     assert (
         row.num_recompiles
         == len(row.recompiles)
         == len(row.recompile_shapes)
-        == sum(link["num_recompiles"] for link in row.chain)
+        == sum(link.num_recompiles for link in row.chain)
     )
     assert row.num_graph_breaks == len(row.graph_breaks) == (num_graphs == 8)  # a place in the code is one place
 
@@ -384,14 +387,17 @@ def test_training_refuses_what_is_for_calls(compose):
 
 
 def forward_row(mode: str, repeat: int, step_ms: float) -> Row:
-    shape = {"shape": [1, 3, 8, 8], "num_calls": 9, "time_ms_p50": 7.25, "time_ms_p90": 8.0, "time_ms_p99": 9.0}
-    link = shape | {"settings": "", "compile_mode": mode, "effective_mode": mode, "num_graphs": 3, "call_frac": 0.25}
-    link |= {"expected_ms": [{"shape": [n, 3, 8, 8], "time_ms": 5.5 * n, "time_ms_p50": 5.0} for n in (1, 2)]}
+    times: dict[str, Any] = {"num_calls": 9, "time_ms_p50": 7.25, "time_ms_p90": 8.0, "time_ms_p99": 9.0}
+    expected_ms = [ExpectedLatency([n, 3, 8, 8], 5.5 * n, 5.0) for n in (1, 2)]
+    first = Stage(
+        compile_mode=mode, effective_mode=mode, num_graphs=3, call_frac=0.25, expected_ms=expected_ms, **times
+    )
+    second = replace(first, settings="model=<i>small</i>")
     return Row(
         f"s/{mode}{repeat}", "ok", kind="forward", model="resnet50", data="synthetic", batch_size=1, compile_mode=mode,
         num_steps=200, num_steady_steps=190, step_time_ms_p50=step_ms, step_time_ms_p99=2 * step_ms,
         compile_time_s=0.0 if mode == "eager" else 2.0, device_name="GPU", num_devices=1, deadline_ms=10.0,
-        deadline_miss_frac=0.125, latency_by_shape=[shape], chain=[link, link | {"settings": "model=<i>small</i>"}],
+        deadline_miss_frac=0.125, latency_by_shape=[ShapeLatency([1, 3, 8, 8], **times)], chain=[first, second],
         fallback=["model=<i>small</i>"],
     )  # fmt: skip
 
@@ -428,14 +434,14 @@ def test_the_terminal_shows_shapes_links_and_misses(capsys, tmp_path):
 
 def test_a_link_that_was_never_called_has_what_was_expected_of_it(capsys, tmp_path):
     row = forward_row("default", 0, 4.0)
-    print_run(replace(row, chain=[row.chain[0], row.chain[1] | {"num_calls": 0}]), tmp_path)
+    print_run(replace(row, chain=[row.chain[0], replace(row.chain[1], num_calls=0)]), tmp_path)
     assert "got default, graphs 3; expected 5.500 to 11.000 ms" in capsys.readouterr().out
 
 
 def test_a_chain_with_a_link_in_another_mode_is_dropped_with_the_reason():
     row = forward_row("default", 0, 4.0)
     got = {"effective_mode": "eager", "effective_mode_reason": "nothing was compiled"}
-    row = replace(row, chain=[row.chain[0], row.chain[1] | got])
+    row = replace(row, chain=[row.chain[0], replace(row.chain[1], **got)])
     assert why_dropped(row) == "model=<i>small</i>: asked default, got eager: nothing was compiled"
 
 

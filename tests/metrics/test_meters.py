@@ -12,7 +12,7 @@ from trainkit.metrics.memory import Memory
 from trainkit.metrics.meters import Meters
 from trainkit.metrics.steps import EpochCost, Step, num_warmup, percentile, slowest
 from trainkit.metrics.timer import Stopwatch
-from trainkit.results.rows import COMPILE_KINDS
+from trainkit.results.row import COMPILE_KINDS
 from trainkit.training.run import run
 
 QUICK = ("compile.mode=eager", "trainer.max_epochs=2", "trainer.limit_train_batches=8")

@@ -19,7 +19,8 @@ from trainkit.diagnosis.findings import Diagnosis, Finding, Phase
 from trainkit.diagnosis.remedies import BATCH_SHAPE, ITEM, of_skip
 from trainkit.report.page import html_comparison, write_report
 from trainkit.report.plots import CURVES
-from trainkit.results.rows import Row
+from trainkit.results.facts import GraphBreak
+from trainkit.results.row import Row
 from trainkit.stats import Estimate
 
 HOSTILE = [
@@ -122,7 +123,7 @@ def hostile_sweep() -> list[Row]:
             "device_name": HOSTILE[3],
             "git_commit": words,
             "recompiles": [words],
-            "graph_breaks": [{"file": words, "line": 3, "reason": f"{words}\n{words}"}],
+            "graph_breaks": [GraphBreak(words, 3, f"{words}\n{words}")],
             "check_reason": words,
         }
         rows += [replace(row, run_id=f"{n}/{row.run_id}/{words}", **said) for row in gpu_sweep(2)[:4]]

@@ -10,7 +10,7 @@ import pytest
 from tests.sweeps import epochs_of, gpu_sweep
 from trainkit.analysis.comparison import Group, Setting, compare
 from trainkit.report.plots import breakdown, compile_cost, curves, looks_of, memory, speedups, times_to_step
-from trainkit.results.rows import Row
+from trainkit.results.row import Row
 from trainkit.stats import Ratio
 
 LABELS = ["a$b$c", "$x^2$", "<script>alert(1)</script>", "]]>", '"onload=', "_first", "&amp;", "\\frac{1}{2}"]

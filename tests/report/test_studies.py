@@ -27,7 +27,9 @@ from trainkit.report.plots import contrast, looks_of, series_of, speedups_over
 from trainkit.report.studies import RULE, Asked, read_study, write_pages
 from trainkit.report.tables import markdown_compiled
 from trainkit.report.verdicts import contrasted, judged
-from trainkit.results.rows import Row, asked, write_row
+from trainkit.results.files import write_row
+from trainkit.results.requested import requested_fields
+from trainkit.results.row import Row
 from trainkit.stats import Ratio
 
 STUDIES = CONF / "experiment" / "studies"
@@ -111,7 +113,7 @@ def test_a_study_asks_something_and_each_comparison_has_both_sides(name, tmp_pat
     figures = dict.fromkeys([one.field for one in study.measured if one.field], 1.0) | {"step_time_ms": 1.0}
     rows = [
         replace(
-            GPU, **asked(config), **figures, effective_mode=config.compile.mode.value,
+            GPU, **requested_fields(config), **figures, effective_mode=config.compile.mode.value,
             cache_found=config.compile.cache.value,
         )
         for config in asked_for

@@ -26,7 +26,9 @@ from trainkit.report.tables import (
     print_measurements,
 )
 from trainkit.report.verdicts import advice, verdict
-from trainkit.results.rows import EpochRecord, Row, append_epoch, read_epochs, write_row
+from trainkit.results.epoch import EpochRecord
+from trainkit.results.files import append_epoch, read_epochs, write_row
+from trainkit.results.row import Row
 from trainkit.stats import Estimate, Ratio
 
 ROOT = Path(__file__).parents[2]

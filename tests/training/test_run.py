@@ -12,7 +12,9 @@ from tests import forked
 from tests.conftest import CONF, parameters, same
 from tests.networks import network
 from trainkit.config.errors import ConfigError
-from trainkit.results.rows import Row, read_epochs, read_row
+from trainkit.results.facts import GraphBreak
+from trainkit.results.files import read_epochs, read_row
+from trainkit.results.row import Row
 from trainkit.training.run import run
 from trainkit.training.task import schedule
 
@@ -122,9 +124,9 @@ def test_scope_net_of_a_bare_torch_class_is_an_error_because_nothing_would_be_co
 def test_a_graph_break_is_counted_once_with_its_line(compose, capsys):
     row = run(compose(network("Breaks"), "compile.backend=eager", *QUICK))
     assert row.num_graph_breaks == len(row.graph_breaks) == 1
-    assert Path(row.graph_breaks[0]["file"]).name == "networks.py"
-    source = Path(row.graph_breaks[0]["file"]).read_text().splitlines()
-    assert 'print("here"' in source[row.graph_breaks[0]["line"] - 1]
+    assert Path(row.graph_breaks[0].file).name == "networks.py"
+    source = Path(row.graph_breaks[0].file).read_text().splitlines()
+    assert 'print("here"' in source[row.graph_breaks[0].line - 1]
 
 
 def test_fullgraph_makes_a_break_a_compile_error_and_on_error_eager_goes_on(compose, tmp_path, capsys):
@@ -385,9 +387,9 @@ def test_a_second_run_in_the_same_directory_sets_the_first_ones_files_aside(comp
 
 
 def test_rows_are_flat_and_survive_the_disk(tmp_path):
-    from trainkit.results.rows import write_row
+    from trainkit.results.files import write_row
 
-    row = Row(run_id="x", status="ok", overrides=["a=1"], graph_breaks=[{"file": "f", "line": 1, "reason": "r"}])
+    row = Row(run_id="x", status="ok", overrides=["a=1"], graph_breaks=[GraphBreak("f", 1, "r")])
     write_row(tmp_path, row)
     assert read_row(tmp_path) == row
     assert [path.name for path in tmp_path.iterdir()] == ["row.json"]

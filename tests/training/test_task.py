@@ -9,7 +9,7 @@ from torch.amp import GradScaler
 from tests.conftest import parameters
 from tests.networks import network
 from trainkit.config.errors import ConfigError
-from trainkit.results.rows import read_epochs
+from trainkit.results.files import read_epochs
 from trainkit.training import build
 from trainkit.training.run import run
 from trainkit.training.task import SkippedSteps

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from trainkit.analysis import grouping
-from trainkit.results.rows import Row
+from trainkit.results.row import Row
 from trainkit.stats import Ratio, ratio
 
 COMPILE_PARTS = ("startup", "forward", "backward", "autotune", "cudagraph", "recompile")
@@ -147,9 +147,9 @@ def why_dropped(row: Row) -> str | None:
         because = f": {row.effective_mode_reason}" if row.effective_mode_reason else ""
         return f"asked {row.compile_mode}, got {row.effective_mode}{because}"
     for link in row.chain or []:
-        if link["effective_mode"] not in (None, link["compile_mode"]):
-            because = f": {link['effective_mode_reason']}"
-            return f"{link['settings']}: asked {link['compile_mode']}, got {link['effective_mode']}{because}"
+        if link.effective_mode not in (None, link.compile_mode):
+            because = f": {link.effective_mode_reason}"
+            return f"{link.settings}: asked {link.compile_mode}, got {link.effective_mode}{because}"
     if row.check_passed is False:
         return f"numbers differ from eager: {row.check_reason or 'check=true found so'}"
     step_time = step_time_ms(row)
@@ -246,7 +246,7 @@ def is_eager(setting: Setting) -> bool:
 
 def _runs_eager(row: Row) -> bool:
     """Whether nothing is to be compiled, in all links of a chain."""
-    return row.compile_mode == "eager" and all(link["compile_mode"] == "eager" for link in row.chain or ())
+    return row.compile_mode == "eager" and all(link.compile_mode == "eager" for link in row.chain or ())
 
 
 def _measured(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
 from trainkit.config.schema import LISTS
-from trainkit.results.rows import Row
+from trainkit.results.row import Row
 
 NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")  # a value that is one, as typed
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from trainkit.analysis import grouping
 from trainkit.analysis.comparison import by_cache, dropped, step_time_ms
-from trainkit.results.rows import Row
+from trainkit.results.row import Row
 from trainkit.stats import Ratio, ratio
 
 

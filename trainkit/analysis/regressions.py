@@ -6,7 +6,7 @@ from statistics import median
 
 from trainkit.analysis import grouping
 from trainkit.analysis.comparison import dropped, step_times
-from trainkit.results.rows import Row
+from trainkit.results.row import Row
 from trainkit.stats import Ratio, ratio
 
 HUNGRIER = 1.01  # times the baseline's memory: the allocator's rounding is below

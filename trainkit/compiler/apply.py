@@ -27,6 +27,7 @@ from trainkit.compiler.regions import Part, parts, unwrapped
 from trainkit.compiler.source import TORCH
 from trainkit.config.errors import ConfigError
 from trainkit.config.schema import CUDAGRAPH_MODES, CompileConfig, DimConfig, PartConfig
+from trainkit.results.facts import Region
 
 LIMITS = ("recompile_limit", "accumulated_recompile_limit")
 FAIL = "fail_on_recompile"  # torch's stance; the error that it raises names it
@@ -50,7 +51,7 @@ class Compiler:
 
     Between `__enter__` and `__exit__` it counts this process's compiles; entering drops all code compiled before, so
     that a second run in one process compiles anew. `on_start` and `on_end` are called with its kind
-    (rows.COMPILE_KINDS) around every outermost compile and every CUDA-graph recording, `on_eager` after each call of
+    (row.COMPILE_KINDS) around every outermost compile and every CUDA-graph recording, `on_eager` after each call of
     the objective in which anything that should be compiled ran uncompiled.
     """
 
@@ -278,7 +279,7 @@ class Compiler:
             self.error,
             self._recompiles,
             self._over_budget,
-            [_told(part, self._parts) for part in self._parts] or None,
+            [_region(part, self._parts) for part in self._parts] or None,
             frozenset(self._skips),
         )
         return facts.observe(self.config, seen)
@@ -335,20 +336,19 @@ def _left_out(function: Callable) -> Callable:
     return torch.compiler.disable(function, reason=LEFT_OUT)
 
 
-def _told(counted: CompiledPart, others: list[CompiledPart]) -> dict[str, Any]:
-    """As the row has it. `reused`: without a graph of its own it had those of another part."""
+def _region(counted: CompiledPart, others: list[CompiledPart]) -> Region:
     asked = counted.part.asked
     alike = [other for other in others if other.code is not None and other.code is counted.code]
-    return {
-        "name": counted.part.name,
-        "mode": asked.mode.value,
-        "dynamic": asked.dynamic,
-        "fullgraph": asked.fullgraph,
-        "backend": asked.backend,
-        "num_graphs": counted.num_graphs,
-        "reused": counted.num_graphs == 0 and any(other.num_graphs for other in alike),
-        "num_calls": counted.num_calls,
-    }
+    return Region(
+        name=counted.part.name,
+        mode=asked.mode.value,
+        dynamic=asked.dynamic,
+        fullgraph=asked.fullgraph,
+        backend=asked.backend,
+        num_graphs=counted.num_graphs,
+        reused=counted.num_graphs == 0 and any(other.num_graphs for other in alike),
+        num_calls=counted.num_calls,
+    )
 
 
 def _throw_away(weights: torch.Tensor) -> torch.Tensor:

@@ -18,6 +18,7 @@ from trainkit.compiler.dynamo import compiles, counted, known, told, variant_of
 from trainkit.compiler.graph_breaks import break_sites, left_to_python
 from trainkit.compiler.source import shortened
 from trainkit.config.schema import CUDAGRAPH_MODES, CompileConfig
+from trainkit.results.facts import GraphBreak, Region
 
 Shapes = list[list[int]]  # of a batch's tensors
 MAX_METRICS = 100_000  # torch keeps the last 64 compiles by default; a run with many shapes has more
@@ -34,7 +35,7 @@ class CompileFacts:
     effective_mode_reason: str | None
     num_graphs: int | None
     num_graph_breaks: int | None
-    graph_breaks: list[dict[str, Any]] | None
+    graph_breaks: list[GraphBreak] | None
     num_recompiles: int | None
     recompiles: list[str] | None
     recompile_shapes: list[Shapes | None] | None
@@ -46,7 +47,7 @@ class CompileFacts:
     cache_hits: int | None
     cache_misses: int | None
     cache_found: str | None
-    compiled_parts: list[dict[str, Any]] | None = None  # of the scopes parts and blocks
+    compiled_parts: list[Region] | None = None  # of the scopes parts and blocks
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Seen:
     error: str | None = None
     shapes: dict[str, Shapes] = field(default_factory=dict)
     over_budget: bool = False
-    parts: list[dict[str, Any]] | None = None
+    parts: list[Region] | None = None
     skips: frozenset[str] = frozenset()
 
 
@@ -224,7 +225,7 @@ def _effective(config: CompileConfig, seen: Seen, facts: CompileFacts) -> tuple[
         return "mixed", f"recompile limit ({limit}) reached: the variants after it ran uncompiled"
     if left := left_to_python(facts.graph_breaks or []):
         return "mixed", f"graph breaks leave to Python: {', '.join(left)}"
-    if idle := [part["name"] for part in seen.parts or [] if part["num_calls"] == 0]:
+    if idle := [region.name for region in seen.parts or [] if region.num_calls == 0]:
         return "mixed", f"never called by themselves: {', '.join(idle)}"
     if seen.modes.isdisjoint(CUDAGRAPH_MODES):
         return asked, None

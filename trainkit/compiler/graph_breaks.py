@@ -14,13 +14,14 @@ from torch.utils._traceback import shorten_filename
 
 from trainkit.compiler.dynamo import compiles, known, told, variant_of
 from trainkit.compiler.source import PART_CALL, is_own, is_users, shortened, source_line, users_place
+from trainkit.results.facts import GraphBreak
 
 NO_RESUME = "step_unsupported"  # torch's reason where it cannot go on after a break
 BACKEND_FAILED = "Backend compiler exception"
 RESUMED = re.compile(r"torch_dynamo_resume_in_(\w+)_at_(\d+)")  # torch's name for the rest of a function
 
 
-def break_sites() -> list[dict[str, Any]] | None:
+def break_sites() -> list[GraphBreak] | None:
     """The distinct places in the user's code where a graph broke, in the order of their finding.
 
     `reason` is the first line of why, `id` torch's number for it ("GB0124"), `explanation` its next line, `code` the
@@ -49,7 +50,7 @@ def break_sites() -> list[dict[str, Any]] | None:
         first = found.setdefault((site["file"], site["line"], site["reason"]), site)
         for name in ("uncompiled", "uncompiled_after"):
             first[name] = first[name] or site[name]
-    return list(found.values())
+    return [GraphBreak(**site) for site in found.values()]
 
 
 def _quoted(reason: str) -> tuple[str | None, int | None]:
@@ -93,10 +94,10 @@ def _function(name: str) -> str:
     return resumed[1] if resumed else name
 
 
-def left_to_python(sites: list[dict[str, Any]]) -> list[str]:
+def left_to_python(graph_breaks: list[GraphBreak]) -> list[str]:
     """The functions that were to be compiled and are left to Python for good, as a whole or from a place on."""
-    whole = [site["uncompiled"] for site in sites if site["uncompiled"]]
-    rests = [s["uncompiled_after"] + f" after {s['file']}:{s['line']}" for s in sites if s["uncompiled_after"]]
+    whole = [site.uncompiled for site in graph_breaks if site.uncompiled]
+    rests = [f"{site.uncompiled_after} after {site.file}:{site.line}" for site in graph_breaks if site.uncompiled_after]
     return list(dict.fromkeys(whole + rests))
 
 

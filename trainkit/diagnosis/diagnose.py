@@ -23,6 +23,7 @@ from trainkit.diagnosis.findings import Diagnosis, Finding, Phase, merged
 from trainkit.diagnosis.rng import Place, draws_of
 from trainkit.diagnosis.trial import NUM_BATCHES, PHASES, Subject, Trial, breakable, failure, subject
 from trainkit.metrics.environment import machine
+from trainkit.results.facts import GraphBreak
 
 logger = logging.getLogger(__name__)
 STAGE_BACKENDS = ("eager", "aot_eager", "inductor")
@@ -106,10 +107,12 @@ def _repeated(place: Place) -> Finding:
     return Finding("wrong result", told.cause, told.why, told.remedy, reason, at, line, source_line(file, line))
 
 
-def _break(site: dict[str, Any]) -> Finding:
+def _break(site: GraphBreak) -> Finding:
     told = remedies.of_break(site)
-    where = {name: site[name] for name in ("file", "line", "code", "uncompiled", "uncompiled_after")}
-    reason = " ".join(filter(None, [site["reason"], site["explanation"]]))
+    where: dict[str, Any] = {
+        name: getattr(site, name) for name in ("file", "line", "code", "uncompiled", "uncompiled_after")
+    }
+    reason = " ".join(filter(None, [site.reason, site.explanation]))
     return Finding("graph break", told.cause, told.why, told.remedy, reason, **where)
 
 

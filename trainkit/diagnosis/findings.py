@@ -1,14 +1,13 @@
 """What a diagnosis found, as data: phases, findings, stages; written and read as JSON. No torch."""
 
 import json
-import math
 import re
 from collections.abc import Iterable
-from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any
 
+from trainkit.results.typed import parse
 from trainkit.stats import Estimate
 
 KINDS = ("wrong result", "graph break", "recompile", "CUDA graphs skipped")
@@ -132,7 +131,7 @@ def write_diagnosis(path: Path | str, diagnosis: Diagnosis) -> None:
 def read_diagnosis(path: Path | str) -> Diagnosis:
     """Fields of a newer schema are left out. ValueError, one line that names the file, for one that is no diagnosis."""
     try:
-        diagnosis: Diagnosis = _typed(Diagnosis, json.loads(Path(path).read_text(encoding="utf-8")), "it")
+        diagnosis: Diagnosis = parse(Diagnosis, json.loads(Path(path).read_text(encoding="utf-8")), "it")
         return diagnosis
     except (OSError, ValueError, OverflowError, RecursionError) as error:
         raise ValueError(" ".join(f"{path} is not a diagnosis: {error}".split())) from error
@@ -147,24 +146,3 @@ def read_diagnoses(folder: Path | str) -> tuple[list[Diagnosis], list[str]]:
         except ValueError as error:
             complaints.append(str(error))
     return read, complaints
-
-
-def _typed(kind: Any, value: Any, name: str) -> Any:
-    """The value as its type says, dataclasses made of dicts; ValueError, with its name, where it is of another one."""
-    if get_origin(kind) is UnionType:
-        return None if value is None else _typed(get_args(kind)[0], value, name)
-    if is_dataclass(kind) and isinstance(value, dict):
-        types = get_type_hints(kind)
-        needed = {f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING}
-        if missing := sorted(needed - value.keys()):
-            raise ValueError(f"{name} has no {', '.join(missing)}")
-        known = {field: _typed(types[field], of, field) for field, of in value.items() if field in types}
-        return kind(**known)  # type: ignore[operator]  # a class, not an object of it
-    if get_origin(kind) is list and isinstance(value, list):
-        return [_typed(get_args(kind)[0], one, name) for one in value]
-    if get_origin(kind) is dict and isinstance(value, dict):
-        return {key: _typed(get_args(kind)[1], of, key) for key, of in value.items()}
-    numbers = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if kind is Any or (numbers if kind is float else type(value) is kind):
-        return value
-    raise ValueError(f"{name} = {str(value)[:40]}: expected {getattr(kind, '__name__', kind)}")

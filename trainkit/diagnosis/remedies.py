@@ -5,9 +5,9 @@ ones stand first; what no rule knows gets torch's own explanation.
 """
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+
+from trainkit.results.facts import GraphBreak
 
 
 @dataclass(frozen=True)
@@ -393,19 +393,19 @@ SKIPS: list[tuple[str, Advice]] = [
 ]
 
 
-def of_break(site: Mapping[str, Any]) -> Advice:
+def of_break(site: GraphBreak) -> Advice:
     """What to do about a graph break of a row or of facts: `reason`, and where known `id`, `explanation`, `code`."""
-    words = " ".join(str(site.get(name) or "") for name in ("id", "reason", "explanation"))
+    words = " ".join([site.id or "", site.reason, site.explanation])
     words = re.sub(r"\(e\.g\. [^)]*\)", "", words)  # torch's examples are of other causes
-    code = re.sub(r"\s#.*", "", str(site.get("code") or ""))
+    code = re.sub(r"\s#.*", "", site.code)
     for said, written, advice in BREAKS:
         if re.search(said, words) and (written is None or re.search(written, code)):
             return advice
-    page = f"https://meta-pytorch.github.io/compile-graph-break-site/gb/{str(site.get('id')).lower()}.html"
+    page = f"https://meta-pytorch.github.io/compile-graph-break-site/gb/{str(site.id).lower()}.html"
     return Advice(
-        str(site.get("reason") or "unknown"),
-        str(site.get("explanation") or "torch gives no explanation"),
-        f"see {page}" if site.get("id") else "TORCH_LOGS=graph_breaks shows what torch knows",
+        site.reason or "unknown",
+        site.explanation or "torch gives no explanation",
+        f"see {page}" if site.id else "TORCH_LOGS=graph_breaks shows what torch knows",
     )
 
 

@@ -24,7 +24,10 @@ from trainkit.inference.deadlines import Requests, choose, miss_frac
 from trainkit.metrics.calls import CallMeters, Shape
 from trainkit.metrics.environment import machine
 from trainkit.metrics.steps import Step, num_warmup, percentile
-from trainkit.results.rows import Row, asked, end_row, finite, set_aside, write_row
+from trainkit.results.facts import ExpectedLatency, Stage
+from trainkit.results.files import end_row, set_aside, write_row
+from trainkit.results.requested import requested_fields
+from trainkit.results.row import Row, finite
 from trainkit.training import build, checkpoint
 from trainkit.training.status import close_logger, correct, outcome, quiet, show, sigterm_raises
 from trainkit.training.task import AUTOCAST, Forward, channels_last
@@ -81,7 +84,7 @@ class Bench:
         self, config: RunConfig, links: Sequence[Link], data: DataModule, meters: CallMeters, device: torch.device
     ):
         self.config, self.links, self.data, self.meters, self.device = config, links, data, meters, device
-        self.row = Row(status="interrupted", **asked(config))
+        self.row = Row(status="interrupted", **requested_fields(config))
         self.num_right = self.num_targets = self.num_targets_once = 0
         self.called = 0  # the link of the last call
 
@@ -159,35 +162,36 @@ class Bench:
         tells_eager = facts.tells_lookups() and not several  # of several networks it does not tell which one it was
         return replace(
             self.row,
-            **asdict(together([link.facts for link in self.links if link.facts] or [first.compiler.facts()])),
+            **vars(together([link.facts for link in self.links if link.facts] or [first.compiler.facts()])),
             **self.meters.summary(autotune_s, tells_eager, first.compiler.skips_function()),
             val_accuracy=self.num_right / self.num_targets if self.num_targets else None,
             num_val_targets=self.num_targets_once or None,
             deadline_miss_frac=misses,
-            chain=[self._told(number, len(steady)) for number in range(len(self.links))] if several else None,
+            chain=[self._stage(number, len(steady)) for number in range(len(self.links))] if several else None,
         )
 
-    def _told(self, number: int, num_calls: int) -> dict[str, Any]:
+    def _stage(self, number: int, num_calls: int) -> Stage:
         """What became of a link: its entry in the row's `chain`."""
         link, of_it = self.links[number], self.meters.of(network=number)
-        compiled = asdict(link.facts) if link.facts else {}
-        got = ("effective_mode", "effective_mode_reason", "num_graphs", "num_recompiles")
-        return {
-            "settings": self.config.forward.fallback[number - 1] if number else "",
-            "model": link.config.job.model,
-            "compile_mode": link.config.compile.mode.value,
-            **{name: compiled.get(name) for name in got},
-            "call_frac": of_it["num_calls"] / num_calls if num_calls else None,
+        return Stage(
+            settings=self.config.forward.fallback[number - 1] if number else "",
+            model=link.config.job.model,
+            compile_mode=link.config.compile.mode.value,
+            effective_mode=link.facts.effective_mode if link.facts else None,
+            effective_mode_reason=link.facts.effective_mode_reason if link.facts else None,
+            num_graphs=link.facts.num_graphs if link.facts else None,
+            num_recompiles=link.facts.num_recompiles if link.facts else None,
+            call_frac=of_it["num_calls"] / num_calls if num_calls else None,
             **of_it,
-            "expected_ms": [
-                {
-                    "shape": list(shape),
-                    "time_ms": finite(link.percentile_ms(shape, EXPECTED)),
-                    "time_ms_p50": finite(link.percentile_ms(shape, TYPICAL)),
-                }
+            expected_ms=[
+                ExpectedLatency(
+                    list(shape),
+                    finite(link.percentile_ms(shape, EXPECTED)),
+                    finite(link.percentile_ms(shape, TYPICAL)),
+                )
                 for shape in sorted(link.times_ms)
             ],
-        }
+        )
 
 
 def together(links: Sequence[CompileFacts]) -> CompileFacts:

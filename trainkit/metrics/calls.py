@@ -12,6 +12,7 @@ import torch
 from trainkit.metrics.meters import Costs
 from trainkit.metrics.steps import Step, percentile
 from trainkit.metrics.timer import mark, milliseconds
+from trainkit.results.facts import ShapeLatency
 
 T = TypeVar("T")
 Shape = tuple[int, ...]
@@ -71,7 +72,7 @@ class CallMeters(Costs):
         times_ms: dict[Shape, list[float]] = {shape: [] for shape in shapes}
         for step in self.steady_calls():
             times_ms[step.alike[1]].append(step.time_ms)  # type: ignore[index]
-        by_shape = [{"shape": list(shape)} | _told(times) for shape, times in times_ms.items()]
+        by_shape = [ShapeLatency(list(shape), **_told(times)) for shape, times in times_ms.items()]
         return (
             super().summary(autotune_s, tells_eager, skips_function)
             | of_training

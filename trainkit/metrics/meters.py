@@ -15,7 +15,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from trainkit.metrics.memory import Memory, highest, peak_memory, reset_peaks
 from trainkit.metrics.steps import EpochCost, Step, num_warmup, percentile, periods_ms, relative, samples_per_s
 from trainkit.metrics.timer import BatchClock, Stopwatch, mark, milliseconds
-from trainkit.results.rows import COMPILE_KINDS
+from trainkit.results.row import COMPILE_KINDS
 
 
 class Costs:

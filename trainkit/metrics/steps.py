@@ -38,7 +38,7 @@ class EpochCost:
     complete: bool  # it was trained to its end, not broken off
     train_time_s: float
     val_time_s: float | None
-    compile_s: dict[str, float]  # by what was compiled: rows.COMPILE_KINDS
+    compile_s: dict[str, float]  # by what was compiled: row.COMPILE_KINDS
     compiled_in_validation: bool
     steps: list[Step]
     compile_peak: Memory | None  # of the steps and validations in which something compiled; None where nothing did

@@ -15,7 +15,8 @@ from trainkit.config.schema import CUDAGRAPH_MODES
 from trainkit.diagnosis.findings import KINDS, Diagnosis, Finding, Phase
 from trainkit.diagnosis.remedies import SIZES, Advice, guard, of_break, of_recompile
 from trainkit.formatting import clean, decimals, factor, fixed, percent, seconds, shares, short
-from trainkit.results.rows import Row
+from trainkit.results.facts import Region, Stage
+from trainkit.results.row import Row
 from trainkit.stats import Estimate
 
 # Parts of the compile time, in the order in which they are stacked.
@@ -145,7 +146,7 @@ def chain_of(rows: Sequence[Row]) -> str:
     """The share of calls of each link, over repeats; "" where there is no chain."""
     if not rows[0].chain:
         return ""
-    called = zip(*([link["call_frac"] for link in row.chain or []] for row in rows), strict=True)
+    called = zip(*([link.call_frac for link in row.chain or []] for row in rows), strict=True)
     known = [[frac for frac in fracs if frac is not None] for fracs in called]
     links = zip(rows[0].chain, known, strict=True)
     said = (f"{link_of(link, rows[0])} {shares(fracs) if fracs else '-'}" for link, fracs in links)
@@ -171,7 +172,7 @@ def tuned_again(group: Group) -> str:
 
 def compiled_parts(row: Row) -> str:
     """The modules and functions that were compiled, each with its own mode and its graphs; "" where it was all."""
-    said = [(part["name"], _how(part, row.compile_mode)) for part in row.compiled_parts or []]
+    said = [(region.name, _how(region, row.compile_mode)) for region in row.compiled_parts or []]
     words = []
     for how, alike in groupby(said, key=lambda one: one[1]):
         names = [name for name, _ in alike]
@@ -179,19 +180,16 @@ def compiled_parts(row: Row) -> str:
     return ", ".join(words)
 
 
-def _how(part: Mapping[str, Any], mode: str) -> str:
-    count = part["num_graphs"]
-    reused = part.get("reused", count == 0)  # of rows that do not say so: what has none
+def _how(region: Region, mode: str) -> str:
+    count = region.num_graphs
+    reused = count == 0 if region.reused is None else region.reused  # old rows do not say it
     graphs = "reused" if reused else "no graph" if count == 0 else f"{fixed(count, 0)} graph{'s' * (count != 1)}"
-    return ("" if part["mode"] == mode else f"{part['mode']}, ") + (graphs if part["num_calls"] else "never called")
+    return ("" if region.mode == mode else f"{region.mode}, ") + (graphs if region.num_calls else "never called")
 
 
 def graph_breaks(row: Row) -> list[tuple[str, Advice]]:
     """The place and torch's reason of each graph break, and what to do about it."""
-    return [
-        (f"{site.get('file')}:{site.get('line')}: {site.get('reason')}", of_break(site))
-        for site in row.graph_breaks or ()
-    ]
+    return [(f"{site.file}:{site.line}: {site.reason}", of_break(site)) for site in row.graph_breaks or ()]
 
 
 def recompiles(row: Row) -> list[tuple[str, Advice, float | None]]:
@@ -231,16 +229,16 @@ def missed(row: Row) -> str:
     )
 
 
-def link_of(link: Mapping[str, Any], row: Row) -> str:
+def link_of(link: Stage, row: Row) -> str:
     """What a link of a chain is: its settings, and what took effect where that is another mode."""
-    words = link["settings"] or f"{row.model} {row.compile_mode}"
-    got = link["effective_mode"]
-    return words if got in (None, link["compile_mode"]) else f"{words} (got {got}: {link['effective_mode_reason']})"
+    words = link.settings or f"{row.model} {row.compile_mode}"
+    got = link.effective_mode
+    return words if got in (None, link.compile_mode) else f"{words} (got {got}: {link.effective_mode_reason})"
 
 
-def expected(link: Mapping[str, Any]) -> str:
+def expected(link: Stage) -> str:
     """The milliseconds by which a link was chosen or not: from the least to the most over the shapes of the inputs."""
-    known = [of["time_ms"] for of in link["expected_ms"] if of["time_ms"] is not None]
+    known = [latency.time_ms for latency in link.expected_ms if latency.time_ms is not None]
     digits = decimals(known, 4)
     return " to ".join(dict.fromkeys(fixed(ms, digits) for ms in (min(known), max(known)))) if known else "-"
 

@@ -4,7 +4,7 @@ Every word that came from a user or a log goes through `_text`; the rest is writ
 """
 
 import html
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,8 @@ from trainkit.report.plots import Epochs, Looks, Plot, costs_of, curves_of, look
 from trainkit.report.svg import COLORS
 from trainkit.report.tables import columns_of, markdown_comparison
 from trainkit.report.verdicts import advice, verdict
-from trainkit.results.rows import Row
+from trainkit.results.facts import ShapeLatency, Stage
+from trainkit.results.row import Row
 
 # No network and no script, whatever a label says: only the page's own styles.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -213,9 +214,9 @@ def _latencies(group: Group, looks: Looks) -> str:
     """Of the first repeat of each setting: a call's milliseconds by the shape of its inputs."""
     lines = []
     for setting in group.settings:
-        for of in setting.rows[0].latency_by_shape or ():
-            shape = _text(" x ".join(map(str, of["shape"])))
-            lines.append([_key(looks, setting.label, setting.label), shape, *_times(of)])
+        for latency in setting.rows[0].latency_by_shape or ():
+            shape = _text(" x ".join(map(str, latency.shape)))
+            lines.append([_key(looks, setting.label, setting.label), shape, *_times(latency)])
     return _table("Latency by shape of the inputs", ["setting", "shape", *TIMES], lines, numbers=True)
 
 
@@ -224,17 +225,17 @@ def _chains(group: Group, looks: Looks) -> str:
     lines = []
     for setting in group.settings:
         for link in setting.rows[0].chain or ():
-            words = [link_of(link, setting.rows[0]), link["effective_mode"] or "-", fixed(link["num_graphs"], 0)]
-            words += [expected(link), percent(link["call_frac"])]
+            words = [link_of(link, setting.rows[0]), link.effective_mode or "-", fixed(link.num_graphs, 0)]
+            words += [expected(link), percent(link.call_frac)]
             lines.append([_key(looks, setting.label, setting.label), *map(_text, words), *_times(link)])
     heads = ["setting", "link", "got", "graphs", "expected ms", "share", *TIMES]
     return _table("Which link answered", heads, lines, numbers=True)
 
 
-def _times(of: Mapping[str, Any]) -> list[str]:
-    times_ms = [of[f"time_ms_{name.split()[0]}"] for name in TIMES[1:]]
+def _times(measured: ShapeLatency | Stage) -> list[str]:
+    times_ms = [measured.time_ms_p50, measured.time_ms_p90, measured.time_ms_p99]
     digits = decimals(times_ms, 4)
-    return [_text(fixed(of["num_calls"], 0)), *(_text(fixed(ms, digits)) for ms in times_ms)]
+    return [_text(fixed(measured.num_calls, 0)), *(_text(fixed(ms, digits)) for ms in times_ms)]
 
 
 def _by_setting(title: str, fields: dict[str, str], settings: Sequence[Setting], looks: Looks) -> str:

@@ -34,7 +34,7 @@ from trainkit.report.svg import (
     svg_of,
 )
 from trainkit.report.verdicts import steps_of
-from trainkit.results.rows import EpochRecord
+from trainkit.results.epoch import EpochRecord
 from trainkit.stats import Ratio
 
 INTERVALS = "with 95 % intervals where there are repeats; within its band a difference may be chance"

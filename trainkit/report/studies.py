@@ -21,7 +21,8 @@ from trainkit.report.plots import Plot, apart, compile_cost, contrast, looks_of,
 from trainkit.report.svg import file_of
 from trainkit.report.tables import escape, markdown_comparison, markdown_compiled, markdown_stages
 from trainkit.report.verdicts import contrasted, judged
-from trainkit.results.rows import Row, read_rows
+from trainkit.results.files import read_rows
+from trainkit.results.row import Row
 
 MOST_GROUPS = 3  # with a plot for each
 RULE = (

@@ -3,9 +3,8 @@
 Names, reasons and errors came from users and logs: they are printed as they are, never read as markup.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -28,7 +27,9 @@ from trainkit.report.labels import (
     uncompiled,
 )
 from trainkit.report.tables import terminal
-from trainkit.results.rows import EpochRecord, Row
+from trainkit.results.epoch import EpochRecord
+from trainkit.results.facts import ShapeLatency, Stage
+from trainkit.results.row import Row
 
 FILES = ("row.json", "epochs.jsonl", "checkpoints", "wandb", "csv")
 MOST_CAUSES = 8
@@ -108,20 +109,21 @@ def _calls(row: Row) -> Iterable[tuple[str, str]]:
     if words := missed(row):
         yield "deadline", words
     for number, link in enumerate(row.chain or []):
-        got = f"got {link['effective_mode'] or '-'}, graphs {fixed(link['num_graphs'], 0)}"
-        took = _latency(link) if link["num_calls"] else f"expected {expected(link)} ms"
-        yield "" if number else "chain", f"{percent(link['call_frac'])} {link_of(link, row)}: {got}; {took}"
-    shapes = sorted(row.latency_by_shape or [], key=lambda one: -one["num_calls"])
-    for number, one in enumerate(shapes[:MOST_SHAPES]):
-        yield "" if number else "shapes", f"{one['shape']}: {_latency(one)}; {fixed(one['num_calls'], 0)} calls"
+        got = f"got {link.effective_mode or '-'}, graphs {fixed(link.num_graphs, 0)}"
+        took = _latency(link) if link.num_calls else f"expected {expected(link)} ms"
+        yield "" if number else "chain", f"{percent(link.call_frac)} {link_of(link, row)}: {got}; {took}"
+    shapes = sorted(row.latency_by_shape or [], key=lambda latency: -latency.num_calls)
+    for number, latency in enumerate(shapes[:MOST_SHAPES]):
+        calls = f"{fixed(latency.num_calls, 0)} calls"
+        yield "" if number else "shapes", f"{latency.shape}: {_latency(latency)}; {calls}"
     if others := shapes[MOST_SHAPES:]:
         yield "", f"{len(others)} more, in row.json"
     yield "speed", _named({"samples/s": fixed(row.samples_per_s, 0)})
     yield "accuracy", fixed(row.val_accuracy, 3)
 
 
-def _latency(of: Mapping[str, Any]) -> str:
-    times_ms = {name: of[f"time_ms_{name}"] for name in ("p50", "p90", "p99")}
+def _latency(measured: ShapeLatency | Stage) -> str:
+    times_ms = {"p50": measured.time_ms_p50, "p90": measured.time_ms_p90, "p99": measured.time_ms_p99}
     digits = decimals(times_ms.values(), 4)
     return _named({name: "-" if ms is None else f"{fixed(ms, digits)} ms" for name, ms in times_ms.items()})
 

@@ -44,7 +44,7 @@ from trainkit.report.labels import (
     work_of,
 )
 from trainkit.report.verdicts import advice, cache_of, verdict
-from trainkit.results.rows import Row
+from trainkit.results.row import Row
 
 MIN_LABEL_WIDTH, LABEL_WIDTH = len("max-autotune-no-"), len("max-autotune-no-cudagraphs")
 

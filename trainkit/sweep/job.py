@@ -13,7 +13,9 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from trainkit.config.schema import RunConfig
-from trainkit.results.rows import Row, asked, read_row, write_row
+from trainkit.results.files import read_row, write_row
+from trainkit.results.requested import requested_fields
+from trainkit.results.row import Row
 from trainkit.sweep.forkserver import ForkedJob, Forkserver
 from trainkit.sweep.plan import Job, Sweep
 from trainkit.sweep.processes import start_process, stop_process
@@ -99,7 +101,7 @@ def row_of_request(job: Job, sweep: str, run_dir: Path) -> Row:
     request.job.overrides = job.overrides
     request.sweep = sweep
     request.repeat = job.repeat
-    return Row(status="interrupted", **asked(request))
+    return Row(status="interrupted", **requested_fields(request))
 
 
 def _cause_of_death(returncode: int, log: Path) -> str:

@@ -17,7 +17,9 @@ from trainkit.analysis.comparison import compare
 from trainkit.config.errors import ConfigError
 from trainkit.diagnosis.findings import read_diagnoses
 from trainkit.report import summary, tables
-from trainkit.results.rows import Row, read_rows, read_runs, settings_typed
+from trainkit.results.files import read_rows, read_runs
+from trainkit.results.requested import run_overrides
+from trainkit.results.row import Row
 from trainkit.sweep.forkserver import Forkserver
 from trainkit.sweep.job import new_run_dir, run_job, timeout_reason
 from trainkit.sweep.plan import Job, Setting, Sweep
@@ -134,7 +136,7 @@ def _is_of_job(row: Row, job: Job, sweep: Sweep) -> bool:
         return False
     if sweep.nproc_per_node not in (None, row.world_size) and row.device_name is not None:
         return False
-    return row.overrides == settings_typed(job.overrides)
+    return row.overrides == run_overrides(job.overrides)
 
 
 def _has_ended(row: Row, sweep: Sweep) -> bool:

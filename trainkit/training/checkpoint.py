@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from trainkit.compiler.errors import first_line
 from trainkit.config.errors import ConfigError
 from trainkit.config.schema import RunConfig
-from trainkit.results.rows import read_row
+from trainkit.results.files import read_row
 
 OF_NET = "objective.net."  # what a checkpoint's names of the network's tensors begin with
 

@@ -25,7 +25,10 @@ from trainkit.metrics.memory import GIB, limit_memory
 from trainkit.metrics.meters import Meters
 from trainkit.metrics.steps import percentile, samples_per_s, slowest
 from trainkit.metrics.timer import Breakdown
-from trainkit.results.rows import EpochRecord, Row, append_epoch, asked, end_row, fail_row, finite, set_aside, write_row
+from trainkit.results.epoch import EpochRecord
+from trainkit.results.files import append_epoch, end_row, fail_row, set_aside, write_row
+from trainkit.results.requested import requested_fields
+from trainkit.results.row import Row, finite
 from trainkit.training import build, checkpoint, numerics
 from trainkit.training.status import NonFiniteLossError, close_logger, correct, outcome, quiet, show
 from trainkit.training.task import Task
@@ -37,7 +40,7 @@ class Recorder(Callback):
     def __init__(self, config: RunConfig, meters: Meters, compiler: Compiler, on_epoch: Callable[[EpochRecord], None]):
         self.config, self.meters, self.compiler, self.on_epoch = config, meters, compiler, on_epoch
         self.run_dir = Path(config.job.run_dir)
-        self.row = Row(status="interrupted", **asked(config))
+        self.row = Row(status="interrupted", **requested_fields(config))
         self.num_skipped_steps: int | None = None  # in the epochs that ended; None: no GradScaler
         self.facts: CompileFacts | None = None  # of all ranks, as of the last epoch's end
         self.trained: Row | None = None  # the row at the end of the fit: what comes after it is another program
@@ -107,7 +110,7 @@ class Recorder(Callback):
             return replace(self.trained, **self.further)
         return replace(
             self.row,
-            **asdict(self.facts or self.compiler.facts()),
+            **vars(self.facts or self.compiler.facts()),
             **self.meters.summary(facts.autotune_s(), facts.tells_lookups(), self.compiler.skips_function()),
             num_epochs=sum(epoch.complete for epoch in self.meters.epochs),
             train_loss=finite(task.train_loss),

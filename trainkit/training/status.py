@@ -16,7 +16,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException, SI
 
 from trainkit.compiler.errors import RecompileLimitError, first_line, is_compile_error
 from trainkit.config.errors import ConfigError
-from trainkit.results.rows import Row
+from trainkit.results.row import Row
 
 
 class NonFiniteLossError(RuntimeError):

@@ -1,0 +1,28 @@
+"""EpochRecord: the measurements of one epoch of a run."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class EpochRecord:
+    """One epoch of a run. Train time is without validation, checkpoints and logging; samples over all processes.
+
+    `step_time_ms_p50` and `samples_per_s` are of the epoch's steady steps, None where it has none.
+    """
+
+    epoch: int
+    train_time_s: float
+    val_time_s: float | None
+    compile_time_s: float
+    num_steps: int
+    num_samples: int
+    step_time_ms_p50: float | None
+    samples_per_s: float | None
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int
+    peak_device_bytes: int
+    train_loss: float | None
+    val_loss: float | None
+    val_accuracy: float | None
+    num_steady_steps: int = 0
+    num_skipped_steps: int | None = None

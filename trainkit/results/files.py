@@ -1,0 +1,133 @@
+"""The files of a run directory: `row.json` and `epochs.jsonl`."""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from trainkit.results.epoch import EpochRecord
+from trainkit.results.row import Row
+from trainkit.results.typed import parse
+
+ROW_FILE = "row.json"
+EPOCHS_FILE = "epochs.jsonl"
+
+
+def write_row(run_dir: Path | str, row: Row) -> Path:
+    """Write `<run_dir>/row.json` atomically: a reader sees the previous row or the new one. Returns its path."""
+    path = Path(run_dir) / ROW_FILE
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    temporary.write_text(json.dumps(asdict(row), indent=2) + "\n")
+    temporary.replace(path)
+    return path
+
+
+def read_row(run_dir: Path | str) -> Row | None:
+    """The row of a run directory, or None where there is none. Fields of a newer schema are ignored.
+
+    Raises ValueError, one line that names the file, for a file that is not a row.
+    """
+    path = Path(run_dir) / ROW_FILE
+    if not path.exists():
+        return None
+    try:
+        row: Row = parse(Row, json.loads(path.read_text()), "it")
+    except (ValueError, RecursionError) as error:
+        raise ValueError(" ".join(f"{path} is not a row: {error}".split())) from error
+    return row
+
+
+def read_rows(root: Path | str) -> list[Row]:
+    """All rows in or below a directory, in the order of their paths."""
+    rows = []
+    for path in sorted(Path(root).rglob(ROW_FILE)):
+        row = read_row(path.parent)
+        if row is not None:
+            rows.append(row)
+    return rows
+
+
+def append_epoch(run_dir: Path | str, record: EpochRecord) -> None:
+    """Append a line to `<run_dir>/epochs.jsonl` and flush it to the disk."""
+    path = Path(run_dir) / EPOCHS_FILE
+    line = json.dumps(asdict(record)) + "\n"
+    if path.exists() and path.read_bytes()[-1:] not in (b"", b"\n"):
+        line = "\n" + line  # a kill has cut off the last line
+    with path.open("a") as file:
+        file.write(line)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_epochs(run_dir: Path | str) -> Iterator[EpochRecord]:
+    """The epoch records of a run directory, oldest first. A line that a kill has cut off is skipped.
+
+    Raises ValueError, one line that names the file, for a line that is no epoch record.
+    """
+    path = Path(run_dir) / EPOCHS_FILE
+    if not path.exists():
+        return
+    for line in path.read_text().splitlines():
+        try:
+            values = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        try:
+            yield parse(EpochRecord, values, "it")
+        except ValueError as error:
+            raise ValueError(f"{path} has a line that is not an epoch record: {error}") from error
+
+
+def read_runs(*roots: Path | str) -> tuple[list[Row], dict[str, list[EpochRecord]]]:
+    """All rows in or below directories, each once, in the order of their paths; and the epoch records by `run_id`.
+
+    Runs that share a `run_id`, as those of sweeps of one name in two places, get their directory as `run_id`.
+    """
+    run_dirs: dict[Path, Path] = {}
+    for root in roots:
+        for path in sorted(Path(root).rglob(ROW_FILE)):
+            run_dirs[path.parent.resolve()] = path.parent
+    rows_by_dir: dict[Path, Row] = {}
+    for run_dir in run_dirs.values():
+        row = read_row(run_dir)
+        if row is not None:
+            rows_by_dir[run_dir] = row
+    num_rows = Counter(row.run_id for row in rows_by_dir.values())
+    rows, epochs = [], {}
+    for run_dir, row in rows_by_dir.items():
+        if num_rows[row.run_id] > 1:
+            row = replace(row, run_id=str(run_dir))
+        rows.append(row)
+        epochs[row.run_id] = list(read_epochs(run_dir))
+    return rows, epochs
+
+
+def set_aside(run_dir: Path | str) -> None:
+    """Rename the files of an earlier run in the same directory to `row.1.json`, `epochs.1.jsonl`, and so on."""
+    for path in (Path(run_dir, ROW_FILE), Path(run_dir, EPOCHS_FILE)):
+        if path.exists():
+            numbers = [int(older.suffixes[0][1:]) for older in path.parent.glob(f"{path.stem}.[0-9]*{path.suffix}")]
+            path.rename(path.with_suffix(f".{max(numbers, default=0) + 1}{path.suffix}"))
+
+
+def fail_row(run_dir: Path | str, status: str, error: str) -> bool:
+    """Set status and error of a run that another process measures. The first reason stays.
+
+    Returns whether this reason is the first.
+    """
+    row = read_row(run_dir)
+    if row is None or row.status != "interrupted" or status == "interrupted":
+        return False
+    write_row(run_dir, replace(row, status=status, error=error))
+    return True
+
+
+def end_row(run_dir: Path | str, row: Row) -> Row:
+    """Write the last row of a run. A reason that another process has given by `fail_row` stays. Returns the row."""
+    before = read_row(run_dir)
+    if row.status != "ok" and before is not None and before.status not in ("ok", "interrupted"):
+        row = replace(row, status=before.status, error=before.error)
+    write_row(run_dir, row)
+    return row
