@@ -18,8 +18,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
 from trainkit.config.errors import ConfigError
-from trainkit.config.schema import WHERE
-from trainkit.config.validation import of_the_other
+from trainkit.config.validation import OTHER_KIND, of_other_kind
 
 SWEEP_NAME = re.compile(r"[A-Za-z0-9_.+-]*[A-Za-z0-9_+-]")
 INTERRUPTED = 130  # exit status
@@ -79,6 +78,6 @@ def check_kind(configs: Sequence[DictConfig], job_overrides: Sequence[Sequence[s
     names: dict[str, None] = {}
     for config, overrides in zip(configs, job_overrides, strict=True):
         forward: Any = OmegaConf.to_object(config.forward)
-        names |= dict.fromkeys(of_the_other(config.job.kind, forward, overrides))
+        names |= dict.fromkeys(of_other_kind(config.job.kind, forward, overrides))
     if names:
-        raise ConfigError(f"{', '.join(names)}: {WHERE[configs[0].job.kind.value]}")
+        raise ConfigError(f"{', '.join(names)}: {OTHER_KIND[configs[0].job.kind]}")

@@ -10,7 +10,7 @@ import yaml
 
 from trainkit.config.composition import FORWARD, compose_config
 from trainkit.config.errors import ConfigError
-from trainkit.config.schema import MODES, RunConfig
+from trainkit.config.schema import Mode, RunConfig
 from trainkit.training import build
 
 ROOT = Path(__file__).parents[2]
@@ -45,7 +45,7 @@ def test_every_experiment_composes(path, tmp_path, text_file):
     assert isinstance(compose_config(words, CONF, str(tmp_path), config), RunConfig)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", list(Mode))
 def test_every_mode_is_typed_as_torch_spells_it(mode, compose):
     assert compose(f"compile.mode={mode}").compile.mode == mode
 

@@ -3,9 +3,12 @@
 import re
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -14,6 +17,26 @@ from omegaconf.errors import InterpolationKeyError
 from trainkit.config.errors import TYPE_NAMES, ConfigError, refuse
 from trainkit.config.schema import RunConfig
 from trainkit.config.validation import check, input_mismatch
+
+
+def _run_dir() -> str:
+    """The run directory that Hydra has made; empty where it makes none (`--cfg job --resolve`)."""
+    runtime = HydraConfig.get().runtime
+    return "" if OmegaConf.is_missing(runtime, "output_dir") else str(runtime.output_dir)
+
+
+def _if(condition: Any, then: Any, otherwise: Any) -> Any:
+    return then if condition else otherwise
+
+
+def _sweep_name(name: str | None) -> str:
+    return name or datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+
+
+ConfigStore.instance().store(name="schema", node=RunConfig)
+OmegaConf.register_new_resolver("run_dir", _run_dir, replace=True)
+OmegaConf.register_new_resolver("if", _if, replace=True)
+OmegaConf.register_new_resolver("sweep_name", _sweep_name, use_cache=True, replace=True)
 
 FORWARD = "bench"  # conf/bench.yaml, of scripts/bench.py
 

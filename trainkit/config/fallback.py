@@ -9,8 +9,9 @@ from hydra.core.hydra_config import HydraConfig
 from trainkit.config.complaints import compose_typed
 from trainkit.config.composition import FORWARD
 from trainkit.config.errors import ConfigError, refuse
-from trainkit.config.schema import OF_A_LINK, RunConfig
-from trainkit.config.validation import in_groups, input_mismatch
+from trainkit.config.schema import OF_A_STAGE, RunConfig
+from trainkit.config.settings import in_groups
+from trainkit.config.validation import input_mismatch
 
 # At the spaces before a setting's name: a list of parts has spaces of its own.
 OVERRIDE = re.compile(r"\S.*?(?=\s+[\w.@/+~-]+=|\s*$)")
@@ -35,8 +36,8 @@ def _compose_stage(config: RunConfig, overrides: list[str], conf: Path) -> RunCo
     names = {setting_name(override) for override in overrides}
     if not names:
         names = {"''"}
-    foreign = sorted(name for name in names if not in_groups(name, OF_A_LINK))
-    refuse(f"{name}: a stage sets nothing but {', '.join(OF_A_LINK)}; leave it out" for name in foreign)
+    foreign = sorted(name for name in names if not in_groups(name, OF_A_STAGE))
+    refuse(f"{name}: a stage sets nothing but {', '.join(OF_A_STAGE)}; leave it out" for name in foreign)
     GlobalHydra.instance().clear()
     stage = compose_typed([*_inherited(config, names), *overrides], conf, config.job.run_dir, FORWARD)
     _check_stage(stage, config, overrides)

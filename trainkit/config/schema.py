@@ -1,181 +1,299 @@
-"""What may be asked of a run: the schema, and the checks that need neither torch nor a device."""
+"""What may be requested of a run: every setting, with its default, its help and its bounds.
 
-from dataclasses import dataclass, field
-from datetime import datetime
+OmegaConf matches an Enum by member name, so the names are the very words that a user types.
+"""
+
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from hydra.core.config_store import ConfigStore
-from hydra.core.hydra_config import HydraConfig
-from omegaconf import OmegaConf
-
-# OmegaConf matches an Enum by member name, so the names are the very words that the user types.
-MODES = ("eager", "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
-CUDAGRAPH_MODES = ("reduce-overhead", "max-autotune")
-Mode = StrEnum("Mode", {word: word for word in MODES})  # type: ignore[misc]
-Scope = StrEnum("Scope", {word: word for word in ("net", "step", "parts", "blocks")})  # type: ignore[misc]
-Cache = StrEnum("Cache", {word: word for word in ("warm", "cold")})  # type: ignore[misc]
-OnError = StrEnum("OnError", {"raise": "raise", "eager": "eager"})
-Input = StrEnum("Input", {word: word for word in ("inputs", "targets")})  # type: ignore[misc]
-Precision = StrEnum("Precision", {w: w for w in ("32-true", "bf16-mixed", "16-mixed")})  # type: ignore[misc]
-MatmulPrecision = StrEnum("MatmulPrecision", {w: w for w in ("highest", "high", "medium")})  # type: ignore[misc]
-Strategy = StrEnum("Strategy", {word: word for word in ("auto", "ddp")})  # type: ignore[misc]
-Kind = StrEnum("Kind", {word: word for word in ("train", "forward")})  # type: ignore[misc]
-Accelerator = StrEnum("Accelerator", {word: word for word in ("auto", "cpu", "gpu")})  # type: ignore[misc]
-Schedule = StrEnum("Schedule", {word: word for word in ("constant", "cosine")})  # type: ignore[misc]
-ATTENTION_BACKENDS = ("auto", "cudnn", "flash", "efficient", "math")
-AttentionBackend = StrEnum("AttentionBackend", {word: word for word in ATTENTION_BACKENDS})  # type: ignore[misc]
-NOT_ARGUMENTS = ("inputs", "language_model")  # what a model's yaml says of the network beside its arguments
-# Groups and settings of training. Forward alone has no use for them: what conf/ or an experiment says of them is left
-# aside, what was typed is refused.
-TRAINING = (
-    *("optimizer", "ddp", "check", "meters", "trainer.max_epochs", "trainer.max_steps", "trainer.limit_train_batches"),
-    *("trainer.limit_val_batches", "trainer.accumulate_grad_batches", "trainer.gradient_clip_val", "trainer.schedule"),
-    *("trainer.warmup_steps", "trainer.activation_checkpointing", "trainer.memory_limit_gib", "data.num_val_batches"),
+from trainkit.config.open_groups import DataSettings, ModelSettings, OptimizerSettings
+from trainkit.config.settings import (
+    ABOVE_0,
+    COUNT_OR_FRACTION,
+    COUNT_OR_MINUS_1,
+    FINITE,
+    MILLISECONDS,
+    SEED,
+    at_least,
+    group,
+    one_of,
+    open_group,
+    setting,
+    settings_of,
 )
-WHERE = {  # to go with a setting of the other kind of run
-    "train": "train.py trains; use it with scripts/bench.py",
-    "forward": "belongs to training, and scripts/bench.py does not train; leave it out",
-}
-# The settings that are lists, null or empty where they are not set; an entry of each, as an example.
-LISTS = {
-    "compile.parts": "{match: NAME}",
-    "compile.mark_dynamic": "{input: inputs, dim: 0}",
-    "forward.fallback": "'model=simple_net'",
-}
-# What a link of forward.fallback may set: the network, and how it is run with the same batches on the same device.
-OF_A_LINK = ("model", "ckpt_path", "compile", "amp", "trainer.channels_last")
-OPTIMIZE_DDP = (True, False, "ddp_optimizer", "python_reducer", "no_optimization")
+
+Mode = StrEnum("Mode", ["eager", "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"])
+Scope = StrEnum("Scope", ["net", "step", "parts", "blocks"])
+Cache = StrEnum("Cache", ["warm", "cold"])
+OnError = StrEnum("OnError", ["raise", "eager"])
+Input = StrEnum("Input", ["inputs", "targets"])
+Precision = StrEnum("Precision", ["32-true", "bf16-mixed", "16-mixed"])
+MatmulPrecision = StrEnum("MatmulPrecision", ["highest", "high", "medium"])
+Strategy = StrEnum("Strategy", ["auto", "ddp"])
+Kind = StrEnum("Kind", ["train", "forward"])
+Accelerator = StrEnum("Accelerator", ["auto", "cpu", "gpu"])
+Schedule = StrEnum("Schedule", ["constant", "cosine"])
+AttentionBackend = StrEnum("AttentionBackend", ["auto", "cudnn", "flash", "efficient", "math"])
+
+CUDAGRAPH_MODES = ("reduce-overhead", "max-autotune")
+NOT_ARGUMENTS = ("inputs", "language_model")  # of the network; the rest of its node are
+
+
+@dataclass
+class JobConfig:
+    """What Hydra knows of the job: whether it trains, the files chosen in two groups, overrides, run directory."""
+
+    kind: Kind = setting(Kind["train"], "forward: of scripts/bench.py", label="kind", column="kind", work=True)
+    model: str = "???"
+    data: str = "???"
+    overrides: list[str] = setting([])
+    run_dir: str = "???"
+    runs_dir: str = "runs"
 
 
 @dataclass
 class PartConfig:
     """Modules of the network, or a function, to compile each by itself, and how; the rest is as in compile.*."""
 
-    match: str = ""
-    mode: Mode = "${compile.mode}"  # type: ignore[assignment]
-    dynamic: bool | None = "${compile.dynamic}"  # type: ignore[assignment]
-    fullgraph: bool = "${compile.fullgraph}"  # type: ignore[assignment]
-    backend: str = "${compile.backend}"
+    match: str = setting("", "the name of a module, * for characters between two dots (`blocks.*`), or of a function")
+    mode: Mode = setting("${compile.mode}", "eager: is left out")
+    dynamic: bool | None = setting("${compile.dynamic}")
+    fullgraph: bool = setting("${compile.fullgraph}")
+    backend: str = setting("${compile.backend}")
 
 
 @dataclass
 class DimConfig:
     """A dimension of a batch's inputs or targets that is dynamic from the start, for sizes from `min` to `max`."""
 
-    input: Input = Input["inputs"]
-    dim: int = 0
-    min: int = 2
-    max: int | None = None
+    input: Input = setting(Input["inputs"])
+    dim: int = setting(0)
+    min: int = setting(2)
+    max: int | None = setting(None)
 
 
 @dataclass
 class CompileConfig:
-    mode: Mode = Mode["default"]
-    dynamic: bool | None = None
-    mark_dynamic: list[DimConfig] = field(default_factory=list)
-    max_recompiles: int | None = None
-    on_recompile_limit: OnError = OnError["eager"]
-    fullgraph: bool = False
-    backend: str = "inductor"
-    scope: Scope = Scope["step"]
-    parts: list[PartConfig] = field(default_factory=list)
-    cache: Cache = Cache["warm"]
-    on_error: OnError = OnError["raise"]
+    """torch.compile, applied in place before DDP wraps the network."""
+
+    mode: Mode = setting(Mode["default"], "eager: nothing is compiled, no part either", column="compile_mode")
+    dynamic: bool | None = setting(
+        None,
+        "null: static first, dynamic after a change of shape | true: dynamic from the start | false: always static",
+        column="compile_dynamic",
+        compiled_only=True,
+    )
+    fullgraph: bool = setting(False, "true: a graph break is an error", column="compile_fullgraph", compiled_only=True)
+    backend: str = setting(
+        "inductor",
+        "inductor | aot_eager | eager | ...  (modes are inductor's)",
+        column="compile_backend",
+        compiled_only=True,
+    )
+    scope: Scope = setting(
+        Scope["step"],
+        "step: network and loss in one graph | net: the network alone | parts: the modules that compile.parts names, "
+        "each by itself | blocks: each repeated block of the network (of one class, in a ModuleList or Sequential), "
+        "compiled once for each size",
+        column="compile_scope",
+        compiled_only=True,
+    )
+    parts: list[PartConfig] = setting(
+        [],
+        "[{match: NAME, mode, dynamic, fullgraph, backend}, ...]: modules (blocks.*, where * stands for characters "
+        "between two dots) or a function (package.module.name); mode eager leaves one out, other settings are as in "
+        "compile.*; of several that match a module the last one holds",
+        entry="{match: NAME}",
+        column="compile_parts",
+        compiled_only=True,
+    )
+    mark_dynamic: list[DimConfig] = setting(
+        [],
+        "[{input: inputs | targets, dim, min, max}, ...]: dimensions of the batch that are dynamic from the start, for "
+        "sizes from min (2) to max",
+        entry="{input: inputs, dim: 0}",
+        column="compile_mark_dynamic",
+        compiled_only=True,
+    )
+    max_recompiles: int | None = setting(
+        None,
+        "recompiles of the whole run, its validation included; null: as torch limits them, 8 of a function",
+        bounds=(at_least(0),),
+        column="compile_max_recompiles",
+        compiled_only=True,
+    )
+    on_recompile_limit: OnError = setting(
+        OnError["eager"], "eager: variants beyond max_recompiles run uncompiled, and the row says so", silent=True
+    )
+    cache: Cache = setting(
+        Cache["warm"],
+        "warm: your compile cache | cold: a fresh one, thrown away afterwards",
+        column="compile_cache",
+        compiled_only=True,
+    )
+    on_error: OnError = setting(OnError["raise"], "eager: go on uncompiled, and the row says so", silent=True)
 
 
 @dataclass
 class AmpConfig:
-    precision: Precision = Precision["32-true"]
-    matmul_precision: MatmulPrecision = MatmulPrecision["highest"]
+    precision: Precision = setting(Precision["32-true"], "Lightning's word", column="precision")
+    matmul_precision: MatmulPrecision = setting(
+        MatmulPrecision["highest"],
+        "of float32 matrix products: torch.set_float32_matmul_precision (high: TF32)",
+        column="matmul_precision",
+    )
 
 
 @dataclass
 class DdpConfig:
-    strategy: Strategy = Strategy["auto"]
-    bucket_cap_mb: int = 25
-    static_graph: bool = False
-    gradient_as_bucket_view: bool = True
-    broadcast_buffers: bool = True
-    find_unused_parameters: bool = False
-    optimize_ddp: bool | str = True
+    strategy: Strategy = setting(
+        Strategy["auto"], "auto: DDP where there are several processes", column="strategy", started_only=True
+    )
+    bucket_cap_mb: int = setting(25, "as in torch's DistributedDataParallel", bounds=(at_least(1),))
+    static_graph: bool = setting(False, "as there")
+    gradient_as_bucket_view: bool = setting(True, "as there")
+    broadcast_buffers: bool = setting(True, "as there")
+    find_unused_parameters: bool = setting(False, "as there")
+    optimize_ddp: bool | str = setting(
+        True,
+        "torch._dynamo.config.optimize_ddp: true | false | ddp_optimizer | python_reducer | no_optimization",
+        bounds=(one_of(True, False, "ddp_optimizer", "python_reducer", "no_optimization"),),
+        compiled_only=True,
+    )
 
 
 @dataclass
 class TrainerConfig:
-    max_epochs: int = 10
-    max_steps: int = -1
-    accelerator: Accelerator = Accelerator["auto"]
-    devices: int | None = None
-    num_nodes: int | None = None
-    limit_train_batches: int | float | None = None
-    limit_val_batches: int | float | None = None
-    accumulate_grad_batches: int = 1
-    gradient_clip_val: float | None = None
-    schedule: Schedule = Schedule["constant"]
-    warmup_steps: int = 0
-    activation_checkpointing: bool = False
-    attention: AttentionBackend = AttentionBackend["auto"]
-    channels_last: bool = False
-    memory_limit_gib: float | None = None
+    max_epochs: int = setting(10, "passes through the training data", bounds=(at_least(1),), training_only=True)
+    max_steps: int = setting(-1, "of the optimizer; -1: no limit", bounds=(COUNT_OR_MINUS_1,), training_only=True)
+    accelerator: Accelerator = setting(Accelerator["auto"], "auto: a GPU where there is one", silent=True)
+    devices: int | None = setting(
+        None, "of each machine; null: as torchrun launched, else 1", bounds=(at_least(1),), silent=True
+    )
+    num_nodes: int | None = setting(None, "machines; null: as torchrun launched, else 1", bounds=(at_least(1),))
+    limit_train_batches: int | float | None = setting(
+        None, "a number of batches, or a fraction", bounds=(COUNT_OR_FRACTION,), training_only=True
+    )
+    limit_val_batches: int | float | None = setting(
+        None, "a number of batches, or a fraction", bounds=(COUNT_OR_FRACTION,), training_only=True
+    )
+    accumulate_grad_batches: int = setting(
+        1, "batches to a step of the optimizer", bounds=(at_least(1),), training_only=True, work=True
+    )
+    gradient_clip_val: float | None = setting(
+        None, "the norm that gradients are clipped to", bounds=(ABOVE_0, FINITE), training_only=True
+    )
+    schedule: Schedule = setting(
+        Schedule["constant"],
+        "of the learning rate, after the warm-up; cosine: to 0 at the last step",
+        training_only=True,
+    )
+    warmup_steps: int = setting(
+        0, "steps in which the learning rate rises linearly, from 0", bounds=(at_least(0),), training_only=True
+    )
+    activation_checkpointing: bool = setting(
+        False, "recompute each block of the network in backward", training_only=True
+    )
+    attention: AttentionBackend = setting(
+        AttentionBackend["auto"], "the kernel of scaled_dot_product_attention; auto: torch's choice"
+    )
+    channels_last: bool = setting(
+        False, "images and the weights of convolutions in torch.channels_last", of_a_stage=True
+    )
+    memory_limit_gib: float | None = setting(
+        None,
+        "what a GPU has to spare: what takes more is out of memory, as on a smaller card",
+        bounds=(ABOVE_0, FINITE),
+        training_only=True,
+    )
 
 
 @dataclass
 class ForwardConfig:
-    num_calls: int = 200
-    deadline_ms: float | None = None
-    fallback: list[str] = field(default_factory=list)
+    num_calls: int = setting(
+        200,
+        "calls that are measured, each of one batch: synthetic's training batches, else validation's",
+        bounds=(at_least(1),),
+    )
+    deadline_ms: float | None = setting(
+        None,
+        "milliseconds: requests come one each deadline_ms and are due deadline_ms later",
+        bounds=(MILLISECONDS,),
+        column="deadline_ms",
+        work=True,
+    )
+    fallback: list[str] = setting(
+        [],
+        "['SETTINGS', ...]: further stages of a cascade from most accurate to fastest, the run's own first; each sets "
+        "model, compile.*, amp.* or trainer.channels_last; a call goes to the first stage whose measured latency fits "
+        "into what is left of the deadline",
+        entry="'model=simple_net'",
+        column="fallback",
+    )
 
 
 @dataclass
 class MetersConfig:
-    breakdown: bool = False
+    breakdown: bool = setting(
+        False,
+        "true: one more epoch at the end, which splits the step into forward, backward and optimizer",
+        silent=True,
+    )
 
 
 @dataclass
-class JobConfig:
-    """What Hydra knows of the job: whether it trains, the names chosen in two groups, the overrides typed, the run
-    directory."""
+class ComparisonConfig:
+    """Settings over other settings (`compile.mode=default model.width!=64`), by a column of a row (null: how fast the
+    steps are), and what was claimed of it (below 1 | above 1 | about NUMBER), if anything."""
 
-    kind: Kind = Kind["train"]
-    model: str = "???"
-    data: str = "???"
-    overrides: list[str] = field(default_factory=list)
-    run_dir: str = "???"
-    runs_dir: str = "runs"
+    of: str = "???"
+    over: str = "???"
+    column: str | None = None
+    claimed: str | None = None
+
+
+@dataclass
+class StudyConfig:
+    """The question that an experiment answers, what was claimed elsewhere, and what is compared to answer it."""
+
+    question: str = "???"
+    claimed: str = "???"
+    measured: list[ComparisonConfig] = setting([])
 
 
 @dataclass
 class RunConfig:
-    """Everything one run is asked to do. `model`, `data`, `optimizer`, `logger` are open `_target_` nodes."""
+    """Everything that is requested of one run. `model`, `data`, `optimizer` and `logger` are open `_target_` nodes."""
 
-    model: dict[str, Any] = field(default_factory=dict)
-    data: dict[str, Any] = field(default_factory=dict)
-    compile: CompileConfig = field(default_factory=CompileConfig)
-    amp: AmpConfig = field(default_factory=AmpConfig)
-    ddp: DdpConfig = field(default_factory=DdpConfig)
-    optimizer: dict[str, Any] = field(default_factory=dict)
-    trainer: TrainerConfig = field(default_factory=TrainerConfig)
-    forward: ForwardConfig = field(default_factory=ForwardConfig)
-    logger: dict[str, Any] = field(default_factory=dict)
-    meters: MetersConfig = field(default_factory=MetersConfig)
-    check: bool = False
-    seed: int = 0
-    ckpt_path: str | None = None
-    sweep: str | None = None
-    repeat: int = 0
-    job: JobConfig = field(default_factory=JobConfig)
+    job: JobConfig = group(JobConfig)
+    model: dict[str, Any] = open_group(ModelSettings, "the network", column="model", work=True, of_a_stage=True)
+    data: dict[str, Any] = open_group(DataSettings, "the data", column="data", work=True)
+    compile: CompileConfig = group(CompileConfig, of_a_stage=True, silent=True)
+    amp: AmpConfig = group(AmpConfig, of_a_stage=True, silent=True)
+    ddp: DdpConfig = group(DdpConfig, training_only=True)
+    trainer: TrainerConfig = group(TrainerConfig)
+    optimizer: dict[str, Any] = open_group(OptimizerSettings, training_only=True)
+    forward: ForwardConfig = group(ForwardConfig)
+    logger: dict[str, Any] = open_group(None, silent=True)
+    meters: MetersConfig = group(MetersConfig, training_only=True)
+    check: bool = setting(
+        False,
+        "true: compare loss, gradients and parameters of the first steps with eager, both against float64",
+        training_only=True,
+        silent=True,
+    )
+    seed: int = setting(0, "of parameters, split, order and dropout", bounds=(SEED, at_least(0)), silent=True)
+    ckpt_path: str | None = setting(None, "a checkpoint to resume from, or `last`", of_a_stage=True, silent=True)
+    sweep: str | None = setting(
+        None, "a name; started again under the same name, finished jobs are skipped. null: the date", silent=True
+    )
+    repeat: int = setting(0, "set by the launcher", bounds=(at_least(0),), silent=True)
+    study: StudyConfig | None = setting(None, "of an experiment: a question and what answers it", silent=True)
 
 
-def _run_dir() -> str:
-    """The run directory that Hydra has made; empty where it makes none (`--cfg job --resolve`)."""
-    runtime = HydraConfig.get().runtime
-    return "" if OmegaConf.is_missing(runtime, "output_dir") else str(runtime.output_dir)
-
-
-ConfigStore.instance().store(name="schema", node=RunConfig)
-OmegaConf.register_new_resolver("run_dir", _run_dir, replace=True)
-OmegaConf.register_new_resolver("if", lambda holds, then, otherwise: then if holds else otherwise, replace=True)
-OmegaConf.register_new_resolver(
-    "sweep_name", lambda name: name or datetime.now().strftime("%Y-%m-%d_%H-%M-%S"), use_cache=True, replace=True
-)
+# All groups and settings, by dotted name.
+SETTINGS = {declared.name: declared for declared in settings_of(RunConfig)}
+TRAINING_ONLY = [name for name, declared in SETTINGS.items() if declared.facts.training_only]
+OF_A_STAGE = [name for name, declared in SETTINGS.items() if declared.facts.of_a_stage]
+LISTS = {name: declared.facts.entry for name, declared in SETTINGS.items() if declared.facts.entry}

@@ -1,0 +1,79 @@
+"""The known settings of the groups that hold a class, `_target_`, and its arguments: model, data, optimizer.
+
+Each file of such a group has its own defaults. What several files share is declared here alone.
+"""
+
+from dataclasses import dataclass
+
+from trainkit.config.settings import ABOVE_0, BOOLEAN_OR_NULL, OWN, at_least, setting
+
+
+@dataclass
+class ModelSettings:
+    """Settings that every network has; the others are the arguments of its class."""
+
+    _target_: str = setting(OWN, "the class of the network; its other settings are that class's arguments")
+    inputs: str = setting(OWN, "images | tokens: what it takes; not an argument of the network")
+    language_model: bool = setting(
+        OWN, "true: it predicts every next token, on synthetic data too; not an argument of the network"
+    )
+
+
+@dataclass
+class DataSettings:
+    """Settings that several data sets have; those of one alone stand in its file."""
+
+    _target_: str = setting(OWN, "the class of the data set; its other settings are that class's arguments")
+    batch_size: int = setting(OWN, "samples of each process", bounds=(at_least(1),), column="batch_size")
+    batch_sizes: list[int] = setting(
+        OWN, "synthetic: [16, 32, 64]: training batches of these sizes, in data.order", column="batch_sizes"
+    )
+    seq_lens: list[int] = setting(OWN, "synthetic: [32, 64, 128]: of these lengths, up to seq_len")
+    order: str = setting(
+        OWN,
+        "synthetic: cycle: by turns | list: one after another, each for its share of the epoch | random: from the "
+        "least to the greatest",
+    )
+    num_val_batches: int = setting(OWN, "synthetic: batches to validate on", training_only=True)
+    path: str | None = setting(None, "a file, a folder, or owner/name of the Hugging Face hub")
+    val_path: str | None = setting(
+        None, "to validate on. null: what path has beside its training samples, else val_fraction of them"
+    )
+    val_fraction: float = setting(0.1, "of the samples, to validate on")
+    padding: str = setting(
+        OWN,
+        "synthetic, table, sst2, glue: longest: to the batch's longest sequence | buckets: to the smallest of "
+        "data.buckets that holds it | fixed: to seq_len",
+    )
+    buckets: list[int] = setting(OWN, "lengths of padding=buckets; seq_len is the last")
+    task: str = setting(OWN, "glue: cola | sst2 | mrpc | qqp | mnli | qnli | rte | wnli")
+    num_workers: int = setting(0, "processes that load batches", bounds=(at_least(0),), work=False)
+    seed: int = setting("${seed}", "of split and order")
+    cache_dir: str = setting('${oc.env:TRAINKIT_CACHE,"~/.cache/trainkit"}', "where prepared data is kept")
+    inputs: str = setting(OWN, "images | tokens: what it gives")
+    channels: int = setting(OWN, "of an image")
+    image_size: int = setting(OWN, "height and width of an image")
+    num_classes: int = setting(OWN, "of the targets")
+    vocab_size: int = setting(OWN, "tokens that there are")
+    seq_len: int = setting(OWN, "tokens of the longest sequence; longer texts are cut")
+    pad_token: int = setting(
+        OWN, "the token that fills up short sequences; a network that is not told of it sees a token like any other"
+    )
+    next_token: bool = setting(OWN, "true: every next token is predicted | false: the class of the sequence")
+
+
+@dataclass
+class OptimizerSettings:
+    """Settings that the optimizers have in common; the others are the arguments of the class."""
+
+    _target_: str = setting(OWN, "the class of the optimizer; optimizer.lr and the rest are its arguments")
+    lr: float = setting(OWN, "the learning rate", bounds=(ABOVE_0,))
+    weight_decay: float = setting(OWN, "pulls parameters towards 0")
+    fused: bool | None = setting(
+        None, "true: one kernel for the whole step | null: the same, unless foreach is set", bounds=(BOOLEAN_OR_NULL,)
+    )
+    foreach: bool | None = setting(
+        None,
+        "true: each operation on all tensors at once | false: one tensor after another | null: torch's choice",
+        bounds=(BOOLEAN_OR_NULL,),
+    )
