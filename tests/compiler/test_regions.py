@@ -12,7 +12,6 @@ from tests.networks import network
 from trainkit.compiler import regions
 from trainkit.config.errors import ConfigError
 from trainkit.config.schema import CompileConfig, Mode, PartConfig, Scope
-from trainkit.diagnosis import remedies
 from trainkit.models.convnet_mix import ConvNetMix
 from trainkit.report import labels, summary, tables
 from trainkit.results.facts import Region
@@ -237,8 +236,8 @@ def test_a_module_left_out_of_a_part_breaks_its_graph(compose):
     row = run(compose(*MIX, "compile.parts=[{match: features},{match: features.2, mode: eager}]", *EXACT))
     assert [part.name for part in row.compiled_parts] == ["features"]
     assert row.num_graph_breaks == 1
-    ((_, said),) = labels.graph_breaks(row)
-    assert said == remedies.LEFT_OUT
+    ((_, remedy),) = labels.graph_breaks(row)
+    assert remedy.cause == "part that is left out"
 
 
 def test_a_part_of_which_all_is_left_out_has_no_graph(compose):

@@ -16,7 +16,9 @@ from PIL import Image, ImageStat
 from tests.sweeps import epochs_of, gpu_sweep
 from trainkit.analysis.comparison import Comparison, compare
 from trainkit.diagnosis.findings import Diagnosis, Finding, Phase
-from trainkit.diagnosis.remedies import BATCH_SHAPE, ITEM, of_skip
+from trainkit.diagnosis.remedies.cuda_graphs import remedy_for_skip
+from trainkit.diagnosis.remedies.graph_breaks import remedy_for_break
+from trainkit.diagnosis.remedies.recompiles import CHANGING_SIZE
 from trainkit.report.page import html_comparison, write_report
 from trainkit.report.plots import CURVES
 from trainkit.results.facts import GraphBreak
@@ -179,12 +181,12 @@ def test_graph_breaks_recompiles_and_skips_stand_with_their_source_and_settings(
         ("0/0: x.size()[0] == 1 (by a batch of [40, 3])", "1.50 s"),
         ("0/0: x.size()[0] == 1 (by a batch of [9, 3])", "0.250 s"),
     ):
-        assert told.index(cause) < told.index(BATCH_SHAPE.remedy, told.index(cause)) < told.index(cost)
+        assert told.index(cause) < told.index(CHANGING_SIZE.fix, told.index(cause)) < told.index(cost)
     skipped = text.split("skipping cudagraphs due to cpu device (arg0_1)")[1].split("Same numbers")[0].split()
     assert skipped[-2:] == ["max-autotune", "reduce-overhead"]
-    assert of_skip("skipping cudagraphs due to cpu device (arg0_1)").remedy.split() == skipped[4:-2]
-    for advice in (ITEM, BATCH_SHAPE):
-        assert {advice.cause, advice.remedy} <= set(text.splitlines())
+    assert remedy_for_skip("skipping cudagraphs due to cpu device (arg0_1)").fix.split() == skipped[4:-2]
+    for remedy in (remedy_for_break(GraphBreak(id="GB0124")), CHANGING_SIZE):
+        assert {remedy.cause, remedy.fix} <= set(text.splitlines())
 
 
 def test_the_environment_is_said_with_all_values_that_differ():

@@ -14,7 +14,8 @@ from tests.report.test_page import diagnosis
 from tests.sweeps import BREAKS, gpu_sweep
 from trainkit.analysis.comparison import BreakEven, Comparison, Group, Setting, Spread, compare
 from trainkit.analysis.regressions import against
-from trainkit.diagnosis.remedies import BATCH_SHAPE, ITEM, PRINT
+from trainkit.diagnosis.remedies.graph_breaks import remedy_for_break
+from trainkit.diagnosis.remedies.recompiles import CHANGING_SIZE
 from trainkit.formatting import duration, percent
 from trainkit.report.figures import found
 from trainkit.report.summary import job_outcome, print_epoch, print_run
@@ -523,10 +524,11 @@ def test_several_processes_are_said(tmp_path):
 def test_a_summary_says_what_broke_a_graph_what_made_it_compile_anew_and_what_to_do(tmp_path):
     again = {"recompiles": ["0/0: size mismatch"], "recompile_shapes": [[[40, 3], [40]]], "recompile_times_s": [1.5]}
     text = shown(print_run, replace(ROW, graph_breaks=BREAKS, **again), tmp_path, width=400)
+    item, printed = (remedy_for_break(graph_break) for graph_break in BREAKS)
     order = [
-        *("models/resnet.py:41: Unsupported Tensor.item()", f".item(): {ITEM.remedy}"),
-        *("models/resnet.py:57: ", f"print: {PRINT.remedy}"),
-        *("1.50 s: 0/0: size mismatch (by a batch of [40, 3] and [40])", f"shape that changes: {BATCH_SHAPE.remedy}"),
+        *("models/resnet.py:41: Unsupported Tensor.item()", f".item(): {item.fix}"),
+        *("models/resnet.py:57: ", f"print: {printed.fix}"),
+        *("1.50 s: 0/0: size mismatch (by a batch of [40, 3] and [40])", f"shape that changes: {CHANGING_SIZE.fix}"),
     ]
     assert [text.index(words) for words in order] == sorted(text.index(words) for words in order)
 

@@ -18,8 +18,12 @@ from trainkit.compiler.errors import first_line
 from trainkit.compiler.source import is_users, shortened, source_line
 from trainkit.config.errors import ConfigError
 from trainkit.config.schema import CompileConfig, Mode, RunConfig
-from trainkit.diagnosis import break_costs, remedies
+from trainkit.diagnosis import break_costs
 from trainkit.diagnosis.findings import Diagnosis, Finding, Phase, merged
+from trainkit.diagnosis.remedies.cuda_graphs import remedy_for_skip
+from trainkit.diagnosis.remedies.graph_breaks import BELOW_BREAK, RANDOM, REPEATED_RANDOM, remedy_for_break
+from trainkit.diagnosis.remedies.matching import Remedy
+from trainkit.diagnosis.remedies.recompiles import AFTER_BREAK, BY_BATCH_SHAPE, remedy_for_recompile
 from trainkit.diagnosis.rng import Place, draws_of
 from trainkit.diagnosis.trial import NUM_BATCHES, PHASES, Subject, Trial, breakable, failure, subject
 from trainkit.metrics.environment import machine
@@ -85,14 +89,14 @@ def _found(of: Subject, name: str) -> tuple[Phase, list[Finding]]:
     places = {(finding.file, finding.line) for finding in found}
     breaks = [_break(site) for site in seen.graph_breaks or []]
     # A number that Python drew: what torch says of a branch on it is of tensors.
-    found += [_told(one, remedies.RANDOM) if (one.file, one.line) in places else one for one in breaks]
+    found += [_told(one, RANDOM) if (one.file, one.line) in places else one for one in breaks]
     alike = len({tuple(tensor.shape for tensor in batch) for batch in trial.batches}) == 1
     costs = zip(seen.recompile_shapes or [], seen.recompile_times_s or [], strict=True)
     for site, (shapes, spent_s) in zip(recompiles, costs, strict=True):
-        told = remedies.of_recompile(site["reason"], of.config.compile.dynamic)
+        told = remedy_for_recompile(site["reason"], of.config.compile.dynamic)
         found.append(_recompile(site, told, None if alike else shapes, spent_s))
     if any(finding.file and is_users(finding.file) for finding in found if finding.kind == "graph break"):
-        below = remedies.BELOW_BREAK
+        below = BELOW_BREAK
         found = [_told(finding, below) if finding.file and not is_users(finding.file) else finding for finding in found]
     found += [_skip(reason) for reason in _skips(of.config.compile, seen)]
     error = failure(of, name, of.config.compile, failed, NUM_BATCHES) if failed else None
@@ -101,40 +105,40 @@ def _found(of: Subject, name: str) -> tuple[Phase, list[Finding]]:
 
 
 def _repeated(place: Place) -> Finding:
-    told, (file, line) = remedies.REPEATED, place
+    told, (file, line) = REPEATED_RANDOM, place
     reason = "the generator moves in each eager step, and stands still in a compiled one"
     at = shortened(file) if file else None
-    return Finding("wrong result", told.cause, told.why, told.remedy, reason, at, line, source_line(file, line))
+    return Finding("wrong result", told.cause, told.why, told.fix, reason, at, line, source_line(file, line))
 
 
 def _break(site: GraphBreak) -> Finding:
-    told = remedies.of_break(site)
+    told = remedy_for_break(site)
     where: dict[str, Any] = {
         name: getattr(site, name) for name in ("file", "line", "code", "uncompiled", "uncompiled_after")
     }
     reason = " ".join(filter(None, [site.reason, site.explanation]))
-    return Finding("graph break", told.cause, told.why, told.remedy, reason, **where)
+    return Finding("graph break", told.cause, told.why, told.fix, reason, **where)
 
 
-def _recompile(site: dict[str, Any], told: remedies.Advice, shapes: facts.Shapes | None, spent_s: float) -> Finding:
-    place = site["broken_at"] if told is remedies.AFTER_BREAK and site["broken_at"] else site
+def _recompile(site: dict[str, Any], told: Remedy, shapes: facts.Shapes | None, spent_s: float) -> Finding:
+    place = site["broken_at"] if told is AFTER_BREAK and site["broken_at"] else site
     where = {name: place[name] for name in ("file", "line", "code")}
     counted: dict[str, Any] = {"num_recompiles": 1, "recompile_s": spent_s}
-    counted["recompile_shapes"] = [shapes] if shapes and told in remedies.SIZES else []
-    return Finding("recompile", told.cause, told.why, told.remedy, site["reason"], **where, **counted)
+    counted["recompile_shapes"] = [shapes] if shapes and told in BY_BATCH_SHAPE else []
+    return Finding("recompile", told.cause, told.why, told.fix, site["reason"], **where, **counted)
 
 
-def _told(finding: Finding, told: remedies.Advice) -> Finding:
+def _told(finding: Finding, told: Remedy) -> Finding:
     """The finding with another advice than that which its words ask for."""
-    return replace(finding, cause=told.cause, why=told.why, remedy=told.remedy)
+    return replace(finding, cause=told.cause, why=told.why, remedy=told.fix)
 
 
 def _skip(reason: str) -> Finding:
-    told = remedies.of_skip(reason)
+    told = remedy_for_skip(reason)
     named = re.findall(r'File "([^"]+)", line (\d+)', reason)
     file, line = (named[-1][0], int(named[-1][1])) if named else (None, None)
     code = source_line(file, line)
-    return Finding("CUDA graphs skipped", told.cause, told.why, told.remedy, reason, file=file, line=line, code=code)
+    return Finding("CUDA graphs skipped", told.cause, told.why, told.fix, reason, file=file, line=line, code=code)
 
 
 def _skips(config: CompileConfig, seen: facts.CompileFacts) -> list[str]:

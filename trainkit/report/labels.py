@@ -13,7 +13,9 @@ from trainkit.analysis.comparison import Comparison, Group
 from trainkit.analysis.regressions import Change
 from trainkit.config.schema import CUDAGRAPH_MODES
 from trainkit.diagnosis.findings import KINDS, Diagnosis, Finding, Phase
-from trainkit.diagnosis.remedies import SIZES, Advice, guard, of_break, of_recompile
+from trainkit.diagnosis.remedies.graph_breaks import remedy_for_break
+from trainkit.diagnosis.remedies.matching import Remedy
+from trainkit.diagnosis.remedies.recompiles import BY_BATCH_SHAPE, guard, remedy_for_recompile
 from trainkit.formatting import clean, decimals, factor, fixed, percent, seconds, shares, short
 from trainkit.results.facts import Region, Stage
 from trainkit.results.row import Row
@@ -187,23 +189,23 @@ def _how(region: Region, mode: str) -> str:
     return ("" if region.mode == mode else f"{region.mode}, ") + (graphs if region.num_calls else "never called")
 
 
-def graph_breaks(row: Row) -> list[tuple[str, Advice]]:
+def graph_breaks(row: Row) -> list[tuple[str, Remedy]]:
     """The place and torch's reason of each graph break, and what to do about it."""
-    return [(f"{site.file}:{site.line}: {site.reason}", of_break(site)) for site in row.graph_breaks or ()]
+    return [(f"{site.file}:{site.line}: {site.reason}", remedy_for_break(site)) for site in row.graph_breaks or ()]
 
 
-def recompiles(row: Row) -> list[tuple[str, Advice, float | None]]:
+def recompiles(row: Row) -> list[tuple[str, Remedy, float | None]]:
     """The cause of each recompile, what to do about it, its seconds. A cause that is a size has the shapes of the batch
     that brought it, in place of torch's comment on the guard, which can be long."""
     causes = row.recompiles or []
     shapes: Iterable[list[list[int]] | None] = row.recompile_shapes or [None] * len(causes)
     times_s: Iterable[float | None] = row.recompile_times_s or [None] * len(causes)
     found = [
-        (cause, of_recompile(cause, row.compile_dynamic), shape, time_s)
+        (cause, remedy_for_recompile(cause, row.compile_dynamic), shape, time_s)
         for cause, shape, time_s in zip(causes, shapes, times_s, strict=True)
     ]
     return [
-        (f"{guard(cause)} (by a batch of {batch(shape)})" if shape and told in SIZES else cause, told, time_s)
+        (f"{guard(cause)} (by a batch of {batch(shape)})" if shape and told in BY_BATCH_SHAPE else cause, told, time_s)
         for cause, told, shape, time_s in found
     ]
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from trainkit.analysis.comparison import Comparison, Group, Setting, is_eager
 from trainkit.diagnosis.findings import Diagnosis, Finding
-from trainkit.diagnosis.remedies import Advice, of_skip
+from trainkit.diagnosis.remedies.cuda_graphs import remedy_for_skip
+from trainkit.diagnosis.remedies.matching import Remedy
 from trainkit.formatting import clean, decimals, fixed, percent, scientific, seconds, short, size
 from trainkit.report.labels import (
     ROUNDS,
@@ -248,7 +249,7 @@ def _by_setting(title: str, fields: dict[str, str], settings: Sequence[Setting],
     return _table(title, ["setting", *known], lines if known else [], numbers=True)
 
 
-Cause = tuple[str, Advice]  # in torch's words, and what to do about it
+Cause = tuple[str, Remedy]  # in torch's words, and what to do about it
 
 
 def _causes(
@@ -285,11 +286,11 @@ def _recompile_s(row: Row, cause: Cause) -> float:
 
 
 def _skips(row: Row) -> list[Cause]:
-    return [(reason, of_skip(reason)) for reason in row.cudagraph_skips or ()]
+    return [(reason, remedy_for_skip(reason)) for reason in row.cudagraph_skips or ()]
 
 
-def _remedy(told: Advice) -> str:
-    return f"<b>{_text(told.cause)}</b><br>{_text(told.remedy)}"
+def _remedy(remedy: Remedy) -> str:
+    return f"<b>{_text(remedy.cause)}</b><br>{_text(remedy.fix)}"
 
 
 def _said(rows: Iterable[Row], field: str) -> str:

@@ -147,7 +147,7 @@ def _graph_breaks(row: Row) -> Iterable[tuple[str, str]]:
     every = graph_breaks(row)
     for number, (cause, told) in enumerate(every[:MOST_CAUSES]):
         yield "" if number else "graph breaks", short(cause)
-        yield "", f"{told.cause}: {told.remedy}"
+        yield "", f"{told.cause}: {told.fix}"
     if len(every) > MOST_CAUSES:
         yield "", f"{len(every) - MOST_CAUSES} more, in row.json"
 
@@ -160,7 +160,7 @@ def _recompiles(row: Row) -> Iterable[tuple[str, str]]:
     if others := every[MOST_CAUSES:]:
         yield "", f"{seconds(sum(time_s or 0.0 for *_, time_s in others))}: {len(others)} more, in row.json"
     for told in dict.fromkeys(told for _, told, _ in every):
-        yield "", f"{told.cause}: {told.remedy}"
+        yield "", f"{told.cause}: {told.fix}"
 
 
 def _shares(row: Row) -> Iterable[str]:
