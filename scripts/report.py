@@ -1,7 +1,7 @@
 """Compare the rows in and below run directories: `python scripts/report.py runs/sweeps/NAME`.
 
 Prints the tables, and writes report.md and report.html into the first directory. With --against it compares with
-stored rows instead, and its exit status is 1 where a setting got measurably slower or hungrier.
+stored rows instead, and its exit status is 1 where a setting got measurably slower or uses more memory.
 """
 
 import argparse
@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from trainkit.analysis.comparison import compare
-from trainkit.analysis.regressions import against
+from trainkit.analysis.regressions import find_changes
 from trainkit.diagnosis.findings import read_diagnoses
 from trainkit.report.page import write_report
 from trainkit.report.tables import markdown_comparison, print_changes, print_comparison
@@ -23,7 +23,9 @@ def main() -> int:
     parser.add_argument("paths", nargs="+", metavar="DIR", help="a run, a sweep, or a folder of them")
     parser.add_argument("--markdown", action="store_true", help="print Markdown, and write nothing")
     parser.add_argument("--steps", type=positive, metavar="N", help="advise for a training of N steps")
-    parser.add_argument("--against", metavar="BASELINE_DIR", help="exit 1 where a setting got slower or hungrier")
+    parser.add_argument(
+        "--against", metavar="BASELINE_DIR", help="exit 1 where a setting got slower or uses more memory"
+    )
     options = parser.parse_args()
     if options.against and (options.markdown or options.steps):
         parser.error("--against compares with a baseline: it goes neither with --markdown nor with --steps")
@@ -56,12 +58,12 @@ def positive(word: str) -> int:
 
 
 def _print_against(rows: list[Row], baseline: list[Row]) -> int:
-    changes = against(rows, baseline)
+    changes = find_changes(rows, baseline)
     print_changes(changes)
     if not changes.changes and not changes.failed:
         print("report: no setting of the baseline was measured again: nothing was checked", file=sys.stderr)
         return 2
-    return int(bool(changes.failed) or any(change.slower or change.hungrier for change in changes.changes))
+    return int(bool(changes.failed) or any(change.slower or change.uses_more_memory for change in changes.changes))
 
 
 def _runs(paths: list[str]) -> tuple[list[Row], dict[str, list[EpochRecord]]]:

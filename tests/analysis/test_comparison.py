@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from trainkit.analysis.comparison import Comparison, Setting, Spread, compare, why_dropped
-from trainkit.analysis.regressions import against
-from trainkit.report.verdicts import advice, verdict
+from trainkit.analysis.candidates import Candidate, Spread
+from trainkit.analysis.comparison import Comparison, compare
+from trainkit.analysis.dropping import why_dropped
+from trainkit.analysis.regressions import find_changes
+from trainkit.report.verdicts import recommendation, verdict
 from trainkit.results.row import Row
 
 ROW = Row(
@@ -34,10 +36,10 @@ def row(mode: str = "eager", step_ms: float | None = 10.0, **fields) -> Row:
     return replace(ROW, **{"compile_mode": mode, "effective_mode": mode, "step_time_ms_p50": step_ms, **fields})
 
 
-def settings(comparison: Comparison) -> dict[str, Setting]:
+def settings(comparison: Comparison) -> dict[str, Candidate]:
     """The settings of the only group, by label, in their order."""
     (group,) = comparison.groups
-    return {setting.label: setting for setting in group.settings}
+    return {setting.label: setting for setting in group.candidates}
 
 
 def test_repeats_become_a_median_with_its_spread():
@@ -167,9 +169,9 @@ def test_amp_says_no_more_than_the_precisions_do():
 )
 def test_other_work_or_another_machine_is_another_group(other):
     comparison = compare([row(), row("default", 5.0), row("default", 2.0, **other)])
-    labels = [[setting.label for setting in group.settings] for group in comparison.groups]
+    labels = [[setting.label for setting in group.candidates] for group in comparison.groups]
     assert labels == [["default", "eager"], ["default"]]
-    assert comparison.groups[1].settings[0].speedup is None
+    assert comparison.groups[1].candidates[0].speedup is None
 
 
 def test_what_saves_time_or_memory_is_a_setting_however_it_was_typed():
@@ -193,7 +195,7 @@ def test_each_model_is_compared_with_its_own_eager():
         for model, eager_ms, default_ms in (("a", 10.0, 5.0), ("b", 9.0, 3.0))
         for mode, ms in (("eager", eager_ms), ("default", default_ms))
     ]
-    groups = {group.model: group.settings[0] for group in compare(rows).groups}
+    groups = {group.model: group.candidates[0] for group in compare(rows).groups}
     speedups = {model: setting.speedup.value for model, setting in groups.items()}
     assert speedups == pytest.approx({"a": 2.0, "b": 3.0})
     assert groups["a"].label == "default"
@@ -229,10 +231,10 @@ def test_what_changes_no_step_makes_no_setting():
         ),
         ({"status": "nan", "error": "nan: the loss is nan"}, "nan: the loss is nan"),
         ({"status": "failed"}, "failed"),
-        ({"effective_mode": "default"}, "asked reduce-overhead, got default"),
+        ({"effective_mode": "default"}, "requested reduce-overhead, effective default"),
         (
             {"effective_mode": "default", "effective_mode_reason": "no CUDA device"},
-            "asked reduce-overhead, got default: no CUDA device",
+            "requested reduce-overhead, effective default: no CUDA device",
         ),
         ({"step_time_ms_p50": None}, "no steady step among its 100: train for more steps"),
     ],
@@ -276,7 +278,7 @@ def test_every_row_is_in_exactly_one_place():
     rows += [row("default", None), row(model="other"), row(status="oom"), row("max-autotune", effective_mode="mixed")]
     rows = [replace(r, run_id=str(n)) for n, r in enumerate(rows)]
     comparison = compare(rows)
-    parts = [setting.rows for group in comparison.groups for setting in group.settings]
+    parts = [setting.rows for group in comparison.groups for setting in group.candidates]
     parts += [drop.rows for drop in comparison.dropped]
     assert sorted(r.run_id for part in parts for r in part) == sorted(r.run_id for r in rows)
 
@@ -311,28 +313,28 @@ def test_what_is_not_measurably_faster_never_pays(steps_ms):
 def test_what_is_advised_depends_on_the_steps_planned(planned, advised):
     slower = repeated("max-autotune", 12.0, 12.1, 11.9, compile_time_s=1.0)
     (group,) = compare([*EAGER, *repeated("default", 6.0, 6.01, 5.99, compile_time_s=40.0), *slower], planned).groups
-    assert (group.settings[0].label, group.advised.label) == ("default", advised)
+    assert (group.candidates[0].label, group.recommended.label) == ("default", advised)
     if planned is not None:
-        assert group.advised.total_time_s == pytest.approx(min(planned * 0.01, 40 + planned * 0.006), rel=1e-3)
+        assert group.recommended.total_time_s == pytest.approx(min(planned * 0.01, 40 + planned * 0.006), rel=1e-3)
 
 
 def test_of_settings_that_are_alike_the_one_that_compiles_soonest_is_advised():
     slow = repeated("max-autotune", 5.99, 6.0, 6.01, compile_time_s=300.0)
     rows = [*EAGER, *repeated("default", 6.0, 6.01, 5.99, compile_time_s=40.0), *slow]
     (group,) = compare(rows).groups
-    assert group.advised.label == "default"
+    assert group.recommended.label == "default"
     (group,) = compare(
         [*rows, *repeated("max-autotune-no-cudagraphs", 5.95, 5.951, 5.949, compile_time_s=300.0)]
     ).groups
-    assert (group.settings[0].label, group.advised.label) == ("max-autotune-no-cudagraphs", "default")
-    assert advice(group).endswith("max-autotune-no-cudagraphs is 0.8 % faster, and compiles longer.")
+    assert (group.candidates[0].label, group.recommended.label) == ("max-autotune-no-cudagraphs", "default")
+    assert recommendation(group).endswith("max-autotune-no-cudagraphs is 0.8 % faster, and compiles longer.")
     (group,) = compare([*rows, *repeated("reduce-overhead", 4.0, 4.01, 3.99, compile_time_s=400.0)]).groups
-    assert group.advised.label == "reduce-overhead"
+    assert group.recommended.label == "reduce-overhead"
 
 
 def advised(*rows: Row, planned: int | None = None) -> tuple[str | None, str]:
     (group,) = compare(rows, planned).groups
-    return group.advised and group.advised.label, advice(group)
+    return group.recommended and group.recommended.label, recommendation(group)
 
 
 def test_a_gain_of_less_than_2_percent_is_worth_no_compile_until_the_planned_steps_say_so():
@@ -398,7 +400,7 @@ def test_a_failed_check_of_one_repeat_takes_all_its_setting_out():
     failed = [row("reduce-overhead", None, status="oom", error="out of memory", repeat=n) for n in (3, 4)]
     kept = repeated("reduce-overhead", 8.0, 8.01, 7.99, compile_time_s=20.0)
     (group,) = compare([*EAGER, *kept, *failed]).groups
-    assert verdict(group.settings[0], group).endswith("; 2 of 5 runs failed")
+    assert verdict(group.candidates[0], group).endswith("; 2 of 5 runs failed")
 
 
 def test_without_an_eager_run_of_the_same_settings_more_repeats_are_not_asked_for():
@@ -411,7 +413,7 @@ def test_without_an_eager_run_of_the_same_settings_more_repeats_are_not_asked_fo
 @pytest.mark.parametrize("step_ms", [0.0, -1.0])
 def test_a_step_time_that_cannot_be_is_dropped(step_ms):
     (drop,) = compare([row("default", step_ms)]).dropped
-    assert drop.reason == f"a step time of {step_ms} ms cannot be"
+    assert drop.reason == f"a step time of {step_ms} ms is impossible"
 
 
 def test_compile_costs_are_of_the_coldest_cache_and_the_warm_ones_stand_beside():
@@ -435,9 +437,9 @@ def test_what_was_seen_with_a_warmer_cache_than_another_setting_is_not_advised_f
 
     mixed, warm = found("default", "mixed warm", 20.0), found("reduce-overhead", "warm warm", 2.0)
     (group,) = compare([*EAGER, *mixed, *warm]).groups
-    assert group.advised.label == "default"
+    assert group.recommended.label == "default"
     (group,) = compare([*EAGER, *(replace(one, cache_found="warm") for one in mixed), *warm]).groups
-    assert group.advised.label == "reduce-overhead"
+    assert group.recommended.label == "reduce-overhead"
 
 
 def test_another_deadline_is_other_work_and_a_chain_is_a_setting():
@@ -446,18 +448,18 @@ def test_another_deadline_is_other_work_and_a_chain_is_a_setting():
         for deadline_ms in (2.0, 10.0)
         for fallback in (None, ["model=simple_net"])
     ]
-    assert [len(group.settings) for group in compare(rows).groups] == [2, 2]
+    assert [len(group.candidates) for group in compare(rows).groups] == [2, 2]
 
 
 def test_one_repeat_leaves_it_unknown_and_advises_nothing():
     (group,) = compare([row(), row("default", 5.0)]).groups
-    assert (group.settings[0].speedup.measurable, group.advised) == (None, None)
-    assert group.settings[0].speedup.noise_floor is None
+    assert (group.candidates[0].speedup.measurable, group.recommended) == (None, None)
+    assert group.candidates[0].speedup.noise_floor is None
 
 
 def test_eager_is_advised_where_nothing_is_measurably_faster():
     (group,) = compare([*EAGER, *repeated("default", 10.0, 10.01, 9.99, compile_time_s=40.0)]).groups
-    assert group.advised.label == "eager"
+    assert group.recommended.label == "eager"
 
 
 def test_a_mode_with_wrong_numbers_takes_no_part():
@@ -480,13 +482,13 @@ def test_a_mode_with_wrong_numbers_takes_no_part():
 def test_accuracy_is_held_against_repeats_and_the_size_of_the_validation_set(accuracies, targets, within):
     rows = [row(val_accuracy=a, num_val_targets=targets) for a in (0.950, 0.952)]
     rows += [row("default", 5.0, val_accuracy=a, num_val_targets=targets) for a in accuracies]
-    assert settings(compare(rows))["default"].accuracy_within is within
+    assert settings(compare(rows))["default"].accuracy_matches is within
 
 
 def test_one_target_more_or_less_is_chance_where_all_are_right():
     rows = [*repeated("eager", 1.0, 1.0, val_accuracy=1.0, num_val_targets=360)]
     rows += repeated("default", 0.5, 0.5, val_accuracy=359 / 360, num_val_targets=360)
-    assert settings(compare(rows))["default"].accuracy_within is True
+    assert settings(compare(rows))["default"].accuracy_matches is True
 
 
 def test_compile_parts_are_medians_of_what_is_known():
@@ -494,14 +496,14 @@ def test_compile_parts_are_medians_of_what_is_known():
     assert settings(compare(rows))["default"].compile_parts_s == {"startup": 4.0, "forward": 1.0}
 
 
-def test_against_a_baseline_a_slower_and_a_hungrier_setting_are_found():
+def test_against_a_baseline_a_slower_and_a_larger_candidate_are_found():
     steps, hungry = (10.0, 10.02, 9.98), {"peak_allocated_bytes": 103}
     baseline = [*repeated("eager", *steps, peak_allocated_bytes=100), *repeated("default", 5.0, 5.01, 4.99)]
     baseline += repeated("max-autotune", 4.0, 4.01, 3.99)
     now = [*repeated("eager", *steps, **hungry), *repeated("default", 5.5, 5.51, 5.49, torch_version="2.13.0")]
     now += [row("max-autotune", None, status="oom", error="out of memory"), *repeated("reduce-overhead", 3.0, 3.0)]
-    changes = against(now, baseline)
-    found = {change.label: (change.slower, change.hungrier) for change in changes.changes}
+    changes = find_changes(now, baseline)
+    found = {change.label: (change.slower, change.uses_more_memory) for change in changes.changes}
     assert found == {"eager": (False, True), "default": (True, False)}
     assert (changes.failed, changes.missing) == (("max-autotune: oom: out of memory",), ())
     assert changes.added == ("reduce-overhead",)
@@ -510,19 +512,19 @@ def test_against_a_baseline_a_slower_and_a_hungrier_setting_are_found():
 
 def test_against_itself_nothing_has_changed():
     rows = [*EAGER, *repeated("default", 5.0, 5.01, 4.99)]
-    changes = against(rows, rows)
+    changes = find_changes(rows, rows)
     assert len(changes.changes) == 2
-    assert not any(change.slower or change.hungrier for change in changes.changes)
+    assert not any(change.slower or change.uses_more_memory for change in changes.changes)
     assert all(change.step_time.measurable is False for change in changes.changes)
 
 
 def test_against_one_run_nothing_is_known_to_be_slower():
-    (change,) = against([row(step_ms=20.0)], [row(step_ms=10.0)]).changes
+    (change,) = find_changes([row(step_ms=20.0)], [row(step_ms=10.0)]).changes
     assert (change.step_time.measurable, change.slower) == (None, False)
 
 
 def test_against_another_machine_nothing_is_compared():
-    changes = against([row(device_name="NVIDIA H200")], [row()])
+    changes = find_changes([row(device_name="NVIDIA H200")], [row()])
     assert (changes.changes, changes.missing, changes.added) == (
         (),
         ("eager on 1 x NVIDIA H100",),

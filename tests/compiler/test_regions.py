@@ -336,7 +336,7 @@ def test_the_summary_and_the_report_name_the_parts(compose, tmp_path, capsys):
     eager = dataclasses.replace(row, compile_mode="eager", effective_mode="eager", compiled_parts=None, run_id="e")
     whole = dataclasses.replace(row, compile_scope="step", compile_parts=None, compiled_parts=None, run_id="w")
     (group,) = compare([row, eager, whole]).groups
-    assert sorted(setting.label for setting in group.settings) == [
+    assert sorted(setting.label for setting in group.candidates) == [
         "default, scope=parts, parts=features",
         "default, scope=step",
         "eager",

@@ -11,7 +11,8 @@ from hydra import compose, initialize_config_dir
 
 from tests import forked
 from tests.networks import network
-from trainkit.analysis.comparison import compare, why_dropped
+from trainkit.analysis.comparison import compare
+from trainkit.analysis.dropping import why_dropped
 from trainkit.config.composition import FORWARD, compose_config
 from trainkit.config.errors import ConfigError
 from trainkit.config.fallback import compose_fallback
@@ -407,7 +408,7 @@ def test_calls_are_compared_in_groups_of_their_own_and_said_as_calls():
     training = Row("t", "ok", model="resnet50", data="synthetic", batch_size=1, compile_mode="eager",
                    step_time_ms_p50=20.0, device_name="GPU", num_devices=1)  # fmt: skip
     comparison = compare([*rows, training])
-    assert [(group.kind, len(group.settings)) for group in comparison.groups] == [("forward", 2), ("train", 1)]
+    assert [(group.kind, len(group.candidates)) for group in comparison.groups] == [("forward", 2), ("train", 1)]
     text = markdown_comparison(comparison)
     assert "Call with default: 2.0" in text
     assert "calls" in text.split("pays after")[1].split("\n")[0]
@@ -442,7 +443,7 @@ def test_a_chain_with_a_link_in_another_mode_is_dropped_with_the_reason():
     row = forward_row("default", 0, 4.0)
     got = {"effective_mode": "eager", "effective_mode_reason": "nothing was compiled"}
     row = replace(row, chain=[row.chain[0], replace(row.chain[1], **got)])
-    assert why_dropped(row) == "model=<i>small</i>: asked default, got eager: nothing was compiled"
+    assert why_dropped(row) == "model=<i>small</i>: requested default, effective eager: nothing was compiled"
 
 
 def test_a_job_that_left_no_row_was_of_calls_all_the_same(tmp_path):

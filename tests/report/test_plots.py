@@ -8,7 +8,8 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.sweeps import epochs_of, gpu_sweep
-from trainkit.analysis.comparison import Group, Setting, compare
+from trainkit.analysis.candidates import Candidate
+from trainkit.analysis.comparison import Group, compare
 from trainkit.report.plots import breakdown, compile_cost, curves, looks_of, memory, speedups, times_to_step
 from trainkit.results.row import Row
 from trainkit.stats import Ratio
@@ -22,7 +23,7 @@ def group_of(rows: list[Row], num_planned_steps: int | None = None) -> Group:
 
 
 def with_settings(group: Group, change) -> Group:
-    return replace(group, settings=tuple(change(setting) for setting in group.settings))
+    return replace(group, candidates=tuple(change(setting) for setting in group.candidates))
 
 
 def words(svg: str) -> list[str]:
@@ -65,7 +66,7 @@ def test_a_label_of_several_lines_is_cut_after_the_fifth():
     plot = compile_cost(group, "p")
     assert plot is not None
     assert words(plot.svg).count("seconds") == 1
-    assert sum(line.startswith("word") for line in words(plot.svg)) == 5 * len(group.settings[:-1])
+    assert sum(line.startswith("word") for line in words(plot.svg)) == 5 * len(group.candidates[:-1])
 
 
 def test_a_label_breaks_within_names_and_within_no_number():
@@ -92,7 +93,7 @@ def test_a_compiled_setting_crosses_eager_at_its_dot():
     plot = times_to_step(group, looks, "p")
     assert plot is not None
     (eager,) = lines(plot.svg, "ink")
-    for setting in group.settings[:-1]:
+    for setting in group.candidates[:-1]:
         color = looks[setting.label].variable[len("var(--") : -1]
         (line,), ((x, y),) = lines(plot.svg, color), marks(plot.svg, color)
         assert height_at(line, x) == pytest.approx(y, abs=0.1)
@@ -112,7 +113,7 @@ def test_minutes_and_seconds():
     group = group_of([replace(row, num_steps=100) for row in gpu_sweep() if row.compile_mode != "eager"])
     for slower, unit in ((1, "seconds"), (100, "minutes")):
 
-        def slow(setting: Setting, times: int = slower) -> Setting:
+        def slow(setting: Candidate, times: int = slower) -> Candidate:
             return replace(setting, step_time_ms=replace(setting.step_time_ms, median=30.0 * times))
 
         plot = times_to_step(with_settings(group, slow), looks_of([group]), "p")
@@ -136,7 +137,7 @@ def test_an_interval_is_drawn_from_its_low_to_its_high_end_and_none_where_it_is_
 
 
 def test_an_interval_over_many_powers_of_ten_does_not_hide_the_others():
-    def wide(setting: Setting) -> Setting:
+    def wide(setting: Candidate) -> Candidate:
         return replace(setting, speedup=Ratio(1.5, 1e-9, 1e9, 1e9, False)) if setting.label == "default" else setting
 
     group = with_settings(group_of(gpu_sweep()), wide)
@@ -152,7 +153,7 @@ def test_an_interval_over_many_powers_of_ten_does_not_hide_the_others():
 def test_each_setting_has_a_band_of_its_own_noise_floor():
     floors = {"reduce-overhead": 0.1, "default": 0.3}
 
-    def noisy(setting: Setting) -> Setting:
+    def noisy(setting: Candidate) -> Candidate:
         known = (1.4, 1.6, floors[setting.label], True) if setting.label in floors else ()
         return replace(setting, speedup=Ratio(1.5, *known))
 
@@ -206,7 +207,7 @@ def test_each_repeat_is_a_thin_line_around_the_median_and_what_is_unknown_is_lef
     assert plot is not None
     assert len(lines(plot.svg, "s0")) == 4
     assert [len(line) for line in lines(plot.svg, "s0")] == [12] * 4
-    assert [label for label, _ in plot.keys] == [setting.label for setting in group.settings]
+    assert [label for label, _ in plot.keys] == [setting.label for setting in group.candidates]
     never = {run: [replace(record, val_accuracy=None) for record in records] for run, records in epochs.items()}
     assert curves(group, looks, never, "val_accuracy", "p") is None
     assert curves(group, looks, {}, "train_loss", "p") is None

@@ -16,17 +16,18 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from tests import forked
 from tests.conftest import CONF, ROOT
 from tests.sweeps import GPU
-from trainkit.analysis.claims import Outcome, outcome, read_claim
+from trainkit.analysis.claims import Outcome, judge_claim, read_claim
 from trainkit.analysis.comparison import compare
-from trainkit.analysis.pairs import Contrast, contrasts
+from trainkit.analysis.pairs import PairwiseComparison, compare_pairs
+from trainkit.analysis.studies import PlannedComparison, planned_pairs, read_study
 from trainkit.config.composition import FORWARD, compose_config
 from trainkit.config.schema import RunConfig
 from trainkit.diagnosis.findings import Diagnosis, write_diagnosis
 from trainkit.report.labels import contrast_of
 from trainkit.report.plots import contrast, looks_of, series_of, speedups_over
-from trainkit.report.studies import RULE, Asked, read_study, write_pages
+from trainkit.report.studies import RULE, write_pages
 from trainkit.report.tables import markdown_compiled
-from trainkit.report.verdicts import contrasted, judged
+from trainkit.report.verdicts import claim_sentence, pairwise_sentences
 from trainkit.results.files import write_row
 from trainkit.results.requested import requested_fields
 from trainkit.results.row import Row
@@ -104,13 +105,13 @@ def test_a_study_asks_something_and_each_comparison_has_both_sides(name, tmp_pat
     assert study.question.endswith("?")
     assert study.claimed.endswith(".")
     # Of a swept number those values that a comparison names, or else one, are enough here; of the networks two.
-    named = {word for one in study.measured for words in (one.of, one.over) for word in words.split()}
+    named = {word for one in study.comparisons for words in (one.choice, one.baseline) for word in words.split()}
     values = sweep(f"studies/{name}")
     for key, swept in values.items():
         if swept[0].partition("=")[2].isdigit() or key == "model":
             values[key] = [word for word in swept if word in named] or swept[: 2 if key == "model" else 1]
     asked_for = composed(f"studies/{name}", [list(of) for of in itertools.product(*values.values())], tmp_path)
-    figures = dict.fromkeys([one.field for one in study.measured if one.field], 1.0) | {"step_time_ms": 1.0}
+    figures = dict.fromkeys([one.column for one in study.comparisons if one.column], 1.0) | {"step_time_ms": 1.0}
     rows = [
         replace(
             GPU, **requested_fields(config), **figures, effective_mode=config.compile.mode.value,
@@ -118,7 +119,7 @@ def test_a_study_asks_something_and_each_comparison_has_both_sides(name, tmp_pat
         )
         for config in asked_for
     ]  # fmt: skip
-    for one, pairs in zip(study.measured, study.contrasts(rows), strict=True):
+    for one, pairs in zip(study.comparisons, planned_pairs(study, rows), strict=True):
         assert pairs, one
 
 
@@ -128,8 +129,8 @@ def test_shares_stand_beside_each_other_with_and_without():
         for fallback, frac in ((None, 0.5), (["model=simple_net"], 0.0))
         for n in range(2)
     ]
-    found = contrasts(rows, "forward.fallback!=null", "forward.fallback=null", "deadline_miss_frac")
-    assert contrasted(found) == [
+    found = compare_pairs(rows, "forward.fallback!=null", "forward.fallback=null", "deadline_miss_frac")
+    assert pairwise_sentences(found) == [
         "Missed deadlines with fallback!=null and with fallback=null: 0.0 % and 50.5 % (50.0 % to 51.0 %)."
     ]
     plot = contrast(found, "shares")
@@ -141,7 +142,7 @@ def test_shares_stand_beside_each_other_with_and_without():
 
 def test_a_ratio_of_single_runs_says_so():
     rows = [row(1, ms, 0, compile_mode=mode) for ms, mode in ((3.0, "eager"), (2.0, "default"))]
-    assert contrasted(contrasts(rows, "compile.mode=default", "compile.mode=eager")) == [
+    assert pairwise_sentences(compare_pairs(rows, "compile.mode=default", "compile.mode=eager")) == [
         "Speed of default over eager: 1.50x (1 run)."
     ]
 
@@ -159,25 +160,25 @@ def test_a_long_line_of_a_head_goes_on(tmp_path):
         "# @package _global_\n# Question: How\n#     long?\n# Claimed: So.\n# Measured: a=1 over\n#   b=2\n"
     )
     study = read_study(path)
-    assert (study.question, study.measured) == ("How long?", (Asked(None, "a=1", "b=2"),))
+    assert (study.question, study.comparisons) == ("How long?", (PlannedComparison(None, "a=1", "b=2"),))
 
 
 def test_a_choice_is_compared_where_all_else_is_equal():
-    found = contrasts(crossing(), "compile.mode=default compile.dynamic=false", "compile.mode=eager")
-    assert {pair.beside["model.num_ops"]: pytest.approx(pair.ratio.value) for pair in found} == {
+    found = compare_pairs(crossing(), "compile.mode=default compile.dynamic=false", "compile.mode=eager")
+    assert {pair.conditions["model.num_ops"]: pytest.approx(pair.ratio.value) for pair in found} == {
         "1": 0.6,
         "10": 1.5,
         "30": 3.5,
     }
-    assert contrasted(found) == [
+    assert pairwise_sentences(found) == [
         "Speed of default, dynamic=false over eager: 0.60x [0.60, 0.60] at model.num_ops=1; 1.50x [1.49, 1.51] at 10; "
         "3.50x [3.49, 3.51] at 30; measurably faster from 10 on."
     ]
     unsure = replace(found[1], ratio=replace(found[1].ratio, measurable=False))
-    (gap,) = contrasted([replace(found[0], ratio=found[2].ratio), unsure, found[2]])
+    (gap,) = pairwise_sentences([replace(found[0], ratio=found[2].ratio), unsure, found[2]])
     assert gap.endswith("3.50x [3.49, 3.51] at 30; no measurable difference at 10.")
     other = [replace(one, model="other", run_id=f"other-{one.run_id}") for one in crossing()]
-    begin, *lines = contrasted(contrasts([*crossing(), *other], found[0].of, found[0].over))
+    begin, *lines = pairwise_sentences(compare_pairs([*crossing(), *other], found[0].choice, found[0].baseline))
     assert begin == "Speed of default, dynamic=false over eager:"
     assert [line[: line.index("0x")] for line in lines] == ["op_chain: 0.6", "other: 0.6"]
 
@@ -195,8 +196,8 @@ def test_a_choice_is_compared_where_all_else_is_equal():
 )  # fmt: skip
 def test_a_line_goes_through_what_tells_the_works_apart(besides, said):
     two = Ratio(2.0, 1.9, 2.1, 0.01, True)
-    pairs = [Contrast(None, "compile.mode=default", "compile.mode=eager", beside, two) for beside in besides]
-    assert contrasted(pairs) == [f"Speed of default over eager{said.replace('2.00x', '2.00x [1.90, 2.10]')}."]
+    pairs = [PairwiseComparison(None, "compile.mode=default", "compile.mode=eager", beside, two) for beside in besides]
+    assert pairwise_sentences(pairs) == [f"Speed of default over eager{said.replace('2.00x', '2.00x [1.90, 2.10]')}."]
 
 
 def test_a_setting_that_eager_rows_lack_is_no_place():
@@ -205,8 +206,8 @@ def test_a_setting_that_eager_rows_lack_is_no_place():
         *({"compile.mode": "default", "compile.dynamic": of} for of in ("false", "true")),
     )
     two = Ratio(2.0, 1.9, 2.1, 0.01, True)
-    pairs = [Contrast(None, "amp.precision=bf16-mixed", "amp.precision=32-true", of, two) for of in besides]
-    assert contrasted(pairs) == [
+    pairs = [PairwiseComparison(None, "amp.precision=bf16-mixed", "amp.precision=32-true", of, two) for of in besides]
+    assert pairwise_sentences(pairs) == [
         "Speed of bf16-mixed over 32-true:",
         "2.00x [1.90, 2.10] at eager.",
         "dynamic=false: 2.00x [1.90, 2.10] at default.",
@@ -227,8 +228,8 @@ def test_a_setting_that_only_some_have_tells_them_apart():
         for words in ([], ["model.depth=2"])
         for n in range(2)
     ]
-    found = contrasts(rows, "compile.mode=default", "compile.mode=eager")
-    assert [pair.beside for pair in found] == [{"model.depth": "unset"}, {"model.depth": "2"}]
+    found = compare_pairs(rows, "compile.mode=default", "compile.mode=eager")
+    assert [pair.conditions for pair in found] == [{"model.depth": "unset"}, {"model.depth": "2"}]
 
 
 def test_what_amp_brings_with_it_is_not_said_beside_the_precision():
@@ -237,24 +238,24 @@ def test_what_amp_brings_with_it_is_not_said_beside_the_precision():
         for mode in ("eager", "default")
         for precision, matmul_precision in (("32-true", "highest"), ("16-mixed", "high"))
     ]
-    found = contrasts(rows, "compile.mode=default", "compile.mode=eager")
-    assert [pair.beside for pair in found] == [{"amp.precision": "32-true"}, {"amp.precision": "16-mixed"}]
+    found = compare_pairs(rows, "compile.mode=default", "compile.mode=eager")
+    assert [pair.conditions for pair in found] == [{"amp.precision": "32-true"}, {"amp.precision": "16-mixed"}]
 
 
 def test_another_field_is_a_ratio_and_dropped_rows_take_no_part():
     rows = [replace(one, status="failed") if "10" in one.overrides[0] else one for one in crossing()]
     choices = "compile.mode=default compile.dynamic=true", "compile.mode=default compile.dynamic=false"
-    found = contrasts(rows, *choices, field="compile_time_s")
-    assert [pair.beside["model.num_ops"] for pair in found] == ["1", "30"]
+    found = compare_pairs(rows, *choices, column="compile_time_s")
+    assert [pair.conditions["model.num_ops"] for pair in found] == ["1", "30"]
     assert all(pair.ratio.value == pytest.approx(1.5) for pair in found)
-    assert contrasts(rows, "compile.mode=max-autotune", "compile.mode=eager") == []
+    assert compare_pairs(rows, "compile.mode=max-autotune", "compile.mode=eager") == []
 
 
 def test_runs_that_found_the_cache_warm_are_asked_for_by_name():
     cold = [row(1, 2.0, n, compile_mode="default", compile_time_s=10.0, compile_cache="cold") for n in range(2)]
     warm = [replace(one, run_id=f"warm-{one.run_id}", compile_cache="warm", compile_time_s=1.0) for one in cold]
     warm = [replace(one, cache_found=found) for one, found in zip(warm, ("cold", "warm"), strict=True)]
-    (pair,) = contrasts([*cold, *warm], "cache_found=warm", "compile.cache=cold", "compile_time_s")
+    (pair,) = compare_pairs([*cold, *warm], "cache_found=warm", "compile.cache=cold", "compile_time_s")
     assert pair.ratio.value == pytest.approx(0.1)
 
 
@@ -266,7 +267,7 @@ def test_what_compiling_costs_is_that_of_the_coldest_repeats():
 
     rows = [*repeats(True, 40.0, 4.0, 4.0), *repeats(False, 20.0, 3.6, 3.6)]
     choices = "compile.mode=default compile.dynamic=true", "compile.mode=default compile.dynamic=false"
-    (pair,) = contrasts(rows, *choices, field="compile_time_s")
+    (pair,) = compare_pairs(rows, *choices, column="compile_time_s")
     assert pair.ratio.value == pytest.approx(2.0)
 
 
@@ -274,27 +275,27 @@ def test_a_choice_that_ran_compiled_in_part_is_compared_and_remarked():
     mixed = {"effective_mode": "mixed", "effective_mode_reason": "recompile limit (8) reached", "num_eager_steps": 52}
     rows = [row(1, 1.2, n, compile_mode="eager", effective_mode="eager") for n in range(2)]
     rows += [row(1, 1.2, n, compile_mode="default", num_steps=60, **mixed) for n in range(2)]
-    assert contrasted(contrasts(rows, "compile.mode=default", "compile.mode=eager")) == [
+    assert pairwise_sentences(compare_pairs(rows, "compile.mode=default", "compile.mode=eager")) == [
         "Speed of default over eager: 1.00x [1.00, 1.00], no measurable difference, 52 of 60 steps uncompiled "
         "(recompile limit (8) reached)."
     ]
     (dropped,) = compare(rows).dropped
-    assert dropped.reason.startswith("asked default, got mixed")
+    assert dropped.reason.startswith("requested default, effective mixed")
 
 
 def test_settings_that_are_no_repeats_of_each_other_are_never_one_side():
-    with pytest.raises(ValueError, match=r"^compile\.mode=default: says several settings"):
-        contrasts(crossing(), "compile.mode=default", "compile.mode=eager")
+    with pytest.raises(ValueError, match=r"^compile\.mode=default: fits several settings"):
+        compare_pairs(crossing(), "compile.mode=default", "compile.mode=eager")
     halves = [replace(one, precision="32-true", step_time_ms_p50=9.0) for one in crossing()]
-    found = contrasts([*crossing(), *halves], "amp.precision=bf16-mixed", "amp.precision=32-true")
+    found = compare_pairs([*crossing(), *halves], "amp.precision=bf16-mixed", "amp.precision=32-true")
     assert len(found) == 3 * len(OPS)
-    assert {pair.beside.get("compile.dynamic") for pair in found} == {None, "false", "true"}
+    assert {pair.conditions.get("compile.dynamic") for pair in found} == {None, "false", "true"}
 
 
 def test_the_only_pair_of_several_works_says_which_it_is():
     rows = [one for one in crossing() if one.compile_mode == "eager" or "=30" in one.overrides[0]]
-    (pair,) = contrasts(rows, "compile.mode=default compile.dynamic=true", "compile.mode=eager")
-    assert pair.beside == {"model.num_ops": "30"}
+    (pair,) = compare_pairs(rows, "compile.mode=default compile.dynamic=true", "compile.mode=eager")
+    assert pair.conditions == {"model.num_ops": "30"}
 
 
 def test_a_dropped_row_still_says_what_the_compiler_did():
@@ -302,7 +303,7 @@ def test_a_dropped_row_still_says_what_the_compiler_did():
     mixed = {"effective_mode": "mixed", "effective_mode_reason": "recompile limit (8) reached"}
     one = row(1, 2.0, 0, compile_mode="default", **counts, **mixed)
     *_, line = markdown_compiled([one, replace(one, repeat=1)]).splitlines()
-    dropped = "asked default, got mixed: recompile limit (8) reached"
+    dropped = "requested default, effective mixed: recompile limit (8) reached"
     assert line == f"| model.num\\_ops=1 | 8 | 0 | 7 | 52 | 60 | {dropped} |"
     sides = [replace(one, kind=kind, overrides=["model.rewritten=True"]) for kind in ("train", "forward")]
     *_, trained, called = markdown_compiled(sides).splitlines()
@@ -340,9 +341,12 @@ def test_a_claim_held_or_did_not_where_the_interval_decides_it(words, steps_ms, 
         for repeat in range(3)
     ]
     claim = read_claim(words, None)
-    assert judged(claim, contrasts(rows, "compile.mode=default", "compile.mode=eager")) == f"Claimed to be {said}."
-    alone = contrasts([one for one in rows if one.repeat == 0], "compile.mode=default", "compile.mode=eager")
-    assert {outcome(claim, pair) for pair in alone} == {Outcome.OPEN}
+    assert (
+        claim_sentence(claim, compare_pairs(rows, "compile.mode=default", "compile.mode=eager"))
+        == f"Claimed to be {said}."
+    )
+    alone = compare_pairs([one for one in rows if one.repeat == 0], "compile.mode=default", "compile.mode=eager")
+    assert {judge_claim(claim, pair) for pair in alone} == {Outcome.OPEN}
 
 
 @pytest.mark.parametrize(
@@ -355,7 +359,7 @@ def test_a_claim_held_or_did_not_where_the_interval_decides_it(words, steps_ms, 
     ],
 )
 def test_a_number_is_missed_by_more_than_the_noise(found, said):
-    assert outcome(read_claim("about 1", None), Contrast(None, "a=1", "a=2", {}, found)) is said
+    assert judge_claim(read_claim("about 1", None), PairwiseComparison(None, "a=1", "a=2", {}, found)) is said
 
 
 @pytest.mark.parametrize(
@@ -369,10 +373,10 @@ def test_a_number_is_missed_by_more_than_the_noise(found, said):
     ],
 )
 def test_a_claim_of_shares_is_decided_where_no_run_of_one_side_is_among_the_other(these, those, said):
-    pair = Contrast("deadline_miss_frac", "a=1", "a=2", {}, None, (these, those))
-    claim = read_claim("below 1", pair.field)
-    assert outcome(claim, pair) is said
-    assert judged(claim, [pair]) == f"Claimed to be fewer: {said.value}."
+    pair = PairwiseComparison("deadline_miss_frac", "a=1", "a=2", {}, None, these, those)
+    claim = read_claim("below 1", pair.column)
+    assert judge_claim(claim, pair) is said
+    assert claim_sentence(claim, [pair]) == f"Claimed to be fewer: {said.value}."
 
 
 @pytest.mark.parametrize(

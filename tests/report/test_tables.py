@@ -12,12 +12,13 @@ from rich.console import Console
 from tests import forked
 from tests.report.test_page import diagnosis
 from tests.sweeps import BREAKS, gpu_sweep
-from trainkit.analysis.comparison import BreakEven, Comparison, Group, Setting, Spread, compare
-from trainkit.analysis.regressions import against
+from trainkit.analysis.candidates import BreakEven, Candidate, Spread
+from trainkit.analysis.comparison import Comparison, Group, compare
+from trainkit.analysis.regressions import find_changes
 from trainkit.diagnosis.remedies.graph_breaks import remedy_for_break
 from trainkit.diagnosis.remedies.recompiles import CHANGING_SIZE
 from trainkit.formatting import duration, percent
-from trainkit.report.figures import found
+from trainkit.report.figures import ratio_text
 from trainkit.report.summary import job_outcome, print_epoch, print_run
 from trainkit.report.tables import (
     markdown_comparison,
@@ -26,7 +27,7 @@ from trainkit.report.tables import (
     print_findings,
     print_measurements,
 )
-from trainkit.report.verdicts import advice, verdict
+from trainkit.report.verdicts import recommendation, verdict
 from trainkit.results.epoch import EpochRecord
 from trainkit.results.files import append_epoch, read_epochs, write_row
 from trainkit.results.row import Row
@@ -234,7 +235,7 @@ def test_what_was_dropped_is_listed_with_reason_figures_and_place():
     ]
     asked_and_got = line_of(text, "reduce-overhead").split(maxsplit=3)
     assert asked_and_got[1:3] == ["2", "30.50"]
-    assert asked_and_got[3] == "asked reduce-overhead, got default: CUDA graphs need a CUDA device"
+    assert asked_and_got[3] == "requested reduce-overhead, effective default: CUDA graphs need a CUDA device"
     assert "sweep/5, sweep/6" in text
 
 
@@ -272,11 +273,11 @@ def test_a_reason_of_pages_is_cut_short():
 ROUNDED = BreakEven(num_steps=4387, num_epochs=7.02, minutes=2.95)
 
 
-def judged(num_planned_steps: int | None = None, **fields) -> tuple[Setting, Group]:
+def judged(num_planned_steps: int | None = None, **fields) -> tuple[Candidate, Group]:
     """A compiled setting of a group of three repeats each, with other figures, and its group."""
     (group,) = compare(gpu_sweep(), num_planned_steps).groups
-    setting = replace(group.settings[1], **{"speedup": Ratio(1.449, 1.431, 1.467, 0.012, True), **fields})
-    return setting, replace(group, settings=(group.settings[0], setting, *group.settings[2:]))
+    setting = replace(group.candidates[1], **{"speedup": Ratio(1.449, 1.431, 1.467, 0.012, True), **fields})
+    return setting, replace(group, candidates=(group.candidates[0], setting, *group.candidates[2:]))
 
 
 def test_a_verdict_says_gain_cost_and_when_it_pays():
@@ -300,7 +301,7 @@ def test_a_verdict_says_gain_cost_and_when_it_pays():
         ({"speedup": Ratio(1.3)}, "reduce-overhead: unknown: 1 run of eager (1.30x over eager)"),
         ({"speedup": None}, "reduce-overhead: no eager row to compare with"),
         ({"compile_time_s": None}, "1.45x [1.43, 1.47] over eager, compile time unknown"),
-        ({"accuracy_within": False}, "; accuracy 0.910 differs from eager's by more than chance"),
+        ({"accuracy_matches": False}, "; accuracy 0.910 differs from eager's by more than chance"),
     ],
 )
 def test_a_verdict_says_what_is_unknown_and_what_speaks_against_a_setting(fields, words):
@@ -309,13 +310,13 @@ def test_a_verdict_says_what_is_unknown_and_what_speaks_against_a_setting(fields
 
 def test_a_verdict_of_one_repeat_is_unknown():
     (group,) = compare(gpu_sweep(1)).groups
-    assert verdict(group.settings[0], group) == "max-autotune: unknown: 1 run (1.52x over eager)"
-    assert advice(group) == "No advice: too few runs."
+    assert verdict(group.candidates[0], group) == "max-autotune: unknown: 1 run (1.52x over eager)"
+    assert recommendation(group) == "No advice: too few runs."
 
 
 def test_the_advice_without_planned_steps_names_what_pays_in_the_end_and_what_pays_first():
     (group,) = compare(gpu_sweep()).groups
-    assert advice(group) == (
+    assert recommendation(group) == (
         "Train with max-autotune: 1.50x [1.48, 1.53] over eager; it pays after 9,500 steps (15 epochs, 5.4 min). "
         "For shorter runs: reduce-overhead pays first, after 2,600 steps (4 epochs, 88 s)."
     )
@@ -334,7 +335,7 @@ def test_the_advice_without_planned_steps_names_what_pays_in_the_end_and_what_pa
 )
 def test_the_advice_for_planned_steps_is_what_needs_the_least_time(num_steps, words):
     (group,) = compare(gpu_sweep(), num_steps).groups
-    assert advice(group).startswith(words)
+    assert recommendation(group).startswith(words)
 
 
 def test_the_advice_where_nothing_is_better_or_nothing_can_be_said():
@@ -342,11 +343,11 @@ def test_the_advice_where_nothing_is_better_or_nothing_can_be_said():
         replace(row, compile_mode=mode, effective_mode=mode) for mode in ("eager", "default") for row in slow_rows()
     ]
     (group,) = compare(alike).groups
-    assert advice(group) == "Stay with eager: no setting is measurably faster."
+    assert recommendation(group) == "Stay with eager: no setting is measurably faster."
     (eager,) = compare(slow_rows()).groups
-    assert advice(eager) == "No advice: there is nothing to compare eager with."
+    assert recommendation(eager) == "No advice: there is nothing to compare eager with."
     (compiled,) = compare(alike[3:]).groups
-    assert advice(compiled) == "No advice: eager was not measured."
+    assert recommendation(compiled) == "No advice: eager was not measured."
 
 
 def slow_rows() -> list[Row]:
@@ -378,11 +379,11 @@ def test_the_advice_and_a_verdict_for_each_setting_stand_below_the_table():
         (duration(36_000.0), "10 h"),
         (percent(0.0123), "1.2 %"),
         (percent(1e5), "1,000+ %"),
-        (found(Ratio(20.0, 1e-9, 1e9)), "20.00x [0.00, 1,000+]"),
-        (found(Ratio(1.0, 1.0, 1.0)), "1.00x"),
-        (found(Ratio(0.72, 0.52, 0.9962, 0.1, measurable=True)), "0.72x [0.52, 0.996]"),
-        (found(Ratio(1.01, 1.00004, 1.02, 0.001, measurable=True)), "1.01x [1.00004, 1.02]"),
-        (found(Ratio(0.99, 0.98, 0.9992, 0.1, measurable=False)), "0.99x [0.98, 1.00]"),
+        (ratio_text(Ratio(20.0, 1e-9, 1e9)), "20.00x [0.00, 1,000+]"),
+        (ratio_text(Ratio(1.0, 1.0, 1.0)), "1.00x"),
+        (ratio_text(Ratio(0.72, 0.52, 0.9962, 0.1, measurable=True)), "0.72x [0.52, 0.996]"),
+        (ratio_text(Ratio(1.01, 1.00004, 1.02, 0.001, measurable=True)), "1.01x [1.00004, 1.02]"),
+        (ratio_text(Ratio(0.99, 0.98, 0.9992, 0.1, measurable=False)), "0.99x [0.98, 1.00]"),
     ],
 )
 def test_figures_are_said_in_few_digits(words, said):
@@ -429,15 +430,15 @@ def changed(**factors: float) -> list[Row]:
     return [replace(r, step_time_ms_p50=(r.step_time_ms_p50 or 0) * times.get(r.compile_mode, 1.0)) for r in rows]
 
 
-def test_changes_say_what_got_slower_faster_hungrier_or_stayed():
+def test_changes_say_what_got_slower_faster_larger_or_stayed():
     now = changed(default=1.2, eager=0.8)
     now = [replace(r, peak_allocated_bytes=12 * GIB) if r.compile_mode == "max-autotune" else r for r in now]
-    text = shown(print_changes, against(now, changed()))
+    text = shown(print_changes, find_changes(now, changed()))
     assert line_of(text, "default").split()[1:5] == ["29.84", "->", "35.81", "ms"]
     assert "1.20x [1.19, 1.21]" in text
     assert line_of(text, "default").endswith(" slower")
     assert line_of(text, "eager").endswith(" faster")
-    assert line_of(text, "max-autotune ").endswith(" hungrier")
+    assert line_of(text, "max-autotune ").endswith(" uses more memory")
     assert "2.26x" in text
     assert line_of(text, "reduce-overhead").endswith(" no measurable difference")
     assert "resnet50 on synthetic, batch 64" in text
@@ -446,11 +447,11 @@ def test_changes_say_what_got_slower_faster_hungrier_or_stayed():
 def test_changes_name_what_only_one_side_has_and_what_is_unknown():
     now = [r for r in changed() if r.compile_mode != "default"]
     then = [r for r in changed() if r.compile_mode != "eager"]
-    text = shown(print_changes, against(now, then))
+    text = shown(print_changes, find_changes(now, then))
     assert "Not measured now: default" in text
     assert "Not in the baseline: eager" in text
     one = [r for r in changed() if r.repeat == 0]
-    assert line_of(shown(print_changes, against(one, one)), "default").endswith(" unknown: too few runs")
+    assert line_of(shown(print_changes, find_changes(one, one)), "default").endswith(" unknown: too few runs")
 
 
 # Markdown
@@ -554,7 +555,7 @@ def test_asked_and_got_that_differ_end_the_summary_with_a_yellow_line(tmp_path):
     other = row("reduce-overhead", 2.0, effective_mode="default", effective_mode_reason="no [CUDA] device")
     file = StringIO()
     print_run(other, tmp_path, console=Console(file=file, width=120, force_terminal=True, color_system="standard"))
-    assert file.getvalue().endswith("\x1b[33masked reduce-overhead, got default: no [CUDA] device\x1b[0m\n")
+    assert file.getvalue().endswith("\x1b[33mrequested reduce-overhead, effective default: no [CUDA] device\x1b[0m\n")
 
 
 def test_a_failure_ends_the_summary_with_a_red_line_and_dashes_for_what_is_unknown(tmp_path):
@@ -580,7 +581,7 @@ def test_a_good_run_ends_with_its_files(tmp_path):
     [
         (row("default", 23.581, compile_time_s=55.61), "ok: step 23.58 ms, compile 55.6 s"),
         (row("default", None, status="timeout", error="stopped after 5 s"), "timeout: stopped after 5 s"),
-        (row("default", 2.0, effective_mode="mixed"), "asked default, got mixed"),
+        (row("default", 2.0, effective_mode="mixed"), "requested default, effective mixed"),
     ],
 )
 def test_a_jobs_outcome_is_one_line(job, outcome):

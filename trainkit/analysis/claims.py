@@ -1,14 +1,15 @@
-"""What was claimed of a comparison, and whether what was measured bears it out."""
+"""Claims about a pairwise comparison, and whether the measurements bear them out."""
 
 import math
 import re
 from dataclasses import dataclass
 from enum import Enum
 
-from trainkit.analysis.pairs import Contrast
+from trainkit.analysis.pairs import PairwiseComparison, is_fraction
+from trainkit.stats import Ratio
 
-ABOUT = 0.1  # relative: `about 1` is as fast, give or take so much
-LEAST_SHARES = 3  # runs of each side: of fewer, all of one are often above all of the other by chance
+ABOUT = 0.1  # relative: `about 1` allows for a tenth more or less
+MIN_FRACTIONS = 3  # runs of each side: with fewer, all of one side are often above all of the other by chance
 
 
 class Outcome(Enum):
@@ -20,49 +21,60 @@ class Outcome(Enum):
 
 @dataclass(frozen=True)
 class Claim:
-    """That one of two figures is `below` or `above` the other; with a `number`, `about` so many times as large."""
+    """A claim that a ratio is `below` or `above` 1, or `about` a number."""
 
     side: str
     number: float | None = None
 
 
-def read_claim(words: str, field: str | None) -> Claim:
-    """Of `below 1`, `above 1`, `about 0.5`; not the last where the field is a share. ValueError of anything else."""
-    found = re.fullmatch(r"(below|above) 1|about (\d+(?:\.\d+)?)", words.strip())
-    share = (field or "").endswith("_frac")
-    if found is None or (share and found[2]):
-        raise ValueError(f"claimed {words}: expected below 1 or above 1{'' if share else ', or about and a number'}")
-    return Claim(found[1]) if found[1] else Claim("about", float(found[2]))
+def read_claim(text: str, column: str | None) -> Claim:
+    """Read `below 1`, `above 1` or `about 0.5`. Raises ValueError for anything else, and for `about` a fraction."""
+    match = re.fullmatch(r"(below|above) 1|about (\d+(?:\.\d+)?)", text.strip())
+    about = "" if is_fraction(column) else ", or about and a number"
+    if match is None or (match[2] and is_fraction(column)):
+        raise ValueError(f"claimed {text}: expected below 1 or above 1{about}")
+    if match[1]:
+        return Claim(match[1])
+    return Claim("about", float(match[2]))
 
 
-def outcome(claim: Claim, pair: Contrast) -> Outcome:
-    """Open are a difference that chance may have made, an interval that reaches into what was claimed and out of it, a
-    single run. A claim of shares is decided where no run of one side is among those of the other."""
+def judge_claim(claim: Claim, pair: PairwiseComparison) -> Outcome:
+    """Judge a claim by a pair. It is undecided if the difference may be chance, if the interval lies partly within the
+    claim, and if a side has a single run. A claim about fractions needs every run of one side below every run of the
+    other."""
     if claim.number is not None:
-        return _about(claim.number, pair)
-    if pair.shares is not None:
-        return _of_shares(claim.side, *pair.shares)
+        return _judge_number(claim.number, pair.ratio)
+    if pair.of_fraction:
+        return _judge_fractions(claim.side, pair.choice_values, pair.baseline_values)
     if pair.ratio is None or not pair.ratio.measurable:
         return Outcome.OPEN
-    return Outcome.HELD if (pair.ratio.value > 1) == (claim.side == "above") else Outcome.NOT
-
-
-def _about(number: float, pair: Contrast) -> Outcome:
-    found, low, high = pair.ratio, number * (1 - ABOUT), number * (1 + ABOUT)
-    if found is None or found.low is None or found.high is None or found.noise_floor is None:
-        return Outcome.OPEN
-    if low <= found.low and found.high <= high:
+    if (pair.ratio.value > 1) == (claim.side == "above"):
         return Outcome.HELD
-    apart = abs(math.log(found.value / number)) > math.log1p(found.noise_floor)
-    return Outcome.NOT if apart and (found.high < low or found.low > high) else Outcome.OPEN
+    return Outcome.NOT
 
 
-def _of_shares(side: str, these: list[float], those: list[float]) -> Outcome:
-    if min(len(these), len(those)) < LEAST_SHARES:
+def _judge_number(number: float, ratio: Ratio | None) -> Outcome:
+    if ratio is None or ratio.low is None or ratio.high is None or ratio.noise_floor is None:
         return Outcome.OPEN
-    if {*these} == {*those} == {these[0]}:
+    lowest, highest = number * (1 - ABOUT), number * (1 + ABOUT)
+    if lowest <= ratio.low and ratio.high <= highest:
+        return Outcome.HELD
+    beyond_noise = abs(math.log(ratio.value / number)) > math.log1p(ratio.noise_floor)
+    if beyond_noise and (ratio.high < lowest or ratio.low > highest):
+        return Outcome.NOT
+    return Outcome.OPEN
+
+
+def _judge_fractions(side: str, choice_values: list[float], baseline_values: list[float]) -> Outcome:
+    if min(len(choice_values), len(baseline_values)) < MIN_FRACTIONS:
+        return Outcome.OPEN
+    if len({*choice_values, *baseline_values}) == 1:
         return Outcome.NONE
-    below, above = (these, those) if side == "below" else (those, these)
-    if max(below) < min(above):
+    lower, higher = choice_values, baseline_values
+    if side == "above":
+        lower, higher = higher, lower
+    if max(lower) < min(higher):
         return Outcome.HELD
-    return Outcome.NOT if min(below) > max(above) else Outcome.OPEN
+    if min(lower) > max(higher):
+        return Outcome.NOT
+    return Outcome.OPEN

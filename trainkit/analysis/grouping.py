@@ -1,18 +1,18 @@
-"""What was asked of rows: which did the same work, which are repeats of one setting, and what a setting is called.
+"""Which rows did the same work, which are repeats of one candidate, and how a candidate is labelled.
 
-The *work* is what is trained or called: one model, data, batch size, number of batches to a step and of processes, and
-the deadline of a call. A *setting* is everything else that was asked (compile, amp, ddp, optimizer, trainer ...). Rows
-of one work and setting are its repeats: processes, not steps; they may differ in the seed.
+The *work* is what is trained or called: model, data, batch size, batches per step, number of processes, the deadline
+of a call. Everything else that was requested (compile, amp, ddp, optimizer, trainer ...) makes the *candidate*. Rows of
+one work and one candidate are repeats: processes, not steps. They may differ in the seed.
 """
 
 import re
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from trainkit.config.schema import LISTS
 from trainkit.results.row import Row
 
-NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")  # a value that is one, as typed
+NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")  # a value as typed
 
 K = TypeVar("K", bound=Hashable)
 
@@ -71,133 +71,184 @@ SILENT = {
 }
 
 
-def identity(row: Row) -> Hashable:
-    """Equal for the repeats of one setting of one work."""
-    return hashable(work(row)), hashable(_setting(row))
+def candidate_key(row: Row) -> Hashable:
+    """Equal for the repeats of one candidate of one work."""
+    return hashable(requested_work(row)), hashable(_requested_settings(row))
 
 
-def asked(row: Row) -> dict[str, Any]:
-    """Everything asked of a run that can change what it measures, by the name a user overrides it with."""
-    fields = {name: getattr(row, field) for name, field in FIELDS.items()}
-    if row.schema_version < 2:  # its rows did not say it
-        del fields["amp.matmul_precision"]
-    pairs = sorted(override.lstrip("+").partition("=")[::2] for override in row.overrides)
-    # Hydra's sweeps write True for the `true` that somebody typed.
-    pairs = [(name, value.lower() if value in ("True", "False") else value) for name, value in pairs]
-    pairs = [(name, value) for name, value in pairs if not name.startswith("logger.")]
-    overrides = {name: value for name, value in pairs if name not in FIELDS and name not in SILENT}
-    return {name: value for name, value in (fields | overrides).items() if _applies(name, row)}
+def baseline_key(row: Row) -> Hashable:
+    """Equal for a candidate and the eager one that it is compared with."""
+    settings = {}
+    for name, value in _requested_settings(row).items():
+        if name not in COMPILE_ONLY and name != "compile.mode":
+            settings[name] = value
+    return hashable(settings)
+
+
+def group_key(row: Row) -> Hashable:
+    """Equal for rows that did the same work on the same machine."""
+    return hashable(requested_work(row)), hashable(machine_facts(row))
+
+
+def requested(row: Row) -> dict[str, Any]:
+    """Everything requested of a run that can change what it measures, by the name that a user overrides it with."""
+    values = {name: getattr(row, field) for name, field in FIELDS.items()}
+    if row.schema_version < 2:  # its rows have no such field
+        del values["amp.matmul_precision"]
+    values |= _other_overrides(row)
+    return {name: value for name, value in values.items() if _applies(name, row)}
+
+
+def requested_work(row: Row) -> dict[str, Any]:
+    """The part of `requested` that says what work was done."""
+    return {name: value for name, value in requested(row).items() if _is_work(name)}
+
+
+def machine_facts(row: Row) -> dict[str, Any]:
+    """The devices that a row was measured on, and the versions it was measured with."""
+    return {name: getattr(row, name) for name in MACHINE}
+
+
+def varying_names(rows: Sequence[Row]) -> list[str]:
+    """The names of the settings that differ, in the order of a label; the mode is always among them."""
+    all_requested = [requested(row) for row in rows]
+    names = dict.fromkeys(FIELDS)
+    for values in all_requested:
+        names |= dict.fromkeys(values)
+    distinct: dict[str, set[str]] = {name: set() for name in names}
+    for row, values in zip(rows, all_requested, strict=True):
+        for name in names:
+            if _applies(name, row):
+                distinct[name].add(str(values.get(name)))
+    implied = implied_names(rows)
+    varying = []
+    for name in names:
+        differs = len(distinct[name]) > 1 and name not in implied
+        if differs or name == "compile.mode":
+            varying.append(name)
+    return varying
+
+
+def implied_names(rows: Sequence[Row]) -> set[str]:
+    """The names that need no label: the matmul precision that `amp=...` sets along with the precision, if nobody typed
+    it and each precision has one."""
+    implied = {"amp.matmul_precision"}
+    for row in rows:
+        implied -= {override_name(override) for override in row.overrides}
+    combinations = {(row.precision, row.matmul_precision) for row in rows}
+    precisions = {row.precision for row in rows}
+    if len(combinations) > len(precisions):
+        return set()
+    return implied
+
+
+def label(row: Row, varying: Iterable[str]) -> str:
+    """The label of a row's candidate among rows that differ in these names; a list that is not set is left out."""
+    values = requested(row)
+    parts = []
+    for name in varying:
+        if name not in values or (name in LISTS and values[name] is None):
+            continue
+        parts.append(short_override(f"{name}={value_text(name, values[name])}"))
+    return ", ".join(parts)
+
+
+def shared_overrides(rows: Sequence[Row]) -> tuple[str, ...]:
+    """The overrides that all rows share, except those that a title or label shows anyway."""
+    shown = {"model", "data", "data.batch_size", "compile.mode", "amp.precision"} | SILENT - {"seed"}
+    shared = []
+    for override in rows[0].overrides:
+        if override_name(override) not in shown and all(override in row.overrides for row in rows):
+            shared.append(as_typed(override))
+    return tuple(shared)
+
+
+def override_name(override: str) -> str:
+    """The setting that an override sets."""
+    return override.lstrip("+").partition("=")[0]
+
+
+def short_override(override: str) -> str:
+    """An override in a label: `dynamic=true` for `compile.dynamic=true`, `default` for `compile.mode=default`."""
+    name, value = override.split("=", 1)
+    if name in ("kind", "model", "data", "compile.mode", "amp.precision"):
+        return value
+    return override.removeprefix("compile.").removeprefix("forward.")
+
+
+def as_typed(override: str) -> str:
+    """An override with true and false in lower case: Hydra's sweeps capitalise them."""
+    return re.sub("=(True|False)$", lambda match: match[0].lower(), override)
+
+
+def value_text(name: str, value: Any) -> str:
+    """The value of a setting as a user would type it; a list setting in a short form."""
+    if not value:
+        return typed(value)
+    if name == "compile.parts":
+        return "+".join(_region_text(region) for region in value)
+    if name == "compile.mark_dynamic":
+        return "+".join(f"{dim['input']}.{dim['dim']}[{dim['min']}..{dim['max'] or ''}]" for dim in value)
+    if name == "forward.fallback":
+        return " / ".join(value)
+    return typed(value)
+
+
+def typed(value: Any) -> str:
+    """A value as Hydra's command line has it."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)
+
+
+def group_by(rows: Iterable[Row], key: Callable[[Row], K]) -> dict[K, list[Row]]:
+    """Rows by key, both in the order of the rows."""
+    groups: dict[K, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return groups
+
+
+def hashable(values: Mapping[str, Any]) -> Hashable:
+    return tuple(sorted((name, str(value)) for name, value in values.items()))
+
+
+def _requested_settings(row: Row) -> dict[str, Any]:
+    return {name: value for name, value in requested(row).items() if not _is_work(name)}
+
+
+def _other_overrides(row: Row) -> dict[str, str]:
+    """The overrides, by name, that no field of a row holds and that can change what it measures."""
+    values = {}
+    for override in sorted(row.overrides, key=lambda override: override.lstrip("+").partition("=")[::2]):
+        name, _, value = as_typed(override.lstrip("+")).partition("=")
+        if name not in FIELDS and name not in SILENT and not name.startswith("logger."):
+            values[name] = value
+    return values
 
 
 def _applies(name: str, row: Row) -> bool:
+    """Whether a setting has an effect on a run, and its row knows the value."""
     if name in COMPILE_ONLY:
         return row.compile_mode != "eager"
     return row.device_name is not None or name not in STARTED_ONLY
 
 
 def _is_work(name: str) -> bool:
-    # The number of workers says how batches are fetched, not what is in them; a step of more batches is more work.
-    of_step = name.partition(".")[0] in ("kind", "model", "data", "world_size")
-    asked_for = name in ("trainer.accumulate_grad_batches", "forward.deadline_ms")
-    return (of_step or asked_for) and name != "data.num_workers"
+    if name == "data.num_workers":  # how batches are fetched, not what is in them
+        return False
+    if name in ("trainer.accumulate_grad_batches", "forward.deadline_ms"):
+        return True
+    return name.partition(".")[0] in ("kind", "model", "data", "world_size")
 
 
-def work(row: Row) -> dict[str, Any]:
-    """What was asked of the work, by the name a user overrides it with."""
-    return {name: value for name, value in asked(row).items() if _is_work(name)}
-
-
-def _setting(row: Row) -> dict[str, Any]:
-    return {name: value for name, value in asked(row).items() if not _is_work(name)}
-
-
-def beside_compile(row: Row) -> Hashable:
-    """What a setting and its baseline have in common."""
-    return hashable({k: v for k, v in _setting(row).items() if k not in COMPILE_ONLY and k != "compile.mode"})
-
-
-def machine(row: Row) -> dict[str, Any]:
-    """What a row was measured on and with."""
-    return {name: getattr(row, name) for name in MACHINE}
-
-
-def varying(rows: list[Row]) -> list[str]:
-    """The names of what was asked differently, in the order in which a label says them; the mode always is."""
-    every = [(row, asked(row)) for row in rows]
-    names = dict.fromkeys(FIELDS) | dict.fromkeys(name for _, values in every for name in values)
-    answers = {name: {str(values.get(name)) for row, values in every if _applies(name, row)} for name in names}
-    apart = {name for name in names if len(answers[name]) > 1} - implied(rows)
-    return [name for name in names if name == "compile.mode" or name in apart]
-
-
-def implied(rows: list[Row]) -> set[str]:
-    """What needs no word beside another one: the matmul precision that `amp=...` brings with it, where nobody typed it
-    and each precision has one."""
-    typed = {_name(override) for row in rows for override in row.overrides}
-    brought = {(row.precision, row.matmul_precision) for row in rows}
-    one_each = len(brought) == len({precision for precision, _ in brought})
-    return {"amp.matmul_precision"} - typed if one_each else set()
-
-
-def _name(override: str) -> str:
-    """The setting that an override sets."""
-    return override.lstrip("+").partition("=")[0]
-
-
-def label(row: Row, varying: list[str]) -> str:
-    """What a row's setting is called among rows that differ in these names; a list that is not set has no word."""
-    values = asked(row)
-    names = [name for name in varying if name in values and (name not in LISTS or values[name] is not None)]
-    return ", ".join(words(name, values[name]) for name in names)
-
-
-def words(name: str, value: Any) -> str:
-    """A setting in a label: `dynamic=true`; what needs no name is the value alone."""
-    return shortened(f"{name}={said(name, value)}")
-
-
-def said(name: str, value: Any) -> str:
-    """The value of a setting as a user would type it; of `compile.parts` and the like a short form."""
-    if name == "compile.parts" and value:
-        value = "+".join("/".join(_part(*setting) for setting in part.items()) for part in value)
-    if name == "compile.mark_dynamic" and value:
-        value = "+".join(f"{dim['input']}.{dim['dim']}[{dim['min']}..{dim['max'] or ''}]" for dim in value)
-    if name == "forward.fallback" and value:
-        value = " / ".join(value)
-    return {None: "null", True: "true", False: "false"}[value] if isinstance(value, bool | None) else str(value)
-
-
-def _part(name: str, value: Any) -> str:
-    return str(value) if name in ("match", "mode") else f"{name}={said(name, value)}"
-
-
-def shortened(word: str) -> str:
-    """An override in a label: `dynamic=true` of `compile.dynamic=true`, `default` of `compile.mode=default`."""
-    name, value = word.split("=", 1)
-    if name in ("kind", "model", "data", "compile.mode", "amp.precision"):
-        return value
-    return word.removeprefix("compile.").removeprefix("forward.")
-
-
-def shared_overrides(rows: list[Row]) -> tuple[str, ...]:
-    """The overrides that all rows share, but for those that have their own words in a title or label."""
-    elsewhere = {"model", "data", "data.batch_size", "compile.mode", "amp.precision"}
-    shared = [override for override in rows[0].overrides if all(override in row.overrides for row in rows)]
-    return tuple(as_typed(override) for override in shared if _name(override) not in elsewhere | SILENT - {"seed"})
-
-
-def as_typed(override: str) -> str:
-    """With true and false in the small letters of the command line, which a sweep of Hydra's capitalises."""
-    return re.sub("=(True|False)$", lambda found: found[0].lower(), override)
-
-
-def by(rows: list[Row], key: Callable[[Row], K]) -> dict[K, list[Row]]:
-    """Rows by key, both in the order in which they were given."""
-    alike: dict[K, list[Row]] = {}
-    for row in rows:
-        alike.setdefault(key(row), []).append(row)
-    return alike
-
-
-def hashable(values: dict[str, Any]) -> Hashable:
-    return tuple(sorted((name, str(value)) for name, value in values.items()))
+def _region_text(region: Mapping[str, Any]) -> str:
+    parts = []
+    for name, value in region.items():
+        if name in ("match", "mode"):
+            parts.append(str(value))
+        else:
+            parts.append(f"{name}={value_text(name, value)}")
+    return "/".join(parts)

@@ -1,106 +1,203 @@
-"""Rows -> what one choice of settings measured over another, all else being equal."""
+"""Pairwise comparisons: one choice of settings against another, everything else that was requested being equal."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
 from trainkit.analysis import grouping
-from trainkit.analysis.comparison import by_cache, dropped, step_time_ms
+from trainkit.analysis.candidates import split_by_cache
+from trainkit.analysis.dropping import drop_reasons, step_time_ms
 from trainkit.results.row import Row
 from trainkit.stats import Ratio, ratio
 
+Conditions = tuple[tuple[str, str], ...]  # settings and machine, each a name and its value as text
+
 
 @dataclass(frozen=True)
-class Contrast:
-    """What rows with one choice of settings measured over those with another, all else that was asked being equal.
+class PairwiseComparison:
+    """Rows with one choice of settings against rows with another, everything else that was requested being equal.
 
-    `ratio` is of the median of a field; of step times (`field` None) how many times as fast. Of a share (a field
-    `_frac`, which may be 0) there is none, but `shares`, the values of both. `beside` is what tells this pair from
-    the other rows with these choices, by the names a user overrides: empty where there are none. `mixed`: that not all
-    of a side ran as asked, and why.
+    `ratio` is the choice's median of `column` over the baseline's; without a column it is the speed-up, the baseline's
+    step time over the choice's. A fraction (a column `_frac`) may be 0 and has no ratio, only the values of both sides.
+    `conditions` tell this pair from the others of the same two choices, by the name of a setting; they are empty for
+    a single pair. `notes` say that a side did not run as requested, and why.
     """
 
-    field: str | None
-    of: str
-    over: str
-    beside: dict[str, str]
+    column: str | None
+    choice: str
+    baseline: str
+    conditions: dict[str, str]
     ratio: Ratio | None
-    shares: tuple[list[float], list[float]] | None = None
-    mixed: tuple[str, ...] = ()
+    choice_values: list[float] = field(default_factory=list)
+    baseline_values: list[float] = field(default_factory=list)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def of_fraction(self) -> bool:
+        return is_fraction(self.column)
 
 
-def contrasts(rows: Iterable[Row], of: str, over: str, field: str | None = None) -> list[Contrast]:
-    """Rows with the overrides `of` ("compile.mode=default model.rewritten!=true") over those with `over`, for each
-    work, machine and setting beside them that has both; `cache_found=warm` asks how the run found the compile cache.
-    Where either says anything of compile.*, the rest of it need not be equal: ValueError where that leaves several
-    settings on one side, which are no repeats of each other. Dropped rows take no part, but those that ran compiled in
-    part alone do: that is what comes of such a choice, and it is remarked. What compiling costs is that of the repeats
-    that found the cache coldest, unless it is asked otherwise."""
-    rows = list(rows)
-    as_asked = [replace(row, effective_mode=row.compile_mode) if row.effective_mode == "mixed" else row for row in rows]
-    out = {id(row) for drop in dropped(as_asked) for row in drop.rows}
-    counted = zip(rows, as_asked, strict=True)
-    kept = [row for row, one in counted if id(one) not in out and _figure(row, field) is not None]
-    chosen = [dict(word.split("=", 1) for word in words.split()) for words in (of, over)]
+@dataclass(frozen=True)
+class _Requirement:
+    """That a setting has a value, or that it is set to any other."""
 
-    named = {name.removesuffix("!") for words in chosen for name in words}
-    compiled = any(name.startswith("compile.") for name in named)
+    name: str
+    value: str
+    excluded: bool
 
-    def beside(row: Row) -> dict[str, str]:
-        rest = {
-            k: v
-            for k, v in grouping.asked(row).items()
-            if k not in named and not (compiled and k.startswith("compile."))
-        }
-        return {name: grouping.said(name, value) for name, value in (rest | grouping.machine(row)).items()}
-
-    sides = [
-        grouping.by([row for row in kept if _has(row, words)], lambda row: grouping.hashable(beside(row)))
-        for words in chosen
-    ]
-    for words, side in zip((of, over), sides, strict=True):
-        if any(len({grouping.identity(row) for row in alike}) > 1 for alike in side.values()):
-            raise ValueError(f"{words}: says several settings that were measured; add what tells them apart")
-    every = [beside(of[0]) for side in sides for of in side.values()]
-    names = dict.fromkeys(name for rest in every for name in rest)
-    # What eager rows lack of compile.* tells nothing apart; a setting that only some have does.
-    values = {
-        name: {rest.get(name) for rest in every if name in rest or name not in grouping.COMPILE_ONLY} for name in names
-    }
-    told = grouping.implied(kept)
-    varying = [name for name in names if len(values[name]) > 1 and name not in told]
-    pairs = [(beside(one[0]), one, sides[1][key]) for key, one in sides[0].items() if key in sides[1]]
-    found = []
-    for others, *two in pairs:
-        if field and field.startswith("compile_") and "cache_found" not in named:
-            two = [by_cache(side)[0] for side in two]
-        these, those = ([_figure(row, field) for row in side] for side in two)
-        mixed = tuple(dict.fromkeys(filter(None, (_mixed(row) for side in two for row in side[:1]))))
-        apart = {name: others.get(name, "unset") for name in varying}
-        apart = {name: value for name, value in apart.items() if name in others or name not in grouping.COMPILE_ONLY}
-        if field and field.endswith("_frac"):
-            found.append(Contrast(field, of, over, apart, None, (these, those), mixed))
-        else:
-            times = ratio(these, those) if field else ratio(those, these)
-            found.append(Contrast(field, of, over, apart, times, mixed=mixed))
-    return found
+    def holds(self, row: Row) -> bool:
+        requested = grouping.requested(row) | {"cache_found": row.cache_found}
+        if self.name not in requested:
+            return False
+        equal = grouping.typed(requested[self.name]) == self.value
+        return equal != self.excluded
 
 
-def _mixed(row: Row) -> str | None:
-    if row.effective_mode != "mixed":
+def is_fraction(column: str | None) -> bool:
+    """Whether a column holds fractions, which may be 0."""
+    return column is not None and column.endswith("_frac")
+
+
+def compare_pairs(
+    rows: Iterable[Row], choice: str, baseline: str, column: str | None = None
+) -> list[PairwiseComparison]:
+    """Compare rows with the settings of `choice` with rows with those of `baseline`, a pair for each set of conditions.
+
+    A choice is a line of overrides, `compile.mode=default model.rewritten!=true`; `cache_found=warm` selects runs by
+    the compile cache that they found. If either names a setting of compile.*, the other settings of compile.* may
+    differ. Rows that a comparison drops take no part, except runs that were only partly compiled: those get a note.
+    Compile times are those of the repeats with the coldest cache, unless a choice names `cache_found`. Raises
+    ValueError if a choice fits several candidates under the same conditions: they are no repeats of each other.
+    """
+    usable = _usable_rows(list(rows), column)
+    named = {requirement.name for requirement in [*_requirements(choice), *_requirements(baseline)]}
+    choice_rows = _rows_by_conditions(usable, choice, named)
+    baseline_rows = _rows_by_conditions(usable, baseline, named)
+    distinguishing = _distinguishing([*choice_rows, *baseline_rows], grouping.implied_names(usable))
+    coldest_only = column is not None and column.startswith("compile_") and "cache_found" not in named
+    comparisons = []
+    for key, chosen in choice_rows.items():
+        others = baseline_rows.get(key)
+        if others is None:
+            continue
+        if coldest_only:
+            chosen, _ = split_by_cache(chosen)
+            others, _ = split_by_cache(others)
+        choice_values, baseline_values = _values(chosen, column), _values(others, column)
+        comparisons.append(
+            PairwiseComparison(
+                column=column,
+                choice=choice,
+                baseline=baseline,
+                conditions=_shown(dict(key), distinguishing),
+                ratio=_ratio(choice_values, baseline_values, column),
+                choice_values=choice_values,
+                baseline_values=baseline_values,
+                notes=_notes(chosen[0], others[0]),
+            )
+        )
+    return comparisons
+
+
+def _usable_rows(rows: list[Row], column: str | None) -> list[Row]:
+    """The rows with a value that a comparison keeps, or drops only for being partly compiled."""
+    as_requested = []
+    for row in rows:
+        if row.effective_mode == "mixed":
+            row = replace(row, effective_mode=row.compile_mode)
+        as_requested.append(row)
+    usable = []
+    for row, reason in zip(rows, drop_reasons(as_requested), strict=True):
+        if reason is None and _value(row, column) is not None:
+            usable.append(row)
+    return usable
+
+
+def _requirements(choice: str) -> list[_Requirement]:
+    requirements = []
+    for override in choice.split():
+        name, value = override.split("=", 1)
+        requirements.append(_Requirement(name.removesuffix("!"), value, excluded=name.endswith("!")))
+    return requirements
+
+
+def _rows_by_conditions(rows: list[Row], choice: str, named: set[str]) -> dict[Conditions, list[Row]]:
+    """The rows with the settings of a choice, by their other settings and their machine."""
+    requirements = _requirements(choice)
+    chosen = []
+    for row in rows:
+        if all(requirement.holds(row) for requirement in requirements):
+            chosen.append(row)
+    by_conditions = grouping.group_by(chosen, lambda row: _conditions(row, named))
+    for repeats in by_conditions.values():
+        if len({grouping.candidate_key(row) for row in repeats}) > 1:
+            raise ValueError(f"{choice}: fits several settings that were measured; add what tells them apart")
+    return by_conditions
+
+
+def _conditions(row: Row, named: set[str]) -> Conditions:
+    compile_named = any(name.startswith("compile.") for name in named)
+    conditions = []
+    for name, value in (grouping.requested(row) | grouping.machine_facts(row)).items():
+        if name in named or (compile_named and name.startswith("compile.")):
+            continue
+        conditions.append((name, grouping.value_text(name, value)))
+    return tuple(conditions)
+
+
+def _distinguishing(all_conditions: list[Conditions], implied: set[str]) -> list[str]:
+    """The names by which the conditions differ, but for those that other names imply."""
+    names: dict[str, None] = {}
+    for conditions in all_conditions:
+        names |= dict.fromkeys(dict(conditions))
+    distinguishing = []
+    for name in names:
+        values = {_shown(dict(conditions), [name]).get(name) for conditions in all_conditions}
+        # Eager rows have no compile.*: that alone does not tell conditions apart.
+        if name in grouping.COMPILE_ONLY:
+            values.discard(None)
+        if len(values) > 1 and name not in implied:
+            distinguishing.append(name)
+    return distinguishing
+
+
+def _shown(conditions: dict[str, str], names: list[str]) -> dict[str, str]:
+    """The conditions with these names; a setting that only others have is unset, except what eager rows lack."""
+    shown = {}
+    for name in names:
+        if name in conditions or name not in grouping.COMPILE_ONLY:
+            shown[name] = conditions.get(name, "unset")
+    return shown
+
+
+def _value(row: Row, column: str | None) -> float | None:
+    if column is None:
+        return step_time_ms(row)
+    value: float | None = getattr(row, column)
+    return value
+
+
+def _values(rows: list[Row], column: str | None) -> list[float]:
+    values = []
+    for row in rows:
+        value = _value(row, column)
+        if value is not None:
+            values.append(value)
+    return values
+
+
+def _ratio(choice_values: list[float], baseline_values: list[float], column: str | None) -> Ratio | None:
+    if is_fraction(column):
         return None
-    return f"{row.num_eager_steps} of {row.num_steps} steps uncompiled ({row.effective_mode_reason})"
+    if column is None:
+        return ratio(baseline_values, choice_values)  # of step times: how many times as fast
+    return ratio(choice_values, baseline_values)
 
 
-def _figure(row: Row, field: str | None) -> Any:
-    return getattr(row, field) if field else step_time_ms(row)
-
-
-def _has(row: Row, words: Mapping[str, str]) -> bool:
-    asked = grouping.asked(row) | {"cache_found": row.cache_found}
-
-    def holds(name: str, value: str) -> bool:
-        plain = name.removesuffix("!")
-        return plain in asked and (grouping.said("", asked[plain]) == value) == (plain == name)
-
-    return all(holds(name, value) for name, value in words.items())
+def _notes(*rows: Row) -> tuple[str, ...]:
+    """A note for each distinct way in which these rows were only partly compiled."""
+    notes: dict[str, None] = {}
+    for row in rows:
+        if row.effective_mode == "mixed":
+            note = f"{row.num_eager_steps} of {row.num_steps} steps uncompiled ({row.effective_mode_reason})"
+            notes[note] = None
+    return tuple(notes)

@@ -1,20 +1,20 @@
-"""Rows -> what changed since a baseline: the same settings, measured now and then."""
+"""Compares rows with stored ones of the same settings: which candidate got slower or uses more memory."""
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from statistics import median
 
 from trainkit.analysis import grouping
-from trainkit.analysis.comparison import dropped, step_times
+from trainkit.analysis.dropping import split_dropped, step_times_ms
 from trainkit.results.row import Row
 from trainkit.stats import Ratio, ratio
 
-HUNGRIER = 1.01  # times the baseline's memory: the allocator's rounding is below
+MORE_MEMORY = 1.01  # times the baseline's memory: the allocator's rounding stays below
 
 
 @dataclass(frozen=True)
 class Change:
-    """One setting against its baseline: medians of step time and peak memory now and then, and now over then."""
+    """One candidate against its baseline: medians of step time and peak memory now and then, and now over then."""
 
     kind: str
     model: str
@@ -27,13 +27,13 @@ class Change:
     peak_allocated_bytes: tuple[float, float] | None
     memory: Ratio | None
     slower: bool
-    hungrier: bool
+    uses_more_memory: bool
 
 
 @dataclass(frozen=True)
 class Changes:
-    """What changed since a baseline; the settings that are dropped now, and those that only one side measured, each
-    with why."""
+    """The candidates that both sides measured, and the labels of the others: those that a comparison drops now, with
+    the reason, those that were not measured again, and those that the baseline lacks."""
 
     changes: tuple[Change, ...]
     failed: tuple[str, ...]
@@ -41,56 +41,88 @@ class Changes:
     added: tuple[str, ...]
 
 
-def against(rows: Iterable[Row], baseline: Iterable[Row]) -> Changes:
-    """Each setting against the same setting in a baseline: same work, same kind and number of devices. Versions may
-    differ: what an upgrade does is the question. Slower: measurably, by repeats; hungrier: by more than 1 % and more
-    than the repeats of both differ."""
-    now, then = list(rows), list(baseline)
-    varying = grouping.varying([*now, *then])
-    places = {_place(row) for row in [*now, *then]} - {""}
+def find_changes(rows: Iterable[Row], baseline: Iterable[Row]) -> Changes:
+    """Compare each candidate with the same candidate of a baseline: same work, same kind and number of devices.
 
-    def label(row: Row) -> str:
-        return f"{grouping.label(row, varying)}{f' on {_place(row)}' if len(places) > 1 else ''}"
+    Versions may differ: their effect is the question. A candidate is slower if the difference is measurable. It uses
+    more memory if it uses over 1 % more and each of its repeats uses more than each of the baseline's.
+    """
+    rows, baseline = list(rows), list(baseline)
+    comparable, dropped = split_dropped(rows)
+    comparable_baseline, _ = split_dropped(baseline)
+    labels = _labels([*rows, *baseline])
+    reasons = {}
+    for drop in dropped:
+        for row in drop.rows:
+            reasons[grouping.candidate_key(row)] = drop.reason
+    measured = grouping.group_by(comparable, _repeat_key)
+    stored = grouping.group_by(comparable_baseline, _repeat_key)
+    changes, failed, missing, added = [], [], [], []
+    for key, repeats in measured.items():
+        if key in stored:
+            changes.append(_change(labels[key], repeats, stored[key]))
+        else:
+            added.append(labels[key])
+    for key, repeats in stored.items():
+        if key in measured:
+            continue
+        reason = reasons.get(grouping.candidate_key(repeats[0]))
+        if reason is None:
+            missing.append(labels[key])
+        else:
+            failed.append(f"{labels[key]}: {reason}")
+    return Changes(tuple(changes), tuple(failed), tuple(missing), tuple(added))
 
-    def repeats(side: list[Row]) -> dict[Hashable, list[Row]]:
-        out = {id(row) for drop in dropped(side) for row in drop.rows}
-        return grouping.by(
-            [row for row in side if id(row) not in out], lambda row: (grouping.identity(row), _place(row))
-        )
 
-    measured, stored = repeats(now), repeats(then)
-    why = {grouping.identity(row): drop.reason for drop in dropped(now) for row in drop.rows}
-    changes = tuple(_change(label(of[0]), of, stored[key]) for key, of in measured.items() if key in stored)
-    gone = [of[0] for key, of in stored.items() if key not in measured]
-    return Changes(
-        changes,
-        tuple(f"{label(row)}: {why[grouping.identity(row)]}" for row in gone if grouping.identity(row) in why),
-        tuple(label(row) for row in gone if grouping.identity(row) not in why),
-        tuple(label(of[0]) for key, of in measured.items() if key not in stored),
-    )
+def _repeat_key(row: Row) -> Hashable:
+    return grouping.candidate_key(row), _devices(row)
 
 
-def _place(row: Row) -> str:
-    """What a row was measured on, as far as it must be the same for a change to mean something."""
-    return f"{row.num_devices} x {row.device_name}" if row.device_name else ""
+def _labels(rows: list[Row]) -> dict[Hashable, str]:
+    """The label of each candidate; it names the devices if these differ."""
+    varying = grouping.varying_names(rows)
+    several_devices = len({_devices(row) for row in rows} - {""}) > 1
+    labels = {}
+    for key, repeats in grouping.group_by(rows, _repeat_key).items():
+        label = grouping.label(repeats[0], varying)
+        if several_devices:
+            label = f"{label} on {_devices(repeats[0])}"
+        labels[key] = label
+    return labels
 
 
-def _change(label: str, now: list[Row], then: list[Row]) -> Change:
-    times_ms = step_times(now), step_times(then)
-    step_time = ratio(*times_ms)
-    peaks = [[row.peak_allocated_bytes for row in side if row.peak_allocated_bytes] for side in (now, then)]
-    memory = ratio(*peaks) if all(peaks) else None
+def _devices(row: Row) -> str:
+    """The number and kind of devices, which must be equal for a change to mean anything."""
+    if row.device_name is None:
+        return ""
+    return f"{row.num_devices} x {row.device_name}"
+
+
+def _change(label: str, current: list[Row], stored: list[Row]) -> Change:
+    current_ms, stored_ms = step_times_ms(current), step_times_ms(stored)
+    step_time = ratio(current_ms, stored_ms)
+    current_peaks, stored_peaks = _peaks(current), _peaks(stored)
+    peaks, memory, uses_more_memory = None, None, False
+    if current_peaks and stored_peaks:
+        peaks = (median(current_peaks), median(stored_peaks))
+        memory = ratio(current_peaks, stored_peaks)
+        uses_more_memory = memory.value > MORE_MEMORY and min(current_peaks) > max(stored_peaks)
+    first = current[0]
     return Change(
-        now[0].kind,
-        now[0].model,
-        now[0].data,
-        now[0].batch_size,
-        now[0].world_size,
-        label,
-        (median(times_ms[0]), median(times_ms[1])),
-        step_time,
-        (median(peaks[0]), median(peaks[1])) if memory else None,
-        memory,
+        kind=first.kind,
+        model=first.model,
+        data=first.data,
+        batch_size=first.batch_size,
+        world_size=first.world_size,
+        label=label,
+        step_time_ms=(median(current_ms), median(stored_ms)),
+        step_time=step_time,
+        peak_allocated_bytes=peaks,
+        memory=memory,
         slower=bool(step_time.measurable) and step_time.value > 1,
-        hungrier=memory is not None and memory.value > HUNGRIER and min(peaks[0]) > max(peaks[1]),
+        uses_more_memory=uses_more_memory,
     )
+
+
+def _peaks(rows: list[Row]) -> list[int]:
+    return [row.peak_allocated_bytes for row in rows if row.peak_allocated_bytes]

@@ -2,23 +2,23 @@
 
 import math
 
-from trainkit.analysis.comparison import Spread
+from trainkit.analysis.candidates import Spread
 from trainkit.formatting import factor, fixed
 from trainkit.stats import Ratio
 
 
-def middle(spread: Spread | None) -> float | None:
+def median_of(spread: Spread | None) -> float | None:
     return None if spread is None else spread.median
 
 
-def range_of(spread: Spread | None, decimals: int) -> str:
+def range_text(spread: Spread | None, decimals: int) -> str:
     """The lowest and the highest of several repeats; "" where they are one value."""
     if spread is None or spread.low == spread.high:
         return ""
     return f"{fixed(spread.low, decimals)}-{fixed(spread.high, decimals)}"
 
 
-def interval(speedup: Ratio | None, between: str = "-") -> str:
+def interval_text(speedup: Ratio | None, between: str = "-") -> str:
     """The interval of a ratio; "" where it is unknown, and for eager's own."""
     if speedup is None or speedup.low is None or speedup.high is None or speedup.low == speedup.high:
         return ""
@@ -31,11 +31,11 @@ def _told_from_1(value: float) -> str:
     return factor(value) if factor(value) != "1.00" else fixed(value, -math.floor(math.log10(abs(value - 1))))
 
 
-def times(speedup: Ratio | None) -> str:
+def factor_text(speedup: Ratio | None) -> str:
     return "no eager row" if speedup is None else f"{factor(speedup.value)}x"
 
 
-def found(speedup: Ratio | None) -> str:
+def ratio_text(speedup: Ratio | None) -> str:
     """A ratio in words, with its interval where it is known."""
-    between = interval(speedup, ", ")
-    return f"{times(speedup)} [{between}]" if between else times(speedup)
+    between = interval_text(speedup, ", ")
+    return f"{factor_text(speedup)} [{between}]" if between else factor_text(speedup)

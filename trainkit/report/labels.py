@@ -77,7 +77,7 @@ def choices(of: str, over: str) -> tuple[str, str, str]:
     if len(shared) in (len(these), len(those)):
         shared = []
     own = [[word for word in words if word not in shared] for words in (these, those)]
-    of, over, both = (", ".join(grouping.shortened(word) for word in words) for words in (*own, shared))
+    of, over, both = (", ".join(grouping.short_override(word) for word in words) for words in (*own, shared))
     return of, over, both
 
 
@@ -111,17 +111,17 @@ def notes_of(groups: Sequence[Group]) -> tuple[list[list[str]], list[str]]:
 
 def _special(group: Group) -> Iterator[str]:
     """Of single settings."""
-    if once := [setting.label for setting in group.settings if setting.num_repeats == 1]:
-        who = "every setting" if len(once) == len(group.settings) else "; ".join(once)
+    if once := [setting.label for setting in group.candidates if setting.num_repeats == 1]:
+        who = "every setting" if len(once) == len(group.candidates) else "; ".join(once)
         yield f"One run only of {who}: its spread is unknown. hydra.launcher.repeats=2 or more shows it."
-    for setting in group.settings:
+    for setting in group.candidates:
         most = max(setting.rows, key=lambda row: row.num_skipped_steps or 0)
         if words := skipped(most):
             yield f"{setting.label}: {words}; the learning rate's schedule went on."
-    for setting in group.settings:
+    for setting in group.candidates:
         if words := chain_of(setting.rows):
             yield f"{setting.label}: {words}."
-    for setting in group.settings:
+    for setting in group.candidates:
         if words := compiled_parts(setting.rows[0]):
             yield f"{setting.label}: compiled {words}."
     if words := tuned_again(group):
@@ -130,13 +130,13 @@ def _special(group: Group) -> Iterator[str]:
 
 def _general(group: Group) -> list[str]:
     notes = []
-    warm = [[row.cache_found for row in of.rows if row.compile_cache == "warm"] for of in group.settings]
+    warm = [[row.cache_found for row in of.rows if row.compile_cache == "warm"] for of in group.candidates]
     if sum(any(found) for found in warm) > 1 and any("cold" in found for found in warm):
         notes.append(
             "The compile cache was shared: kernels that one setting compiled or chose are found by the next, however "
             "cold its graphs. compile.cache=cold measures what each costs alone."
         )
-    if group.settings[0].rows[0].deadline_ms is not None:
+    if group.candidates[0].rows[0].deadline_ms is not None:
         notes.append(
             "Missed: a request comes once in each deadline and waits for those before it, so one late call can make "
             "the next ones late too."
@@ -158,7 +158,7 @@ def chain_of(rows: Sequence[Row]) -> str:
 def tuned_again(group: Group) -> str:
     """Where more than half of the compile time with a warm cache tried out kernels again, and that torch does so."""
     said = []
-    for setting in group.settings:
+    for setting in group.candidates:
         warm = [row for row in setting.rows if row.cache_found == "warm" and str(row.torch_version).startswith("2.11")]
         tried_s = sum(row.compile_autotune_s or 0.0 for row in warm)
         taken_s = sum(row.compile_time_s or 0.0 for row in warm)

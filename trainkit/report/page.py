@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainkit.analysis.comparison import Comparison, Group, Setting, is_eager
+from trainkit.analysis.candidates import Candidate
+from trainkit.analysis.comparison import Comparison, Group
 from trainkit.diagnosis.findings import Diagnosis, Finding
 from trainkit.diagnosis.remedies.cuda_graphs import remedy_for_skip
 from trainkit.diagnosis.remedies.matching import Remedy
@@ -37,7 +38,7 @@ from trainkit.report.labels import (
 from trainkit.report.plots import Epochs, Looks, Plot, costs_of, curves_of, looks_of
 from trainkit.report.svg import COLORS
 from trainkit.report.tables import columns_of, markdown_comparison
-from trainkit.report.verdicts import advice, verdict
+from trainkit.report.verdicts import recommendation, verdict
 from trainkit.results.facts import ShapeLatency, Stage
 from trainkit.results.row import Row
 
@@ -146,11 +147,11 @@ def _notes(notes: Sequence[str]) -> str:
 
 
 def _section(group: Group, machine: str, notes: Sequence[str], looks: Looks, epochs: Epochs, name: str) -> str:
-    verdicts = _list("Each setting", [_key(looks, s.label, verdict(s, group)) for s in group.settings])
+    verdicts = _list("Each setting", [_key(looks, s.label, verdict(s, group)) for s in group.candidates])
     return f"""<section>
 <h2>{_text(work_of(group))}</h2>
 {machine and f"<p class=muted>{_text(machine)}</p>"}
-<div class=advice><p>{_text(advice(group))}</p>{verdicts}</div>
+<div class=advice><p>{_text(recommendation(group))}</p>{verdicts}</div>
 {_notes(notes)}
 {_ranking(group, looks)}
 <div class=plots>{"".join(_figure(plot, looks) for plot in costs_of(group, looks, name))}</div>
@@ -182,9 +183,9 @@ def _key(looks: Looks, label: str, words: str) -> str:
 
 
 def _ranking(group: Group, looks: Looks) -> str:
-    columns = columns_of(group.settings)
+    columns = columns_of(group.candidates)
     lines = []
-    for i, setting in enumerate(group.settings):
+    for i, setting in enumerate(group.candidates):
         cells = [_text(column.values[i]) + _below(column.ranges[i]) for column in columns]
         lines.append([_key(looks, setting.label, setting.label), *cells])
     return _table("", ["setting", *(f"{column.name} {column.unit}" for column in columns)], lines, numbers=True)
@@ -196,8 +197,8 @@ def _below(between: str) -> str:
 
 def _facts(group: Group, looks: Looks) -> Iterable[str]:
     """What the rows say beside times, each table only where they say it."""
-    compiled = [setting for setting in group.settings if not is_eager(setting)]
-    checked = [s for s in group.settings if _said(s.rows, "check_passed") or _said(s.rows, "check_reason")]
+    compiled = [setting for setting in group.candidates if not setting.is_eager]
+    checked = [s for s in group.candidates if _said(s.rows, "check_passed") or _said(s.rows, "check_reason")]
     yield _latencies(group, looks)
     yield _chains(group, looks)
     yield _by_setting("What the compiler did", COMPILED, compiled, looks)
@@ -205,8 +206,8 @@ def _facts(group: Group, looks: Looks) -> Iterable[str]:
     yield _causes("Recompiles", compiled, looks, _recompiles, _recompile_s)
     yield _causes("CUDA graphs skipped", compiled, looks, _skips)
     yield _by_setting("Same numbers as eager? Largest relative difference to float64", CHECKS, checked, looks)
-    yield _by_setting("Peak memory", PEAKS, group.settings, looks)
-    rows = [row for setting in group.settings for row in setting.rows]
+    yield _by_setting("Peak memory", PEAKS, group.candidates, looks)
+    rows = [row for setting in group.candidates for row in setting.rows]
     known = [(name, words) for name, field in ENVIRONMENT.items() if (words := _said(rows, field))]
     yield _table("Environment", ["what", "value"], [[_text(name), _text(words)] for name, words in known])
 
@@ -214,7 +215,7 @@ def _facts(group: Group, looks: Looks) -> Iterable[str]:
 def _latencies(group: Group, looks: Looks) -> str:
     """Of the first repeat of each setting: a call's milliseconds by the shape of its inputs."""
     lines = []
-    for setting in group.settings:
+    for setting in group.candidates:
         for latency in setting.rows[0].latency_by_shape or ():
             shape = _text(" x ".join(map(str, latency.shape)))
             lines.append([_key(looks, setting.label, setting.label), shape, *_times(latency)])
@@ -224,7 +225,7 @@ def _latencies(group: Group, looks: Looks) -> str:
 def _chains(group: Group, looks: Looks) -> str:
     """Of the first repeat of each setting with a chain: which link answered, and how fast."""
     lines = []
-    for setting in group.settings:
+    for setting in group.candidates:
         for link in setting.rows[0].chain or ():
             words = [link_of(link, setting.rows[0]), link.effective_mode or "-", fixed(link.num_graphs, 0)]
             words += [expected(link), percent(link.call_frac)]
@@ -239,7 +240,7 @@ def _times(measured: ShapeLatency | Stage) -> list[str]:
     return [_text(fixed(measured.num_calls, 0)), *(_text(fixed(ms, digits)) for ms in times_ms)]
 
 
-def _by_setting(title: str, fields: dict[str, str], settings: Sequence[Setting], looks: Looks) -> str:
+def _by_setting(title: str, fields: dict[str, str], settings: Sequence[Candidate], looks: Looks) -> str:
     """A column for each field that a row knows; values in which the repeats differ stand side by side."""
     known = {name: field for name, field in fields.items() if any(_said(setting.rows, field) for setting in settings)}
     lines = [
@@ -254,7 +255,7 @@ Cause = tuple[str, Remedy]  # in torch's words, and what to do about it
 
 def _causes(
     title: str,
-    settings: Sequence[Setting],
+    settings: Sequence[Candidate],
     looks: Looks,
     causes: Callable[[Row], Iterable[Cause]],
     cost_s: Callable[[Row, Cause], float] | None = None,

@@ -8,11 +8,12 @@ from statistics import median
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 
-from trainkit.analysis.comparison import Group, Setting, is_eager
-from trainkit.analysis.grouping import NUMBER, shortened
-from trainkit.analysis.pairs import Contrast
+from trainkit.analysis.candidates import Candidate
+from trainkit.analysis.comparison import Group
+from trainkit.analysis.grouping import NUMBER, short_override
+from trainkit.analysis.pairs import PairwiseComparison
 from trainkit.formatting import clean, decimals, fixed, in_one_unit, percent, seconds
-from trainkit.report.figures import found, middle, times
+from trainkit.report.figures import factor_text, median_of, ratio_text
 from trainkit.report.labels import COMPILE_PARTS, choices, contrast_of, machine_of, step_of
 from trainkit.report.svg import (
     BAND,
@@ -33,7 +34,7 @@ from trainkit.report.svg import (
     rows,
     svg_of,
 )
-from trainkit.report.verdicts import steps_of
+from trainkit.report.verdicts import break_even_steps
 from trainkit.results.epoch import EpochRecord
 from trainkit.stats import Ratio
 
@@ -58,9 +59,9 @@ class Plot:
 
 def looks_of(groups: Iterable[Group]) -> dict[str, Look]:
     """One look for each label, the same in all groups. Eager is drawn in the colour of the text."""
-    settings = {setting.label: setting for group in groups for setting in group.settings}
-    compiled = [label for label, setting in settings.items() if not is_eager(setting)]
-    eager = [label for label, setting in settings.items() if is_eager(setting)]
+    settings = {setting.label: setting for group in groups for setting in group.candidates}
+    compiled = [label for label, setting in settings.items() if not setting.is_eager]
+    eager = [label for label, setting in settings.items() if setting.is_eager]
     rounds = [(label, HUES[n % len(HUES)], n // len(HUES)) for n, label in enumerate(compiled)]
     rounds += [(label, INK, n) for n, label in enumerate(eager)]
     return {label: Look(color, DASHES[n % len(DASHES)]) for label, color, n in rounds}
@@ -88,10 +89,10 @@ def curves_of(group: Group, looks: Looks, epochs: Epochs, name: str) -> list[Plo
 def speedups(group: Group, looks: Looks, name: str, beside: str = "") -> Plot | None:
     """Each setting's speed-up over eager. `beside` tells the group from others."""
     title = _title("Speed-up over eager", beside)
-    known = [(setting, setting.speedup) for setting in group.settings if setting.speedup is not None]
+    known = [(setting, setting.speedup) for setting in group.candidates if setting.speedup is not None]
     if not known:
         return None
-    words = [(setting.label, found(speedup)) for setting, speedup in known]
+    words = [(setting.label, ratio_text(speedup)) for setting, speedup in known]
     figure, axes, at = rows(words)
     axes.axvline(1, color=MUTED, linewidth=1)
     _intervals(axes, at, [speedup for _, speedup in known], [looks[setting.label].color for setting, _ in known])
@@ -133,7 +134,7 @@ def apart(groups: Sequence[Group], but: str = "") -> list[str]:
     works = [_asked(group) for group in groups]
     names = dict.fromkeys(name for work in works for name in work if name != but)
     telling = [name for name in names if len({work.get(name) for work in works}) > 1]
-    return [", ".join(shortened(f"{name}={work[name]}") for name in telling if name in work) for work in works]
+    return [", ".join(short_override(f"{name}={work[name]}") for name in telling if name in work) for work in works]
 
 
 def _asked(group: Group) -> dict[str, str]:
@@ -150,8 +151,8 @@ def speedups_over(series: Series, looks: Looks, name: str) -> Plot | None:
     """Each setting's speed-up over eager against the number, with its interval; below the line eager is faster."""
     curves: dict[str, list[tuple[float, Ratio]]] = {}
     for number, group in series.groups:
-        for setting in group.settings:
-            if setting.speedup is not None and not is_eager(setting):
+        for setting in group.candidates:
+            if setting.speedup is not None and not setting.is_eager:
                 curves.setdefault(setting.label, []).append((number, setting.speedup))
     if not curves:
         return None
@@ -174,7 +175,7 @@ def speedups_over(series: Series, looks: Looks, name: str) -> Plot | None:
             for edge, arrow in _runs_out(speedup, axes.get_ylim(), "v^"):
                 inwards = moved(axes, right, INWARDS[arrow])
                 axes.plot([number], [edge], arrow, color=look.color, markersize=5, transform=inwards)
-        keys.append((label, f"{times(known[0][1])} to {times(known[-1][1])}"))
+        keys.append((label, f"{factor_text(known[0][1])} to {factor_text(known[-1][1])}"))
     # Beside a file there is no key.
     legend(axes, [(looks[label].color, 1.0, clean(label)) for label in curves], in_line=1, up=1)
     title = f"Speed-up over eager by {series.name}{f', {series.beside}' if series.beside else ''}"
@@ -183,35 +184,35 @@ def speedups_over(series: Series, looks: Looks, name: str) -> Plot | None:
 
 
 @rc_context(STYLE)
-def contrast(pairs: Sequence[Contrast], name: str) -> Plot | None:
+def contrast(pairs: Sequence[PairwiseComparison], name: str) -> Plot | None:
     """What one choice measured over another, for each work that has both, with its interval; None where there is none.
     Of shares both sides, from the lowest to the highest."""
     if not pairs:
         return None
     first = pairs[0]
-    if first.shares is not None:
+    if first.of_fraction:
         return _shares(pairs, name)
     ratios = [pair.ratio for pair in pairs if pair.ratio is not None]
-    title = contrast_of(first.field, first.of, first.over)
-    words = [(_beside(pair), found(of)) for pair, of in zip(pairs, ratios, strict=True)]
+    title = contrast_of(first.column, first.choice, first.baseline)
+    words = [(_beside(pair), ratio_text(of)) for pair, of in zip(pairs, ratios, strict=True)]
     figure, axes, at = rows(words)
     axes.axvline(1, color=MUTED, linewidth=1)
     _intervals(axes, at, ratios, [HUES[0]] * len(ratios))
-    axes.set_xlabel("times as much" if first.field else "times as fast")
+    axes.set_xlabel("times as much" if first.column else "times as fast")
     return Plot(title, svg_of(figure, name, _listed(title, words)), f"{INTERVALS.capitalize()}.")
 
 
-def _shares(pairs: Sequence[Contrast], name: str) -> Plot:
+def _shares(pairs: Sequence[PairwiseComparison], name: str) -> Plot:
     first = pairs[0]
-    title = contrast_of(first.field, first.of, first.over)
-    these, those, _ = choices(first.of, first.over)
+    title = contrast_of(first.column, first.choice, first.baseline)
+    these, those, _ = choices(first.choice, first.baseline)
     sides = [(HUES[0], 0, these), (MUTED, 1, those)]
-    medians = [tuple(percent(median(side)) for side in pair.shares or ()) for pair in pairs]
+    medians = [tuple(percent(median(side)) for side in (pair.choice_values, pair.baseline_values)) for pair in pairs]
     words = [(_beside(pair), " and ".join(both)) for pair, both in zip(pairs, medians, strict=True)]
     figure, axes, at = rows(words, head=2)
     for y, pair in zip(at, pairs, strict=True):
         for color, side, _ in reversed(sides):
-            shares = [100 * share for share in (pair.shares or ((), ()))[side]]
+            shares = [100 * share for share in (pair.choice_values, pair.baseline_values)[side]]
             axes.plot([min(shares), max(shares)], [y, y], "|-", color=color, linewidth=2.5, markersize=10)
             axes.plot([median(shares)], [y], "o", color=color, markersize=6.5)
     axes.set_xlim(-3, 103)
@@ -219,11 +220,13 @@ def _shares(pairs: Sequence[Contrast], name: str) -> Plot:
     return Plot(title, svg_of(figure, name, _listed(title, words)), "In percent, from the lowest to the highest run.")
 
 
-def _beside(pair: Contrast) -> str:
+def _beside(pair: PairwiseComparison) -> str:
     """What tells the pair from the others, by the last word of each setting's name."""
     plain = ("model", "amp.precision", "compile.mode")
-    words = (value if name in plain else f"{name.rpartition('.')[2]}={value}" for name, value in pair.beside.items())
-    return ", ".join(words) or pair.of
+    words = []
+    for name, value in pair.conditions.items():
+        words.append(value if name in plain else f"{name.rpartition('.')[2]}={value}")
+    return ", ".join(words) or pair.choice
 
 
 def _intervals(axes: Axes, at: Sequence[float], ratios: Sequence[Ratio], colors: Sequence[str]) -> None:
@@ -262,13 +265,13 @@ def _runs_out(of: Ratio, limits: tuple[float, float], arrows: str) -> list[tuple
 @rc_context(STYLE)
 def times_to_step(group: Group, looks: Looks, name: str) -> Plot | None:
     """Compile time + steps, against steps: where a curve crosses eager's, compiling has paid for itself."""
-    costs = {s.label: 0.0 if is_eager(s) else middle(s.compile_time_s) for s in group.settings}
-    known = [(setting, cost) for setting in group.settings if (cost := costs[setting.label]) is not None]
+    costs = {s.label: 0.0 if s.is_eager else median_of(s.compile_time_s) for s in group.candidates}
+    known = [(setting, cost) for setting in group.candidates if (cost := costs[setting.label]) is not None]
     if not known:
         return None
     last = _last_step(group)
     # Readable where they cross: what pays only far behind the last step, or never, may run above the axes.
-    near = [_time_s(s, cost, last) for s, cost in known if is_eager(s) or _pays_by(s, last)]
+    near = [_time_s(s, cost, last) for s, cost in known if s.is_eager or _pays_by(s, last)]
     highest_s = 1.4 * max(near or [_time_s(s, cost, last) for s, cost in known])
     unit, scale = ("minutes", 60.0) if highest_s >= 300 else ("seconds", 1.0)
     step = step_of(group)
@@ -281,7 +284,7 @@ def times_to_step(group: Group, looks: Looks, name: str) -> Plot | None:
         if pays is not None and pays.num_steps <= last:
             paid = _time_s(setting, cost, pays.num_steps) / scale
             axes.plot([pays.num_steps], [paid], "o", color=look.color, markersize=6.5, zorder=3)
-        keys.append((setting.label, "" if pays is None else f"pays after {steps_of(pays, step)}"))
+        keys.append((setting.label, "" if pays is None else f"pays after {break_even_steps(pays, step)}"))
     note = f"Compile time included.{' From its dot on a setting is ahead of eager.' if any(w for _, w in keys) else ''}"
     if group.num_planned_steps is not None and group.num_planned_steps <= last:
         axes.axvline(group.num_planned_steps, color=MUTED, linewidth=1, linestyle=(0, (3, 3)))
@@ -297,18 +300,18 @@ def times_to_step(group: Group, looks: Looks, name: str) -> Plot | None:
 @rc_context(STYLE)
 def memory(group: Group, looks: Looks, name: str) -> Plot | None:
     """Peaks of the steady steps as one bar in three shades, and the device's peak while compiling as a mark."""
-    peaks = [(s.peak_device_bytes, s.peak_reserved_bytes, s.peak_allocated_bytes) for s in group.settings]
+    peaks = [(s.peak_device_bytes, s.peak_reserved_bytes, s.peak_allocated_bytes) for s in group.candidates]
     if not any(value for values in peaks for value in values):
         return None
-    compiling = [max((row.compile_peak_device_bytes or 0 for row in s.rows), default=0) for s in group.settings]
+    compiling = [max((row.compile_peak_device_bytes or 0 for row in s.rows), default=0) for s in group.candidates]
     unit, flat = in_one_unit([*(value for values in peaks for value in values), *compiling])
     bars, marks = [flat[i : i + 3] for i in range(0, 3 * len(peaks), 3)], flat[3 * len(peaks) :]
     digits = decimals([value for values in bars for value in values], 3)
     one = all(len(set(values)) == 1 for values in peaks)  # on a CPU, where all three are the resident memory
     figures = [[fixed(value, digits) for value in reversed(values[:1] if one else values)] for values in bars]
-    words = [(s.label, " / ".join(of)) for s, of in zip(group.settings, figures, strict=True)]
+    words = [(s.label, " / ".join(of)) for s, of in zip(group.candidates, figures, strict=True)]
     figure, axes, at = rows(words, head=0 if one else 1)
-    for y, setting, values, mark in zip(at, group.settings, bars, marks, strict=True):
+    for y, setting, values, mark in zip(at, group.candidates, bars, marks, strict=True):
         for value, alpha in zip(values, (0.25, 0.45, 1.0), strict=True):
             axes.barh(y, value or 0, BAR, color=looks[setting.label].color, alpha=alpha, linewidth=0)
         if mark:
@@ -325,9 +328,9 @@ def memory(group: Group, looks: Looks, name: str) -> Plot | None:
 @rc_context(STYLE)
 def compile_cost(group: Group, name: str, beside: str = "") -> Plot | None:
     """What the seconds of compiling went into, for all that compiled. `beside` tells the group from others."""
-    compiled = [s for s in group.settings if not is_eager(s) and s.compile_time_s is not None]
+    compiled = [s for s in group.candidates if not s.is_eager and s.compile_time_s is not None]
     stacks = [{word: s.compile_parts_s.get(part, 0.0) for part, word in COMPILE_PARTS.items()} for s in compiled]
-    costs = [(s.label, middle(s.compile_time_s), middle(s.warm_compile_time_s)) for s in compiled]
+    costs = [(s.label, median_of(s.compile_time_s), median_of(s.warm_compile_time_s)) for s in compiled]
     words = [(label, seconds(cost) + (f", warm {seconds(warm)}" if warm else "")) for label, cost, warm in costs]
     note = "Start-up is paid once a process and is not in the sum." if any(s["start-up"] for s in stacks) else ""
     return _stacked(_title("Compile time", beside), "seconds", words, stacks, name, note)
@@ -336,7 +339,7 @@ def compile_cost(group: Group, name: str, beside: str = "") -> Plot | None:
 @rc_context(STYLE)
 def breakdown(group: Group, name: str) -> Plot | None:
     """Forward, backward and optimizer of a step, for every setting with a profiling epoch."""
-    times = {setting.label: _step_parts(setting) for setting in group.settings}
+    times = {setting.label: _step_parts(setting) for setting in group.candidates}
     stacks = {label: parts for label, parts in times.items() if parts}
     digits = decimals((sum(parts.values()) for parts in stacks.values()), 3)
     words = [(label, f"{fixed(sum(parts.values()), digits)} ms") for label, parts in stacks.items()]
@@ -348,7 +351,7 @@ def curves(group: Group, looks: Looks, epochs: Epochs, field: str, name: str) ->
     """One field of each epoch: the median over a setting's repeats as a line, the repeats as thin ones."""
     figure, axes = curve_axes("epoch", "", num_ticks=8)
     keys = []
-    for setting in group.settings:
+    for setting in group.candidates:
         repeats = [known for row in setting.rows if (known := _known(epochs.get(row.run_id, ()), field))]
         if not repeats:
             continue
@@ -361,7 +364,9 @@ def curves(group: Group, looks: Looks, epochs: Epochs, field: str, name: str) ->
         keys.append((setting.label, fixed(middles[-1], 4)))
     if not keys:
         return None
-    note = "Median of the repeats; thin lines: each of them." if any(s.num_repeats > 1 for s in group.settings) else ""
+    note = (
+        "Median of the repeats; thin lines: each of them." if any(s.num_repeats > 1 for s in group.candidates) else ""
+    )
     finding = _listed(f"{CURVES[field]} after the last epoch", keys)
     return Plot(CURVES[field], svg_of(figure, name, finding), note, tuple(keys))
 
@@ -385,25 +390,25 @@ def _stacked(
     return Plot(title, svg_of(figure, name, _listed(title, words)), note)
 
 
-def _pays_by(setting: Setting, num_steps: int) -> bool:
+def _pays_by(setting: Candidate, num_steps: int) -> bool:
     return setting.break_even is not None and setting.break_even.num_steps <= num_steps
 
 
-def _time_s(setting: Setting, compile_time_s: float, num_steps: int) -> float:
+def _time_s(setting: Candidate, compile_time_s: float, num_steps: int) -> float:
     return compile_time_s + num_steps * setting.step_time_ms.median / 1e3
 
 
 def _last_step(group: Group) -> int:
     """So many steps that the crossings can be told apart: one far behind the first is left to the words."""
-    pays = [setting.break_even.num_steps for setting in group.settings if setting.break_even is not None]
+    pays = [setting.break_even.num_steps for setting in group.candidates if setting.break_even is not None]
     planned = group.num_planned_steps or 0
     if not pays:
-        return max([1, planned, *(row.num_steps for setting in group.settings for row in setting.rows)])
+        return max([1, planned, *(row.num_steps for setting in group.candidates for row in setting.rows)])
     furthest = 8 * max(min(pays), 1)
     return math.ceil(1.25 * max(1, *(step for step in (*pays, planned) if step <= furthest)))
 
 
-def _step_parts(setting: Setting) -> dict[str, float]:
+def _step_parts(setting: Candidate) -> dict[str, float]:
     """Medians over the repeats that know them; empty where a part is unknown."""
     times = {part: [getattr(row, f"{part}_time_ms_p50") for row in setting.rows] for part in STEP_PARTS}
     known = {part: [ms for ms in of if ms is not None] for part, of in times.items()}

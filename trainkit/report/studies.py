@@ -7,22 +7,18 @@ with `#   ` goes on with the last one. In the index the first comparison that wa
 before it are said to be missing.
 """
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from trainkit.analysis.claims import Claim, read_claim
-from trainkit.analysis.comparison import Comparison, compare
-from trainkit.analysis.pairs import Contrast, contrasts
+from trainkit.analysis.pairs import PairwiseComparison
+from trainkit.analysis.studies import PlannedComparison, StudyResult, evaluate_study, read_study
 from trainkit.diagnosis.findings import Diagnosis, read_diagnoses
 from trainkit.report.labels import contrast_of, machine_of
 from trainkit.report.plots import Plot, apart, compile_cost, contrast, looks_of, series_of, speedups, speedups_over
 from trainkit.report.svg import file_of
 from trainkit.report.tables import escape, markdown_comparison, markdown_compiled, markdown_stages
-from trainkit.report.verdicts import contrasted, judged
+from trainkit.report.verdicts import claim_sentence, pairwise_sentences
 from trainkit.results.files import read_rows
-from trainkit.results.row import Row
 
 MOST_GROUPS = 3  # with a plot for each
 RULE = (
@@ -34,74 +30,6 @@ RULE = (
 )
 
 
-@dataclass(frozen=True)
-class Asked:
-    """One choice of settings over another: by which field of a row (None: how fast the steps are), and what was claimed
-    of it, if anything."""
-
-    field: str | None
-    of: str
-    over: str
-    claim: Claim | None = None
-
-
-@dataclass(frozen=True)
-class Study:
-    """What stands in its experiment's head."""
-
-    name: str
-    question: str
-    claimed: str
-    measured: tuple[Asked, ...]
-
-    def contrasts(self, rows: list[Row]) -> list[list[Contrast]]:
-        return [contrasts(rows, asked.of, asked.over, asked.field) for asked in self.measured]
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What rows say to a study; `contrasts` has a list for each of what it measures."""
-
-    study: Study
-    rows: list[Row]
-    comparison: Comparison
-    contrasts: list[list[Contrast]]
-
-    @property
-    def machines(self) -> list[str]:
-        return list(dict.fromkeys(escape(machine_of(group.machine)) for group in self.comparison.groups))
-
-    @property
-    def lines(self) -> list[str]:
-        """Of each of what it measures what it came to, as Markdown."""
-        return [
-            "\n".join(f"{'  ' * bool(number)}- {escape(line)}" for number, line in enumerate(_said(asked, pairs)))
-            for asked, pairs in zip(self.study.measured, self.contrasts, strict=True)
-        ]
-
-
-def read_study(path: Path) -> Study:
-    """The study of an experiment. ValueError, naming the file, where its head has not all of it."""
-    head = re.match(r"(#.*\n)*", path.read_text(encoding="utf-8"))
-    assert head is not None  # it matches nothing at all too
-    lines = re.sub(r"\n#   +", " ", head[0]).splitlines()
-    said = [(found[1], found[2]) for line in lines if (found := re.fullmatch(r"# (\w+): (.+)", line))]
-    first = dict(reversed(said))
-    form = r"(?:(\w+) of )?([^;]+) over ([^;]+?)\s*(?:;\s*claimed (.+))?"
-    asked = [re.fullmatch(form, words) for name, words in said if name == "Measured"]
-    if not asked or None in asked or not {"Question", "Claimed"} <= first.keys():
-        raise ValueError(
-            f"{path}: expected # Question: ..., # Claimed: ... and # Measured: ... over ...[; claimed ...] in its head"
-        )
-    try:
-        measured = [
-            Asked(one[1], one[2], one[3], read_claim(one[4], one[1]) if one[4] else None) for one in asked if one
-        ]
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
-    return Study(path.stem, first["Question"], first["Claimed"], tuple(measured))
-
-
 def write_pages(folder: Path, experiments: Path) -> list[Path]:
     """Write `NAME.md` for each study with rows in or below `folder/NAME`, its plots beside those rows, and an index of
     all as `README.md`, which begins with `about.md` where there is one: how the rows were obtained. Returns what was
@@ -111,14 +39,14 @@ def write_pages(folder: Path, experiments: Path) -> list[Path]:
     for path in sorted(experiments.glob("*.yaml")):
         study, rows = read_study(path), read_rows(folder / path.stem)
         try:
-            answer = Answer(study, rows, compare(rows), study.contrasts(rows))
+            answer = evaluate_study(study, rows)
             written += _write_page(folder, answer) if rows else []
             answered.append(answer)
         except ValueError as error:  # of one study; the others get their pages
             complaints.append(f"{study.name}: {error}")
-    machines = list(dict.fromkeys(machine for answer in answered for machine in answer.machines))
+    machines = list(dict.fromkeys(machine for answer in answered for machine in _machines(answer)))
     entries = [f"Measured on {machines[0]}."] if len(machines) == 1 else []
-    entries += [_entry(answer, answer.machines if len(machines) > 1 else []) for answer in answered]
+    entries += [_entry(answer, _machines(answer) if len(machines) > 1 else []) for answer in answered]
     index, about = folder / "README.md", folder / "about.md"
     said = [about.read_text(encoding="utf-8").strip()] if about.exists() else []
     index.write_text("\n\n".join(["# Studies", *said, *entries]) + "\n", encoding="utf-8")
@@ -127,7 +55,19 @@ def write_pages(folder: Path, experiments: Path) -> list[Path]:
     return [*written, index]
 
 
-def _write_page(folder: Path, answer: Answer) -> list[Path]:
+def _machines(answer: StudyResult) -> list[str]:
+    return list(dict.fromkeys(escape(machine_of(group.machine)) for group in answer.comparison.groups))
+
+
+def _lines(answer: StudyResult) -> list[str]:
+    """Of each of what it measures what it came to, as Markdown."""
+    return [
+        "\n".join(f"{'  ' * bool(number)}- {escape(line)}" for number, line in enumerate(_said(asked, pairs)))
+        for asked, pairs in zip(answer.study.comparisons, answer.pairs, strict=True)
+    ]
+
+
+def _write_page(folder: Path, answer: StudyResult) -> list[Path]:
     rows_of = folder / answer.study.name
     diagnoses, complaints = read_diagnoses(rows_of)
     if complaints:
@@ -140,7 +80,7 @@ def _write_page(folder: Path, answer: Answer) -> list[Path]:
     return [page, *(rows_of / name for name in plots)]
 
 
-def page_of(answer: Answer, plots: dict[str, Plot], diagnoses: Sequence[Diagnosis] = ()) -> str:
+def page_of(answer: StudyResult, plots: dict[str, Plot], diagnoses: Sequence[Diagnosis] = ()) -> str:
     """The page: question, claim, what was measured, the plots (by the names of their files), all settings as tables,
     and the stages of a compile from each diagnosis that has them."""
     figures = [
@@ -153,32 +93,32 @@ def page_of(answer: Answer, plots: dict[str, Plot], diagnoses: Sequence[Diagnosi
     return "\n\n".join(blocks + (["## What a first compile goes through", *staged] if staged else []))
 
 
-def _entry(answer: Answer, machines: list[str]) -> str:
-    study, lines = answer.study, answer.lines
+def _entry(answer: StudyResult, machines: list[str]) -> str:
+    study, lines = answer.study, _lines(answer)
     title, claim = escape(study.question), f"Claimed: {escape(study.claimed)}"
     if not answer.rows:
         return "\n\n".join([f"## {title}", claim, "Not measured here."])
     on = f" on {' and '.join(machines)}" if machines else ""
-    first = next((number for number, pairs in enumerate(answer.contrasts) if pairs), 0)
+    first = next((number for number, pairs in enumerate(answer.pairs) if pairs), 0)
     shown = lines[: first + 1]
-    if study.measured[first].claim is None:
-        told = zip(lines, study.measured, answer.contrasts, strict=True)
+    if study.comparisons[first].claim is None:
+        told = zip(lines, study.comparisons, answer.pairs, strict=True)
         shown += [line for line, asked, pairs in told if asked.claim is not None and pairs]
     return "\n\n".join([f"## [{title}]({study.name}.md)", claim, f"Measured{on}:", "\n".join(shown)])
 
 
-def _said(asked: Asked, pairs: list[Contrast]) -> list[str]:
+def _said(asked: PlannedComparison, pairs: list[PairwiseComparison]) -> list[str]:
     if not pairs:
-        return [f"{contrast_of(asked.field, asked.of, asked.over)}: not measured."]
-    lines = contrasted(pairs)
+        return [f"{contrast_of(asked.column, asked.choice, asked.baseline)}: not measured."]
+    lines = pairwise_sentences(pairs)
     if asked.claim is None:
         return lines
-    held = judged(asked.claim, pairs)
+    held = claim_sentence(asked.claim, pairs)
     return [*lines, held] if len(lines) > 1 else [f"{lines[0]} {held}"]
 
 
-def _answered(answer: Answer) -> list[str]:
-    where = "\n".join(f"- {machine}" for machine in answer.machines)
+def _answered(answer: StudyResult) -> list[str]:
+    where = "\n".join(f"- {machine}" for machine in _machines(answer))
     # The size that ran: a study's own, or its small one.
     ran = dict.fromkeys(
         f"{'scripts/bench.py' if row.kind == 'forward' else 'train.py'} -m {word}"
@@ -187,23 +127,23 @@ def _answered(answer: Answer) -> list[str]:
         if word.startswith("experiment=")
     )
     again = ", ".join(f"`python {words}`" for words in ran)
-    measured = "\n".join(answer.lines)
+    measured = "\n".join(_lines(answer))
     blocks = [f"Claimed: {escape(answer.study.claimed)}", f"Measured{f' ({again})' if ran else ''}:\n\n{measured}"]
-    blocks += [RULE] if any(asked.claim for asked in answer.study.measured) else []
+    blocks += [RULE] if any(asked.claim for asked in answer.study.comparisons) else []
     return [*blocks, f"On:\n\n{where}"] if where else blocks
 
 
-def _plots(answer: Answer) -> dict[str, Plot]:
+def _plots(answer: StudyResult) -> dict[str, Plot]:
     """Over a number where the study sweeps one; else the settings of a few groups, with the time that they compile for
     where the study asks for it, and what is compared across them."""
-    groups = [group for group in answer.comparison.groups if len(group.settings) > 1]
+    groups = [group for group in answer.comparison.groups if len(group.candidates) > 1]
     looks = looks_of(groups)
     drawn = [speedups_over(series, looks, f"series{n}") for n, series in enumerate(series_of(groups))]
     if not drawn:
         few = groups if len(groups) <= MOST_GROUPS else []
-        costs = any((asked.field or "").startswith("compile_") for asked in answer.study.measured)
+        costs = any((asked.column or "").startswith("compile_") for asked in answer.study.comparisons)
         for n, (group, beside) in enumerate(zip(few, apart(few), strict=True)):
             drawn += [speedups(group, looks, f"speedup{n}", beside)]
             drawn += [compile_cost(group, f"compile{n}", beside)] if costs else []
-        drawn += [contrast(pairs, f"contrast{n}") for n, pairs in enumerate(answer.contrasts) if len(pairs) > 1]
+        drawn += [contrast(pairs, f"contrast{n}") for n, pairs in enumerate(answer.pairs) if len(pairs) > 1]
     return {f"plot{n}.svg": plot for n, plot in enumerate(plot for plot in drawn if plot is not None)}

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from trainkit.analysis.comparison import step_time_ms, why_dropped
+from trainkit.analysis.dropping import step_time_ms, why_dropped
 from trainkit.formatting import clean, decimals, fixed, percent, scientific, seconds, short, size
 from trainkit.report.labels import (
     COMPILE_PARTS,

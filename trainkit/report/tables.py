@@ -17,12 +17,14 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from trainkit.analysis.comparison import Comparison, Dropped, Group, Setting, step_time_ms, why_dropped
+from trainkit.analysis.candidates import Candidate
+from trainkit.analysis.comparison import Comparison, Group
+from trainkit.analysis.dropping import Dropped, step_time_ms, why_dropped
 from trainkit.analysis.grouping import as_typed
 from trainkit.analysis.regressions import Change, Changes
 from trainkit.diagnosis.findings import Diagnosis, Phase
 from trainkit.formatting import clean, decimals, fixed, in_one_unit, percent, short, size
-from trainkit.report.figures import found, interval, middle, range_of, times
+from trainkit.report.figures import factor_text, interval_text, median_of, range_text, ratio_text
 from trainkit.report.labels import (
     ROUNDS,
     break_cost,
@@ -43,7 +45,7 @@ from trainkit.report.labels import (
     trained_of,
     work_of,
 )
-from trainkit.report.verdicts import advice, cache_of, verdict
+from trainkit.report.verdicts import cache_state, recommendation, verdict
 from trainkit.results.row import Row
 
 MIN_LABEL_WIDTH, LABEL_WIDTH = len("max-autotune-no-"), len("max-autotune-no-cudagraphs")
@@ -60,8 +62,8 @@ def print_comparison(comparison: Comparison, console: Console | None = None) -> 
         if machine:
             console.print(Text(machine, style="dim"))
         console.print(_group_table(group, console.width), crop=False)
-        console.print(Text(advice(group), style="bold"))
-        for setting in group.settings:
+        console.print(Text(recommendation(group), style="bold"))
+        for setting in group.candidates:
             console.print(Padding(Text(verdict(setting, group)), (0, 0, 0, 2), expand=False))
         for note in own:
             console.print(Text(note, style="yellow"))
@@ -78,15 +80,15 @@ def markdown_comparison(comparison: Comparison) -> str:
     blocks = [] if comparison.groups else ["Nothing to compare: no run was measured."]
     notes, notes_of_all = notes_of(comparison.groups)
     for group, machine, own in zip(comparison.groups, machines_of(comparison.groups), notes, strict=True):
-        columns = columns_of(group.settings)
+        columns = columns_of(group.candidates)
         heads = ["setting", *(f"{c.name} {c.unit}".strip() for c in columns)]
         lines = ["<br>".join([f"**{escape(work_of(group))}**", *filter(None, [escape(machine)])]), ""]
         lines += [_pipes(heads), _pipes([":--", *("--:" for _ in columns)])]
-        for i, setting in enumerate(group.settings):
+        for i, setting in enumerate(group.candidates):
             lines.append(_pipes([escape(setting.label), *(c.inline(i) for c in columns)]))
         blocks.append("\n".join(lines))
-        verdicts = [f"- {escape(verdict(setting, group))}" for setting in group.settings]
-        blocks.append("\n".join([f"**{escape(advice(group))}**", "", *verdicts]))
+        verdicts = [f"- {escape(verdict(setting, group))}" for setting in group.candidates]
+        blocks.append("\n".join([f"**{escape(recommendation(group))}**", "", *verdicts]))
         blocks += map(escape, own)
     blocks += map(escape, notes_of_all)
     if comparison.dropped:
@@ -135,12 +137,12 @@ def print_changes(changes: Changes, console: Console | None = None) -> None:
         digits = decimals(change.step_time_ms, 4)
         step = Text.assemble(
             " -> ".join(fixed(ms, digits) for ms in reversed(change.step_time_ms)),
-            f" ms\n{found(change.step_time)}",
+            f" ms\n{ratio_text(change.step_time)}",
         )
         memory = Text("-")
         if change.memory is not None and change.peak_allocated_bytes is not None:
             then, now = (size(int(peak)) for peak in reversed(change.peak_allocated_bytes))
-            memory = Text(f"{then} -> {now}\n{times(change.memory)}")
+            memory = Text(f"{then} -> {now}\n{factor_text(change.memory)}")
         named = Text.assemble(clean(change.label), "\n", (clean(trained_of(change)), "dim"))
         table.add_row(named, step, memory, _changed(change))
     if changes.changes:
@@ -225,7 +227,9 @@ def _stages(stages: Mapping[str, Mapping[str, float]]) -> tuple[list[str], list[
 
 
 def _changed(change: Change) -> Text:
-    worse = [word for word, holds in (("slower", change.slower), ("hungrier", change.hungrier)) if holds]
+    worse = [
+        word for word, holds in (("slower", change.slower), ("uses more memory", change.uses_more_memory)) if holds
+    ]
     if worse:
         return Text(", ".join(worse), style="red")
     if change.step_time.measurable is None:
@@ -250,28 +254,30 @@ class Column:
         return f"{self.values[i]} ({self.ranges[i]})" if self.ranges[i] else self.values[i]
 
 
-def columns_of(settings: Iterable[Setting]) -> list[Column]:
+def columns_of(settings: Iterable[Candidate]) -> list[Column]:
     settings = list(settings)
     speedup = [s.speedup for s in settings]
     step = [s.step_time_ms for s in settings]
     kind = settings[0].rows[0].kind
-    epoch = [middle(s.epoch_train_time_s) for s in settings]
+    epoch = [median_of(s.epoch_train_time_s) for s in settings]
     unit, memory = in_one_unit(s.peak_allocated_bytes for s in settings)
     accuracy = [s.val_accuracy for s in settings]
     digits = decimals((s.median for s in step), 4)
     return [
-        Column("speed-up", "over eager", [times(s) for s in speedup], [interval(s) for s in speedup]),
-        Column("compile", "s", [fixed(middle(s.compile_time_s), 1) for s in settings], [_cache(s) for s in settings]),
+        Column("speed-up", "over eager", [factor_text(s) for s in speedup], [interval_text(s) for s in speedup]),
+        Column(
+            "compile", "s", [fixed(median_of(s.compile_time_s), 1) for s in settings], [_cache(s) for s in settings]
+        ),
         Column(
             "latency" if kind == "forward" else "step",
             "ms",
             [fixed(s.median, digits) for s in step],
-            [range_of(s, digits) for s in step],
+            [range_text(s, digits) for s in step],
         ),
         *(_of_calls(settings) if kind == "forward" else [_column("epoch", "s", epoch, decimals(epoch, 3))]),
         _column("memory", unit, memory, decimals(memory, 3)),
         *(
-            [Column("accuracy", "", [fixed(middle(s), 3) for s in accuracy], [range_of(s, 3) for s in accuracy])]
+            [Column("accuracy", "", [fixed(median_of(s), 3) for s in accuracy], [range_text(s, 3) for s in accuracy])]
             if any(accuracy)
             else []
         ),
@@ -279,7 +285,7 @@ def columns_of(settings: Iterable[Setting]) -> list[Column]:
     ]
 
 
-def _of_calls(settings: Sequence[Setting]) -> Iterable[Column]:
+def _of_calls(settings: Sequence[Candidate]) -> Iterable[Column]:
     """Medians over the repeats."""
     p90, p99, misses = (
         [
@@ -295,11 +301,11 @@ def _of_calls(settings: Sequence[Setting]) -> Iterable[Column]:
         yield Column("missed", "deadline", [percent(of) for of in misses], ["" for _ in misses])
 
 
-def _cache(setting: Setting) -> str:
+def _cache(setting: Candidate) -> str:
     """What a warm compile cache made of the compile time, and whether no run found a cold one; "" where none was
     found warm."""
     warm = setting.warm_compile_time_s
-    return "; ".join(filter(None, [cache_of(setting), f"warm {fixed(warm.median, 1)}" if warm else ""]))
+    return "; ".join(filter(None, [cache_state(setting), f"warm {fixed(warm.median, 1)}" if warm else ""]))
 
 
 def _column(name: str, unit: str, values: Sequence[float | None], decimals: int) -> Column:
@@ -308,7 +314,7 @@ def _column(name: str, unit: str, values: Sequence[float | None], decimals: int)
 
 def _group_table(group: Group, width: int) -> Table:
     """Ranges stand below their medians. Where the width is short the labels wrap; no number is ever cut."""
-    columns, labels = columns_of(group.settings), [clean(setting.label) for setting in group.settings]
+    columns, labels = columns_of(group.candidates), [clean(setting.label) for setting in group.candidates]
     taken, longest = sum(column.width for column in columns), max(len("setting"), *map(len, labels))
     gap = 2 if longest + taken + 2 * len(columns) <= width else 1
     room = min(longest, max(width - taken - gap * len(columns), MIN_LABEL_WIDTH))

@@ -6,7 +6,8 @@ from typing import Any
 
 import wandb
 
-from trainkit.analysis.comparison import Comparison, Group, Setting
+from trainkit.analysis.candidates import Candidate
+from trainkit.analysis.comparison import Comparison, Group
 from trainkit.report.labels import work_of
 from trainkit.report.verdicts import verdict
 
@@ -49,10 +50,10 @@ def publish(comparison: Comparison, page: str, sweep: str, folder: Path, logger:
 
 
 def _rows(comparison: Comparison) -> list[list[Any]]:
-    return [_row(setting, group) for group in comparison.groups for setting in group.settings]
+    return [_row(setting, group) for group in comparison.groups for setting in group.candidates]
 
 
-def _row(setting: Setting, group: Group) -> list[Any]:
+def _row(setting: Candidate, group: Group) -> list[Any]:
     gain = setting.speedup
     return [
         work_of(group),
@@ -74,6 +75,6 @@ def _charts(group: Group) -> dict[str, Any]:
     charts = {}
     for name in ("step_time_ms", "compile_time_s", "peak_allocated_bytes"):
         place = COLUMNS.index(name)
-        bars = [[setting.label, _row(setting, group)[place]] for setting in group.settings]
+        bars = [[setting.label, _row(setting, group)[place]] for setting in group.candidates]
         charts[name] = wandb.plot.bar(wandb.Table(columns=["setting", name], data=bars), "setting", name, title=name)
     return charts

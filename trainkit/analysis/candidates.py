@@ -1,0 +1,229 @@
+"""What the repeats of one candidate measured: medians, memory, speed-up over eager, break-even point."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import ceil, sqrt
+from statistics import median
+
+from trainkit.analysis.dropping import step_times_ms
+from trainkit.results.row import Row
+from trainkit.stats import Ratio, ratio
+
+COMPILE_TIMES = ("startup", "forward", "backward", "autotune", "cudagraph", "recompile")
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The median over repeats, the lowest and the highest."""
+
+    median: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class BreakEven:
+    """When a compiled training overtakes an eager one: optimizer steps, epochs (None if their length is unknown), and
+    minutes of compiled training, compiling included. `num_warm_steps` are the steps with a warm compile cache, None
+    if no run found it warm while another found it colder."""
+
+    num_steps: int
+    num_epochs: float | None
+    minutes: float
+    num_warm_steps: int | None = None
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One combination of settings with its repeats: medians with their spread, and the highest peak of memory.
+
+    `compile_time_s` is of the runs that found the compile cache coldest, `warm_compile_time_s` of those that found it
+    warm, if there are both: a mixture would be nobody's cost. `num_failed` more runs failed. `baseline` is the label
+    of the eager candidate with the same settings but for compile.*, and `speedup` its step time over this one's (1 for
+    eager itself); both are None without such a candidate. `break_even` is None unless this candidate is measurably
+    faster. `total_time_s` is the time to compile and to train the planned steps. `accuracy_matches` says whether the
+    accuracy is as close to eager's as repeats and the size of the validation set explain.
+    """
+
+    label: str
+    rows: tuple[Row, ...]
+    num_failed: int
+    baseline: str | None
+    speedup: Ratio | None
+    step_time_ms: Spread
+    compile_time_s: Spread | None
+    warm_compile_time_s: Spread | None
+    compile_parts_s: dict[str, float]
+    epoch_train_time_s: Spread | None
+    samples_per_s: Spread | None
+    peak_allocated_bytes: int | None
+    peak_reserved_bytes: int | None
+    peak_device_bytes: int | None
+    val_accuracy: Spread | None
+    accuracy_matches: bool | None
+    break_even: BreakEven | None
+    total_time_s: float | None
+
+    @property
+    def num_repeats(self) -> int:
+        return len(self.rows)
+
+    @property
+    def cache_found(self) -> str | None:
+        """The compile cache that the runs behind `compile_time_s` found: cold, mixed, warm, or None if unknown."""
+        coldest, _ = split_by_cache(self.rows)
+        return coldest[0].cache_found
+
+    @property
+    def is_eager(self) -> bool:
+        return runs_eager(self.rows[0])
+
+    @property
+    def is_faster(self) -> bool:
+        """Whether its steps are measurably shorter than eager's."""
+        return self.speedup is not None and bool(self.speedup.measurable) and self.speedup.value > 1
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The eager repeats that a candidate is compared with, and their label."""
+
+    label: str
+    rows: list[Row]
+
+
+def measure_candidate(
+    label: str, rows: list[Row], baseline: Baseline | None, num_failed: int, num_planned_steps: int | None
+) -> Candidate:
+    """Reduce the repeats of a candidate. If they are the baseline's own rows, its speed-up is exactly 1."""
+    coldest, warm = split_by_cache(rows)
+    step_time_ms = _step_time_ms(rows)
+    compile_time_s = _spread(row.compile_time_s for row in coldest)
+    speedup = _speedup(rows, baseline)
+    pays = None
+    if baseline is not None and speedup is not None and speedup.measurable and speedup.value > 1:
+        pays = break_even(rows, baseline.rows)
+    return Candidate(
+        label=label,
+        rows=tuple(rows),
+        num_failed=num_failed,
+        baseline=None if baseline is None else baseline.label,
+        speedup=speedup,
+        step_time_ms=step_time_ms,
+        compile_time_s=compile_time_s,
+        warm_compile_time_s=_spread(row.compile_time_s for row in warm),
+        compile_parts_s=_compile_parts_s(coldest),
+        epoch_train_time_s=_spread(row.epoch_train_time_s for row in rows),
+        samples_per_s=_spread(row.samples_per_s for row in rows),
+        peak_allocated_bytes=_highest(row.peak_allocated_bytes for row in rows),
+        peak_reserved_bytes=_highest(row.peak_reserved_bytes for row in rows),
+        peak_device_bytes=_highest(row.peak_device_bytes for row in rows),
+        val_accuracy=_spread(row.val_accuracy for row in rows),
+        accuracy_matches=None if baseline is None else _accuracy_matches(rows, baseline.rows),
+        break_even=pays,
+        total_time_s=_total_time_s(rows, compile_time_s, step_time_ms, num_planned_steps),
+    )
+
+
+def runs_eager(row: Row) -> bool:
+    """Whether nothing is compiled, in all stages of a cascade."""
+    stages = row.chain or []
+    return row.compile_mode == "eager" and all(stage.compile_mode == "eager" for stage in stages)
+
+
+def split_by_cache(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+    """The repeats that found the compile cache coldest, and those that found it warm, if these are others. A cache of
+    unknown state counts as colder than a warm one."""
+    for state in ("cold", "mixed", None):
+        coldest = [row for row in rows if row.cache_found == state]
+        if coldest:
+            return coldest, [row for row in rows if row.cache_found == "warm"]
+    return list(rows), []
+
+
+def break_even(rows: Sequence[Row], eager: Sequence[Row]) -> BreakEven | None:
+    """When compiled repeats overtake eager ones; None if their steps take as long, or the compile time is unknown.
+
+    Start-up is left out: it belongs to the process, not to the network.
+    """
+    coldest, warm = split_by_cache(rows)
+    compile_time_s = _spread(row.compile_time_s for row in coldest)
+    warm_compile_time_s = _spread(row.compile_time_s for row in warm)
+    step_s = _step_time_ms(rows).median / 1e3
+    saved_s = _step_time_ms(eager).median / 1e3 - step_s
+    if compile_time_s is None or saved_s <= 0:
+        return None
+    num_steps = ceil(compile_time_s.median / saved_s)
+    steps_per_epoch = [row.num_steps / row.num_epochs for row in rows if row.num_epochs and row.num_steps]
+    num_warm_steps = None if warm_compile_time_s is None else ceil(warm_compile_time_s.median / saved_s)
+    return BreakEven(
+        num_steps=num_steps,
+        num_epochs=num_steps / median(steps_per_epoch) if steps_per_epoch else None,
+        minutes=(compile_time_s.median + num_steps * step_s) / 60,
+        num_warm_steps=num_warm_steps,
+    )
+
+
+def _speedup(rows: list[Row], baseline: Baseline | None) -> Ratio | None:
+    if baseline is None:
+        return None
+    if baseline.rows is rows:
+        return Ratio(1.0, 1.0, 1.0)
+    return ratio(step_times_ms(baseline.rows), step_times_ms(rows))
+
+
+def _total_time_s(
+    rows: list[Row], compile_time_s: Spread | None, step_time_ms: Spread, num_planned_steps: int | None
+) -> float | None:
+    if num_planned_steps is None:
+        return None
+    steps_s = num_planned_steps * step_time_ms.median / 1e3
+    if runs_eager(rows[0]):
+        return steps_s
+    if compile_time_s is None:
+        return None
+    return compile_time_s.median + steps_s
+
+
+def _compile_parts_s(rows: list[Row]) -> dict[str, float]:
+    medians = {}
+    for part in COMPILE_TIMES:
+        spread = _spread(getattr(row, f"compile_{part}_s") for row in rows)
+        if spread is not None:
+            medians[part] = spread.median
+    return medians
+
+
+def _accuracy_matches(rows: list[Row], eager: list[Row]) -> bool | None:
+    """Whether the medians differ by no more than repeats do, or than two validation sets of that size would."""
+    accuracy, eager_accuracy = _spread(row.val_accuracy for row in rows), _spread(row.val_accuracy for row in eager)
+    if accuracy is None or eager_accuracy is None:
+        return None
+    allowed = []
+    sizes = [row.num_val_targets for row in [*rows, *eager] if row.num_val_targets]
+    if sizes:
+        mean = min(max((accuracy.median + eager_accuracy.median) / 2, 0.0), 1.0)
+        # Two standard errors of a difference, and one target: if all are right, the standard error is 0.
+        allowed.append(2 * sqrt(2 * mean * (1 - mean) / min(sizes)) + 1 / min(sizes))
+    if len(rows) > 1 and len(eager) > 1:
+        allowed.append(max(accuracy.high - accuracy.low, eager_accuracy.high - eager_accuracy.low))
+    if not allowed:
+        return None
+    return abs(accuracy.median - eager_accuracy.median) <= max(allowed)
+
+
+def _step_time_ms(rows: Sequence[Row]) -> Spread:
+    step_time_ms = _spread(step_times_ms(rows))
+    assert step_time_ms is not None  # rows without a step time are dropped
+    return step_time_ms
+
+
+def _spread(values: Iterable[float | None]) -> Spread | None:
+    measured = [value for value in values if value is not None]
+    if not measured:
+        return None
+    return Spread(median(measured), min(measured), max(measured))
+
+
+def _highest(values: Iterable[int | None]) -> int | None:
+    return max((value for value in values if value is not None), default=None)
