@@ -18,10 +18,12 @@ import torch
 from trainkit import cli
 from trainkit.config.composition import compose_config
 from trainkit.config.schema import RunConfig
+from trainkit.distributed.topology import select_devices
 from trainkit.results.epoch import EpochRecord
-from trainkit.training import build
+from trainkit.training.model import build_data, build_model
+from trainkit.training.objective import build_objective
+from trainkit.training.optimizer import build_optimizer
 from trainkit.training.run import run
-from trainkit.training.task import objective_of
 
 SETTLING = 3  # as many as trainkit leaves out at the start
 
@@ -30,11 +32,11 @@ class BareLoop:
     """The training loop anyone would write: autocast, compiled objective, backward, optimizer."""
 
     def __init__(self, config: RunConfig):
-        devices, data = build.devices(config), build.data(config)
+        devices, data = select_devices(config), build_data(config)
         self.device = torch.device(devices.type)
-        net = build.net(config, data, devices)
-        self.objective = objective_of(config, net, data.prepare).to(self.device).train()
-        self.optimizer = build.optimizer(config)(self.objective.parameters())
+        net = build_model(config, data, devices)
+        self.objective = build_objective(config, net, data.prepare).to(self.device).train()
+        self.optimizer = build_optimizer(config)(self.objective.parameters())
         data.setup("fit")
         self.batches = [tuple(t.to(self.device) for t in batch) for batch in data.train_dataloader().batches]
         self.bf16 = config.amp.precision.value == "bf16-mixed"

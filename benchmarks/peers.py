@@ -34,9 +34,10 @@ from trainkit.config.composition import compose_config
 from trainkit.config.errors import ConfigError
 from trainkit.config.schema import Mode, RunConfig
 from trainkit.data.module import DataModule
-from trainkit.training import build
-from trainkit.training.loss import logits_of
-from trainkit.training.task import objective_of
+from trainkit.distributed.topology import select_devices
+from trainkit.training.model import build_data, build_model
+from trainkit.training.objective import build_objective, logits_of
+from trainkit.training.optimizer import build_optimizer
 
 STEPS, WARM_UP = 20, 15
 NETWORKS = ("gpt2", "vit_b16", "resnet50", "bert")  # of conf/experiment/full_size
@@ -48,7 +49,7 @@ class Arm:
 
     def __init__(self, name: str, parameters: nn.Module, loss: Loss, config: RunConfig, batches: list):
         self.name, self.loss, self.batches = name, loss, batches
-        self.optimizer = build.optimizer(config)(parameters.parameters())
+        self.optimizer = build_optimizer(config)(parameters.parameters())
         self.round_ms: list[float] = []
 
     def step(self, number: int) -> Tensor:
@@ -75,7 +76,7 @@ class Arm:
 
 def ours(config: RunConfig, data: DataModule, batches: list) -> Arm:
     """Our network and loss in one graph, compiled as `compile.*` says."""
-    objective = objective_of(config, build.net(config, data, build.devices(config)))
+    objective = build_objective(config, build_model(config, data, select_devices(config)))
     compiler = Compiler(config.compile)
     compiler.apply(objective.cuda().train(), config.ddp.optimize_ddp)
     return Arm("ours", objective, compiler, config, batches)
@@ -182,7 +183,7 @@ def compare(name: str, configs: list[RunConfig], nanogpt: Path | None, rounds: i
     package = package_of(name, nanogpt)
     torch.manual_seed(0)
     torch.set_float32_matmul_precision("high")
-    data = build.data(configs[0])
+    data = build_data(configs[0])
     data.setup("fit")
     batches = [(inputs.cuda(), targets.cuda()) for inputs, targets in data.train_dataloader().batches]
     if configs[0].trainer.channels_last:

@@ -26,7 +26,7 @@ def test_torch_compile_skips_the_frames_of_torchs_own_classes():
 
 
 def test_fused_sgd_takes_its_momentum_from_memory_that_it_never_wrote():
-    """build.optimizer"""
+    """optimizer._fused_loses_momentum"""
     weight = nn.Parameter(torch.ones(4))
     optimizer = torch.optim.SGD([weight], lr=0.1, momentum=0.9, fused=True)
     torch.use_deterministic_algorithms(True)  # fills such memory with NaN
@@ -40,7 +40,7 @@ def test_fused_sgd_takes_its_momentum_from_memory_that_it_never_wrote():
 
 
 def test_lightning_hands_wandb_an_argument_that_it_dropped():
-    """build.logger"""
+    """logger.build_logger"""
     assert "anonymous" in WandbLogger(offline=True)._wandb_init
 
 

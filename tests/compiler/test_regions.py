@@ -47,7 +47,7 @@ def test_a_pattern_names_modules_between_two_dots_and_the_last_that_matches_hold
 
 
 def test_patterns_do_not_see_the_wrapper_of_checkpointed_blocks():
-    from trainkit.training.task import checkpoint_blocks
+    from trainkit.training.objective import checkpoint_blocks
 
     net = ConvNetMix(1, 10, width=4)
     checkpoint_blocks(net)

@@ -11,7 +11,10 @@ import yaml
 from trainkit.config.composition import FORWARD, compose_config
 from trainkit.config.errors import ConfigError
 from trainkit.config.schema import Mode, RunConfig
-from trainkit.training import build
+from trainkit.distributed.topology import select_devices
+from trainkit.training.instantiate import type_complaints
+from trainkit.training.model import build_data, build_model
+from trainkit.training.optimizer import build_optimizer
 
 ROOT = Path(__file__).parents[2]
 CONF = ROOT / "conf"
@@ -68,8 +71,8 @@ TOKENS = ("data=synthetic", "data.seq_len=8")
 
 
 def built(config: RunConfig) -> None:
-    build.optimizer(config)
-    build.net(config, build.data(config), build.devices(config))
+    build_optimizer(config)
+    build_model(config, build_data(config), select_devices(config))
 
 
 @pytest.mark.parametrize(
@@ -161,7 +164,7 @@ def test_what_is_neither_a_number_nor_a_truth_value_is_the_classes_own_matter():
     def unread(later: "Nowhere") -> None: ...  # noqa: F821
 
     given = {"some": None, "either": "a", "late": None, "later": "a", "kind": {"_target_": "a"}}
-    assert build._mistyped("model", takes, given) == build._mistyped("model", unread, given) == []
+    assert type_complaints("model", takes, given) == type_complaints("model", unread, given) == []
 
 
 def test_all_complaints_come_at_once(compose):

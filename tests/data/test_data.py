@@ -24,7 +24,7 @@ from trainkit.data.digits import Digits
 from trainkit.data.module import ArrayDataset, DataModule
 from trainkit.data.synthetic import Synthetic
 from trainkit.data.text import Text
-from trainkit.training import build
+from trainkit.training.model import build_data
 
 SENTENCES = "\n".join(f"Line {n} of the text says that {n} times {n} is {n * n}." for n in range(300))
 
@@ -398,7 +398,7 @@ def test_wikitext_takes_files_in_place_of_the_hub(compose, text_file, tmp_path):
         "model=gpt2", "data=wikitext", f"data.path={text_file}", f"data.val_path={text_file}", "data.seq_len=16",
         f"data.cache_dir={tmp_path / 'cache'}", "data.vocab_size=300",
     )  # fmt: skip
-    datamodule = on(build.data(config))
+    datamodule = on(build_data(config))
     assert torch.equal(next(iter(datamodule.val_dataloader()))[0][0], datamodule.sample()[0][0])
 
 

@@ -19,7 +19,8 @@ from trainkit.data import bpe
 from trainkit.data.rows import READERS
 from trainkit.data.splits import on_hub
 from trainkit.data.tables import TASKS, Glue, Table, _sequence
-from trainkit.training import build
+from trainkit.distributed.topology import select_devices
+from trainkit.training.model import build_data, build_model
 from trainkit.training.run import run
 
 WORDS = ("dull", "bright", "plot", "cast", "scene", "a", "the", "of")
@@ -462,8 +463,8 @@ def test_bert_sees_the_same_text_in_any_padding(compose, table, tmp_path):
         sizes = ("model.dim=16", "model.depth=1", "model.num_heads=2", "data.seq_len=64", f"data.padding={padding}")
         config = compose("model=bert", "data=sst2", *where, *sizes)
         torch.manual_seed(0)
-        data = on(build.data(config))
-        logits.append(build.net(config, data, build.devices(config)).eval()(data.val_set.__getitems__(range(4))[0]))
+        data = on(build_data(config))
+        logits.append(build_model(config, data, select_devices(config)).eval()(data.val_set.__getitems__(range(4))[0]))
     torch.testing.assert_close(logits[0], logits[1])
     torch.testing.assert_close(logits[0], logits[2])
 

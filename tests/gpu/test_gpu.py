@@ -20,9 +20,11 @@ from trainkit.metrics.memory import peak_memory, reset_peaks
 from trainkit.models.resnet18 import ResNet18
 from trainkit.results.files import read_epochs, read_row, read_rows
 from trainkit.results.row import Row
-from trainkit.training import build
+from trainkit.training import run as run_module
+from trainkit.training.objective import Objective, convert_to_channels_last
+from trainkit.training.optimizer import SkippedSteps
 from trainkit.training.run import run
-from trainkit.training.task import Objective, SkippedSteps, Task, channels_last
+from trainkit.training.task import Task
 
 pytestmark = [
     pytest.mark.gpu,
@@ -110,8 +112,8 @@ def overflows(monkeypatch):
         trainer.precision_plugin.scaler = GradScaler("cuda", init_scale=2.0**100, backoff_factor=2.0**-45)
         return trainer
 
-    trainer_of = build.trainer
-    monkeypatch.setattr(build, "trainer", with_scaler)
+    trainer_of = run_module.build_trainer
+    monkeypatch.setattr(run_module, "build_trainer", with_scaler)
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
@@ -290,7 +292,7 @@ def test_channels_last_spares_cudnn_the_changes_of_layout():
     for laid_out in (False, True):
         objective = Objective(ResNet18(channels=3, num_classes=10))
         if laid_out:
-            channels_last(objective)
+            convert_to_channels_last(objective)
         objective.cuda()
         for _ in range(2):  # cuDNN tries out its kernels in the first
             with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as profiled:

@@ -44,7 +44,7 @@ def test_a_slow_loader_is_a_wait_for_data(compose, monkeypatch):
 
 
 def test_a_slow_step_is_no_wait_for_data(compose, monkeypatch):
-    from trainkit.training.task import Objective
+    from trainkit.training.objective import Objective
 
     plain = Objective.forward
 
@@ -59,7 +59,7 @@ def test_a_slow_step_is_no_wait_for_data(compose, monkeypatch):
 
 
 def test_training_time_is_without_validation_checkpoints_and_logging(compose, monkeypatch):
-    from trainkit.training.run import Recorder
+    from trainkit.training.recorder import Recorder
     from trainkit.training.task import Task
 
     def sleep_first(plain):
@@ -70,7 +70,7 @@ def test_training_time_is_without_validation_checkpoints_and_logging(compose, mo
         return slow
 
     records = []
-    for owner, name in ((Task, "on_validation_epoch_start"), (Recorder, "_record"), (Task, "finish_train_epoch")):
+    for owner, name in ((Task, "on_validation_epoch_start"), (Recorder, "_make_record"), (Task, "finish_train_epoch")):
         monkeypatch.setattr(owner, name, sleep_first(getattr(owner, name)))
     run(compose(*QUICK), on_epoch=records.append)
     in_steps_s = records[1].num_samples / records[1].samples_per_s
@@ -217,7 +217,7 @@ def test_the_compile_phases_memory_is_apart_from_the_steady_phases(compose):
 
 
 def test_a_profiling_epoch_splits_the_step_and_changes_nothing_else(compose, tmp_path, monkeypatch):
-    from trainkit.training.task import Objective
+    from trainkit.training.objective import Objective
 
     plain = Objective.forward
 

@@ -17,7 +17,7 @@ from trainkit.config.schema import NOT_ARGUMENTS
 from trainkit.models.mini_transformer import Block, MiniTransformer
 from trainkit.models.resnet18 import ResNet18
 from trainkit.models.simple_cnn import SimpleCNN
-from trainkit.training.task import Objective, channels_last
+from trainkit.training.objective import Objective, convert_to_channels_last
 
 CONF = Path(__file__).parents[2] / "conf"
 SMALL = ("data.batch_size=4", "data.image_size=8", "data.seq_len=16", "data.vocab_size=300")
@@ -118,9 +118,9 @@ def test_channels_last_computes_the_same_or_is_refused(pair):
         with pytest.raises(
             ConfigError, match=r"^trainer\.channels_last = True: .* has no 4-d weights .*; set it to fal"
         ):
-            channels_last(laid_out)
+            convert_to_channels_last(laid_out)
         return
-    channels_last(laid_out)
+    convert_to_channels_last(laid_out)
     for module in (*plain.modules(), *laid_out.modules()):
         if isinstance(module, nn.BatchNorm2d):
             module.eval()  # over two 1x1 images it makes of one rounding another network

@@ -5,7 +5,9 @@ import importlib.util
 import pytest
 import torch
 
-from trainkit.training import build
+from trainkit.config.errors import ConfigError
+from trainkit.distributed.topology import select_devices
+from trainkit.training.model import build_data, build_model
 from trainkit.training.run import run
 
 QUICK = ("data=synthetic", "data.num_batches=4", "data.num_val_batches=2", "data.batch_size=4", "trainer.max_epochs=1")
@@ -24,7 +26,7 @@ def test_it_is_of_the_type_and_sizes_asked_for(compose):
     words = (*DISTILBERT, *QUICK, "model.config.model_type=bert", "~model.config.dim", "+model.config.hidden_size=16")
     words = (*words, "+model.config.num_attention_heads=2", "+model.config.num_hidden_layers=1")
     config = compose(*words)
-    net = build.net(config, build.data(config), build.devices(config))
+    net = build_model(config, build_data(config), select_devices(config))
     assert type(net).__name__ == "BertForSequenceClassification"
     assert (net.config.hidden_size, net.config.vocab_size, net.config.num_labels) == (16, 50, 3)
 
@@ -44,12 +46,12 @@ def test_a_network_of_timm_trains(name, compose):
 def test_a_library_that_is_not_there_is_named(compose):
     if importlib.util.find_spec("timm") is not None:
         pytest.skip("needs an environment without timm")
-    with pytest.raises(build.ConfigError, match=r"model._target_ = timm.create_model: .*timm"):
+    with pytest.raises(ConfigError, match=r"model._target_ = timm.create_model: .*timm"):
         run(compose("model=timm", *QUICK))
 
 
 def test_without_padding_it_computes_what_transformers_does(compose):
     config = compose(*DISTILBERT, *QUICK)
-    net = build.net(config, build.data(config), build.devices(config)).eval()
+    net = build_model(config, build_data(config), select_devices(config)).eval()
     tokens = torch.randint(50, (2, 8))
     torch.testing.assert_close(net(tokens).logits, net(input_ids=tokens, return_dict=False)[0])

@@ -7,8 +7,10 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch.nn.functional import cross_entropy
 
 from trainkit.compiler.apply import Compiler
-from trainkit.training import task
+from trainkit.training import objective as objective_module
 from trainkit.training.loss import linear_cross_entropy
+from trainkit.training.objective import Objective
+from trainkit.training.task import Task
 
 N, D, C = 37, 16, 211
 
@@ -113,7 +115,7 @@ def calls(monkeypatch):
         seen.append(args)
         return linear_cross_entropy(*args)
 
-    monkeypatch.setattr(task, "linear_cross_entropy", spy)
+    monkeypatch.setattr(objective_module, "linear_cross_entropy", spy)
     return seen
 
 
@@ -126,7 +128,7 @@ def loss_of(objective, dtype=torch.bfloat16, enabled=True):
 
 def test_a_language_model_trains_with_it_under_bfloat16(calls):
     torch.manual_seed(0)
-    objective = task.Objective(LanguageModel())
+    objective = Objective(LanguageModel())
     loss = loss_of(objective)
     loss.backward()
     assert len(calls) == 1
@@ -152,10 +154,10 @@ class SoftCapped(LanguageModel):
 @pytest.mark.parametrize(
     "objective",
     [
-        lambda: task.Objective(LanguageModel()).eval(),
-        lambda: task.Objective(LanguageModel(), whole_net=True),
-        lambda: task.Objective(SoftCapped()),
-        lambda: task.Objective(nn.Sequential(nn.Embedding(C, D), nn.Linear(D, C))),
+        lambda: Objective(LanguageModel()).eval(),
+        lambda: Objective(LanguageModel(), whole_net=True),
+        lambda: Objective(SoftCapped()),
+        lambda: Objective(nn.Sequential(nn.Embedding(C, D), nn.Linear(D, C))),
     ],
     ids=["evaluation", "whole_net", "no promise", "another network"],
 )
@@ -169,12 +171,12 @@ def test_elsewhere_the_network_is_called_whole(calls, objective):
 def test_with_compile_scope_net_no_mode_takes_the_network_apart(scope, whole_net, mode, compose):
     config = compose("model=gpt2", "data=synthetic", f"compile.scope={scope}", f"compile.mode={mode}")
     compiler = Compiler(config.compile, lambda kind: None, lambda kind: None)
-    assert task.Task(LanguageModel(), compiler, torch.optim.SGD, config).objective.whole_net == whole_net
+    assert Task(LanguageModel(), compiler, torch.optim.SGD, config).objective.whole_net == whole_net
 
 
 def test_torch_compile_takes_network_and_loss_into_one_graph(calls):
     torch.manual_seed(0)
-    objective = task.Objective(LanguageModel())
+    objective = Objective(LanguageModel())
     expected = loss_of(objective)
     counter = CompileCounterWithBackend("aot_eager")
     objective.compile(backend=counter, fullgraph=True)
@@ -183,5 +185,5 @@ def test_torch_compile_takes_network_and_loss_into_one_graph(calls):
 
 
 def test_half_precision_keeps_its_own_range(calls):
-    loss_of(task.Objective(LanguageModel()), torch.float16)
+    loss_of(Objective(LanguageModel()), torch.float16)
     assert not calls

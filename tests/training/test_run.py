@@ -15,8 +15,8 @@ from trainkit.config.errors import ConfigError
 from trainkit.results.facts import GraphBreak
 from trainkit.results.files import read_epochs, read_row
 from trainkit.results.row import Row
+from trainkit.training.optimizer import schedule_factor
 from trainkit.training.run import run
-from trainkit.training.task import schedule
 
 QUICK = ("trainer.max_epochs=2", "trainer.limit_train_batches=6")
 
@@ -161,7 +161,7 @@ def test_a_failure_is_a_row(name, status, reason, compose, tmp_path, capsys):
 
 
 def test_what_was_measured_before_a_failure_is_in_the_row(compose, tmp_path, monkeypatch, capsys):
-    from trainkit.training import run as module
+    from trainkit.training import recorder as module
 
     real = module.append_epoch
 
@@ -294,12 +294,12 @@ def test_blocks_are_needed_to_checkpoint_them(compose):
 
 
 def test_the_schedule_warms_up_then_falls_as_half_a_cosine():
-    factor = schedule("cosine", 4, 14)
+    factor = schedule_factor("cosine", 4, 14)
     assert [factor(step) for step in range(4)] == [0.25, 0.5, 0.75, 1.0]
     assert factor(4) == 1.0
     assert factor(9) == pytest.approx(0.5)
     assert factor(14) == pytest.approx(0.0)
-    assert schedule("constant", 2, 10)(9) == 1.0
+    assert schedule_factor("constant", 2, 10)(9) == 1.0
 
 
 def test_bf16_trains_and_the_row_says_so(compose):

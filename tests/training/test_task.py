@@ -10,9 +10,10 @@ from tests.conftest import parameters
 from tests.networks import network
 from trainkit.config.errors import ConfigError
 from trainkit.results.files import read_epochs
-from trainkit.training import build
+from trainkit.training import run as run_module
+from trainkit.training.objective import build_objective
+from trainkit.training.optimizer import SkippedSteps, build_optimizer
 from trainkit.training.run import run
-from trainkit.training.task import SkippedSteps
 
 EAGER = ("compile.mode=eager", "trainer.max_epochs=2")
 
@@ -48,8 +49,8 @@ def fp16_on_the_cpu(monkeypatch):
         trainer.strategy.precision_plugin = MixedPrecision("16-mixed", "cpu", scaler)
         return trainer
 
-    trainer_of = build.trainer
-    monkeypatch.setattr(build, "trainer", with_scaler)
+    trainer_of = run_module.build_trainer
+    monkeypatch.setattr(run_module, "build_trainer", with_scaler)
 
 
 @pytest.mark.parametrize("implementation", ["fused", "foreach"])
@@ -110,33 +111,31 @@ def test_a_fused_optimizer_clips_as_clip_grad_norm_does(optimizer, precision, co
 )
 def test_the_implementation_of_an_optimizer_is_the_one_asked_for(optimizer, settings, expected, compose):
     config = compose(f"optimizer={optimizer}", *(f"optimizer.{setting}" for setting in settings))
-    defaults = build.optimizer(config)([nn.Parameter(torch.ones(1))]).defaults
+    defaults = build_optimizer(config)([nn.Parameter(torch.ones(1))]).defaults
     assert (defaults["fused"], defaults["foreach"]) == expected
 
 
 def test_fp16_leaves_sgd_with_momentum_unfused(compose):
     asked = ("amp=fp16", "optimizer=sgd")
-    assert not build.optimizer(compose(*asked))([nn.Parameter(torch.ones(1))]).defaults["fused"]
-    assert build.optimizer(compose(*asked, "optimizer.momentum=0"))([nn.Parameter(torch.ones(1))]).defaults["fused"]
+    assert not build_optimizer(compose(*asked))([nn.Parameter(torch.ones(1))]).defaults["fused"]
+    assert build_optimizer(compose(*asked, "optimizer.momentum=0"))([nn.Parameter(torch.ones(1))]).defaults["fused"]
     with pytest.raises(ConfigError, match=r"^optimizer\.fused = True: torch's fused SGD loses its momentum .*; use "):
-        build.optimizer(compose(*asked, "optimizer.fused=true"))
+        build_optimizer(compose(*asked, "optimizer.fused=true"))
 
 
 @pytest.mark.parametrize("setting", ["fused", "foreach"])
 def test_an_implementation_that_an_optimizer_lacks_is_one_line(setting, compose):
     config = compose("optimizer._target_=torch.optim.LBFGS", f"optimizer.{setting}=true")
     with pytest.raises(ConfigError, match=rf"^optimizer\.{setting} = True: LBFGS has no such setting; leave it out$"):
-        build.optimizer(config)
+        build_optimizer(config)
 
 
 SHORT = ("compile.mode=eager", "trainer.limit_train_batches=8", "model.width=8", "optimizer.lr=1e-3")
 
 
 def test_channels_last_reaches_the_convolutions_and_the_graph(compose, tmp_path):
-    from trainkit.training.task import objective_of
-
     net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(8 * 4 * 4, 5))
-    objective = objective_of(compose("trainer.channels_last=true"), net)
+    objective = build_objective(compose("trainer.channels_last=true"), net)
     seen = []
     objective.net[0].register_forward_hook(lambda module, inputs, output: seen.extend([*inputs, output]))
     objective(torch.randn(2, 3, 6, 6), torch.tensor([0, 1]))

@@ -27,9 +27,13 @@ from trainkit.config.schema import CompileConfig, Mode, OnError, RunConfig
 from trainkit.config.validation import check
 from trainkit.data.module import Batch
 from trainkit.diagnosis.output import silenced
+from trainkit.distributed.topology import Devices, select_devices
 from trainkit.metrics.timer import timed_ms
-from trainkit.training import build, checkpoint
-from trainkit.training.task import clip_in_kernel, clips_in_kernel, mixed, objective_of
+from trainkit.training import checkpoint
+from trainkit.training.model import build_data, build_model
+from trainkit.training.objective import build_objective
+from trainkit.training.optimizer import build_optimizer, clip_in_kernel, clips_in_kernel
+from trainkit.training.precision import attention_kernel, call_with_autocast
 
 NUM_BATCHES = NUM_WARMUP = 10  # steps: beyond torch's recompile limit of 8
 PHASES = ("forward", "training")
@@ -46,7 +50,7 @@ class Subject:
     prepare: nn.Module
     optimizer: Callable[..., Optimizer]
     batches: list[Batch]
-    devices: build.Devices
+    devices: Devices
 
     @property
     def device(self) -> torch.device:
@@ -63,13 +67,13 @@ def subject(config: RunConfig) -> Subject:
     check(config)
     config = replace(config, compile=breakable(config.compile))
     seed_everything(config.seed, verbose=False)
-    devices = build.devices(config)
-    data = build.data(config)
+    devices = select_devices(config)
+    data = build_data(config)
     with silenced():  # building it calls it, for the shape of what comes out
-        net = build.net(config, data, devices)
+        net = build_model(config, data, devices)
     checkpoint.load_parameters(config, net)
-    optimizer = build.optimizer(config)
-    build.attention(config, devices)  # refuses what the device has not
+    optimizer = build_optimizer(config)
+    attention_kernel(config, devices)  # refuses what the device has not
     torch.set_float32_matmul_precision(config.amp.matmul_precision.value)
     data.prepare_data()
     data.setup("fit")
@@ -98,7 +102,7 @@ class Trial:
         self._of, self._training, self._device = of, phase == "training", of.device
         self._copies: dict[int, Any] = {}  # by the id of what each is of
         net, prepare = copy.deepcopy(of.net, self._copies), copy.deepcopy(of.prepare)
-        self._objective = objective_of(of.config, net, prepare).to(of.device).train(self._training)
+        self._objective = build_objective(of.config, net, prepare).to(of.device).train(self._training)
         self._optimizer = of.optimizer(self._objective.parameters())
         self._precision = of.config.amp.precision.value
         self._scaler = torch.amp.GradScaler(of.device.type, enabled=self._precision == "16-mixed")
@@ -116,7 +120,7 @@ class Trial:
         What the network prints is left out (silence.silenced)."""
         config = self._of.config
         with (
-            build.attention(config, self._of.devices),
+            attention_kernel(config, self._of.devices),
             apply.cache(cache, config.trainer.attention.value),
             silenced(),
             self.compiler,
@@ -127,7 +131,7 @@ class Trial:
 
     def step(self, batch: tuple[Tensor, ...]) -> None:
         with record_function(STEP), torch.set_grad_enabled(self._training):
-            outputs = mixed(self.compiler, batch, self._precision)
+            outputs = call_with_autocast(self.compiler, batch, self._precision)
             if not self._training:
                 return
             self._scaler.scale(outputs).backward()

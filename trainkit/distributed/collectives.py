@@ -1,14 +1,16 @@
-"""Objects of all ranks, in the order of ranks."""
+"""Exchange of Python objects between the ranks."""
 
-from typing import Any
+from typing import TypeVar
 
 import torch.distributed as dist
 
+T = TypeVar("T")
 
-def gather(local: Any) -> list[Any]:
-    """One object of every rank, in the order of ranks."""
+
+def gather(local: T) -> list[T]:
+    """The objects of all ranks, in the order of ranks, on every rank."""
     if not (dist.is_available() and dist.is_initialized()):
         return [local]
-    everyone: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(everyone, local)
-    return everyone
+    gathered: list[T] = [local] * dist.get_world_size()
+    dist.all_gather_object(gathered, local)
+    return gathered

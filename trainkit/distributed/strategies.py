@@ -1,4 +1,4 @@
-"""How ranks train together: Lightning's strategies, as the config asks for them."""
+"""The Lightning strategies by which the ranks train together."""
 
 import inspect
 from typing import Any
@@ -10,28 +10,33 @@ from torch.nn.parallel import DistributedDataParallel
 from trainkit.config.schema import RunConfig
 
 
-def strategy(config: RunConfig, world_size: int) -> Strategy | str:
-    """DDP where there are several processes or it was asked for; else Lightning's own choice for one device."""
+def build_strategy(config: RunConfig, world_size: int) -> Strategy | str:
+    """DDP if there are several processes or it is requested; else "auto", Lightning's choice for one device."""
     ddp = config.ddp
     if world_size == 1 and ddp.strategy.value == "auto":
         return "auto"
-    # torch 2.13 renamed the argument; the old name warns there.
-    renamed = "forward_sync_buffers" in inspect.signature(DistributedDataParallel).parameters
     arguments: dict[str, Any] = {
         "bucket_cap_mb": ddp.bucket_cap_mb,
         "static_graph": ddp.static_graph,
         "gradient_as_bucket_view": ddp.gradient_as_bucket_view,
         "find_unused_parameters": ddp.find_unused_parameters,
-        "forward_sync_buffers" if renamed else "broadcast_buffers": ddp.broadcast_buffers,
+        _buffers_argument(): ddp.broadcast_buffers,
     }
     return TrainingDDP(**arguments)
+
+
+def _buffers_argument() -> str:
+    """DDP's argument for `ddp.broadcast_buffers`. torch 2.13 renamed it; the old name warns there."""
+    if "forward_sync_buffers" in inspect.signature(DistributedDataParallel).parameters:
+        return "forward_sync_buffers"
+    return "broadcast_buffers"
 
 
 class TrainingDDP(DDPStrategy):
     """DDP for training alone, on the stream that trains.
 
-    Validation calls the network itself: DDP has nothing to do there, and the collectives of its forward would wait
-    for ever for a rank that has a batch less.
+    Validation calls the network itself: it needs no DDP, whose forward waits forever for a rank that has one batch
+    less.
     """
 
     def validation_step(self, *args: Any, **kwargs: Any) -> Any:
@@ -40,6 +45,7 @@ class TrainingDDP(DDPStrategy):
             return self.lightning_module.validation_step(*args, **kwargs)
 
     def _setup_model(self, model: nn.Module) -> DistributedDataParallel:
-        # Lightning 2.6 wraps on a side stream, and each backward then waits between streams. It can go with the
-        # release that has https://github.com/Lightning-AI/pytorch-lightning/pull/21746; a test tells.
+        # Lightning 2.6 wraps the model on a side stream, so that each backward waits between streams. Remove this
+        # method with the release that has https://github.com/Lightning-AI/pytorch-lightning/pull/21746.
+        # tests/test_workarounds.py fails when it is no longer needed. `_ddp_kwargs` is Lightning's private name.
         return DistributedDataParallel(module=model, device_ids=self.determine_ddp_device_ids(), **self._ddp_kwargs)

@@ -20,6 +20,7 @@ from trainkit.config.errors import ConfigError
 from trainkit.config.schema import RunConfig
 from trainkit.config.validation import check
 from trainkit.data.module import Batch, DataModule
+from trainkit.distributed.topology import Devices, select_devices
 from trainkit.inference.deadlines import Requests, choose, miss_frac
 from trainkit.metrics.calls import CallMeters, Shape
 from trainkit.metrics.environment import machine
@@ -28,9 +29,13 @@ from trainkit.results.facts import ExpectedLatency, Stage
 from trainkit.results.files import end_row, set_aside, write_row
 from trainkit.results.requested import requested_fields
 from trainkit.results.row import Row, finite
-from trainkit.training import build, checkpoint
-from trainkit.training.status import close_logger, correct, outcome, quiet, show, sigterm_raises
-from trainkit.training.task import AUTOCAST, Forward, channels_last
+from trainkit.training import checkpoint
+from trainkit.training.logger import build_logger, close_logger
+from trainkit.training.model import build_data, build_model
+from trainkit.training.objective import Forward, convert_to_channels_last
+from trainkit.training.precision import AUTOCAST_DTYPES, attention_kernel
+from trainkit.training.process import run_settings, sigterm_raises
+from trainkit.training.status import end_reason, end_status, print_error, raise_config_error
 
 NUM_MEASURING = 32  # calls of each link with each shape before the first request
 EXPECTED, TYPICAL = 95, 50  # percentiles of a link's times: whether a call fits, and which link is the fastest
@@ -50,7 +55,7 @@ class Link:
     def apply(self, device: torch.device) -> None:
         """channels_last, compile in place, to the device."""
         if self.config.trainer.channels_last:
-            channels_last(self.network)
+            convert_to_channels_last(self.network)
         self.compiler.apply(self.network.eval(), self.config.ddp.optimize_ddp)
         self.network.to(device)
 
@@ -60,7 +65,7 @@ class Link:
         for eager alone: compiled code is of tensors made in it or of others, and the second of two equal blocks would
         be compiled again, https://github.com/pytorch/pytorch/issues/134249; a test tells when no longer."""
         torch.set_float32_matmul_precision(self.config.amp.matmul_precision.value)
-        dtype = AUTOCAST.get(self.config.amp.precision.value)
+        dtype = AUTOCAST_DTYPES.get(self.config.amp.precision.value)
         with (
             self.compiler.listening(),
             torch.inference_mode() if self.config.compile.mode.value == "eager" else torch.no_grad(),
@@ -240,18 +245,18 @@ def forward(config: RunConfig, fallback: Sequence[RunConfig] = ()) -> Row:
     Raises ConfigError, before any device is touched, for what cannot be run as asked.
     """
     check(config)
-    quiet(offline=bool(config.logger.get("offline")))
-    devices = build.devices(config)
+    devices = select_devices(config)
     if devices.world_size > 1:
         raise ConfigError(
             f"trainer.devices = {devices.world_size}: a call is of one process; use trainer.devices=1 without torchrun"
         )
-    data = build.data(config)
+    data = build_data(config)
     meters = CallMeters(measured_first=bool(fallback))
     links = _links(config, fallback, data, devices, meters)
-    logger = build.logger(config)
+    logger = build_logger(config)
     with (
-        build.attention(config, devices),
+        run_settings(config),
+        attention_kernel(config, devices),
         apply.cache(config.compile.cache.value, config.trainer.attention.value),
         ExitStack() as undo,
     ):
@@ -273,26 +278,26 @@ def forward(config: RunConfig, fallback: Sequence[RunConfig] = ()) -> Row:
             error = caught
             if not isinstance(error, torch.AcceleratorError):  # after which CUDA answers nothing
                 meters.end(complete=False)
-        status, reason = outcome(error)
+        status, reason = end_status(error), end_reason(error)
         if bench.called and isinstance(error, Exception):
             who = f"forward.fallback, {config.forward.fallback[bench.called - 1]}"
             error.add_note(who)
             reason = f"{who}: {reason}"
         row = end_row(config.job.run_dir, replace(bench.measured(), status=status, error=reason))
         close_logger(logger, row)
-        show(error)
-        correct(error)
+        print_error(error)
+        raise_config_error(error)
         return row
 
 
 def _links(
-    config: RunConfig, fallback: Sequence[RunConfig], data: DataModule, devices: build.Devices, meters: CallMeters
+    config: RunConfig, fallback: Sequence[RunConfig], data: DataModule, devices: Devices, meters: CallMeters
 ) -> list[Link]:
     """The run's own network first. Raises ConfigError with every complaint about the others at once."""
     links, complaints = [_link(config, data, devices, meters)], []
     for one in fallback:
         try:
-            build.devices(one)  # refuses what the device cannot do
+            select_devices(one)  # refuses what the device cannot do
             links.append(_link(one, data, devices, meters))
         except ConfigError as error:
             complaints += [f"forward.fallback, {line}" for line in error.complaints]
@@ -305,10 +310,10 @@ def _links(
     return links
 
 
-def _link(config: RunConfig, data: DataModule, devices: build.Devices, meters: CallMeters) -> Link:
+def _link(config: RunConfig, data: DataModule, devices: Devices, meters: CallMeters) -> Link:
     """A network with parameters from the run's seed, or those of its checkpoint."""
     seed_everything(config.seed, verbose=False)
-    net = build.net(config, data, devices)
+    net = build_model(config, data, devices)
     checkpoint.load_parameters(config, net)
     compiler = Compiler(config.compile, meters.on_compile_start, meters.on_compile_end, meters.on_eager)
     return Link(config, Forward(net, data.prepare), compiler)

@@ -1,4 +1,4 @@
-"""From what a network returns to its loss: mean cross entropy, without the logits' gradient beside them in memory."""
+"""Mean cross entropy of a linear head, without memory for the gradient of the logits."""
 
 from typing import Any
 
@@ -13,24 +13,20 @@ try:
 except ImportError:  # builds of torch for CPUs come without it
     triton = None
 
-
-LEFT_OUT = -100  # the target of a row without one: torch's ignore_index
-
-
-def logits_of(outputs: Any) -> Any:
-    """The logits of what a network returns: they themselves, or what transformers' networks return has them within."""
-    return getattr(outputs, "logits", outputs)
+IGNORE_INDEX = -100  # the target of rows that do not count, as in torch's cross_entropy
 
 
 def linear_cross_entropy(features: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
-    """cross_entropy(features @ weight.T, targets): features [N, D], weight [C, D], of one floating type, bfloat16 or
-    wider, targets int64 [N] in 0..C-1, or -100 for a row to leave out -> the mean loss of the others, at least float32.
+    """cross_entropy(features @ weight.T, targets): the mean loss of the rows that count, at least float32.
 
-    The logits [N, C] are the one tensor of that size: they are of the features' type, are summed in float32, and their
-    gradient takes their place in the forward pass. On a GPU one Triton kernel does so, which torch.compile sees
-    through; the three matrix products are torch's. After Hsu et al. 2024, https://arxiv.org/abs/2410.10989, but in one
-    piece: chunks of them make the weight's gradient be added up in memory. Other targets are an error on a CPU and a
-    loss of NaN on a GPU. Has a first derivative only.
+    features [N, D] and weight [C, D] are of one floating dtype, bfloat16 or wider; targets are int64 [N], in 0..C-1 or
+    IGNORE_INDEX. Other targets raise an error on a CPU and give a loss of NaN on a GPU. Only the first derivative
+    exists.
+
+    The logits [N, C] are the only tensor of that size. They have the features' dtype and are summed in float32; their
+    gradient replaces them in the forward pass. On a GPU one Triton kernel does so, which torch.compile can trace; the
+    three matrix products are torch's. After Hsu et al. 2024, https://arxiv.org/abs/2410.10989, but not in chunks, which
+    would add up the gradient of the weight in memory.
     """
     loss: Tensor = _LinearCrossEntropy.apply(features, weight, targets)
     return loss
@@ -40,31 +36,30 @@ class _LinearCrossEntropy(Function):
     @staticmethod
     def forward(ctx: Any, features: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
         logits = features @ weight.T  # [N, C]
-        losses = to_gradients_(logits, targets) if logits.is_cuda else _to_gradients_(logits, targets)  # [N]
-        num_kept = (targets != LEFT_OUT).sum()
-        ctx.save_for_backward(logits, features, weight, num_kept)
-        return losses.sum() / num_kept
+        to_gradients = to_gradients_ if logits.is_cuda else _to_gradients_
+        losses = to_gradients(logits, targets)  # [N]
+        num_targets = (targets != IGNORE_INDEX).sum()
+        ctx.save_for_backward(logits, features, weight, num_targets)
+        return losses.sum() / num_targets
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
-        gradients, features, weight, num_kept = ctx.saved_tensors
-        scale = grad / num_kept  # applied to the products, which are small
-        return (
-            ((gradients @ weight) * scale).to(features.dtype),
-            ((gradients.T @ features) * scale).to(weight.dtype),
-            None,
-        )
+        gradients, features, weight, num_targets = ctx.saved_tensors
+        scale = grad / num_targets  # applied to the products, which are small
+        features_gradient = ((gradients @ weight) * scale).to(features.dtype)
+        weight_gradient = ((gradients.T @ features) * scale).to(weight.dtype)
+        return features_gradient, weight_gradient, None
 
 
 def _to_gradients_(logits: Tensor, targets: Tensor) -> Tensor:
-    """Replaces logits [N, C] by the gradient of each row's loss by them, softmax - one-hot; returns the losses [N]."""
-    kept = (targets != LEFT_OUT)[:, None]
-    places = targets[:, None].where(kept, 0)
+    """Replace logits [N, C] by the gradients of the rows' losses, softmax - one-hot. Returns the losses [N]."""
+    counts = (targets != IGNORE_INDEX)[:, None]
+    classes = targets[:, None].where(counts, 0)
     log_softmax = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
-    losses = -log_softmax.gather(1, places).where(kept, 0)
-    ones = torch.ones_like(places, dtype=log_softmax.dtype)
-    logits.copy_(log_softmax.exp().scatter_add(1, places, -ones).where(kept, 0))
+    losses = -log_softmax.gather(1, classes).where(counts, 0)
+    ones = torch.ones_like(classes, dtype=log_softmax.dtype)
+    logits.copy_(log_softmax.exp().scatter_add(1, classes, -ones).where(counts, 0))
     return losses[:, 0]
 
 
@@ -75,13 +70,13 @@ else:
     BLOCK, WARPS = 8192, 16
 
     @triton.jit
-    def _to_gradients_kernel(logits, targets, losses, stride, num_classes, left_out, block: tl.constexpr):
+    def _to_gradients_kernel(logits, targets, losses, stride, num_classes, ignore_index, block: tl.constexpr):
         row = tl.program_id(0).to(tl.int64)  # N x C is beyond 32 bits
         logits += row * stride
         target = tl.load(targets + row)
-        known = (target >= 0) & (target < num_classes)
-        wanted = tl.load(logits + target, mask=known, other=float("nan")).to(tl.float32)
-        kept = tl.where(target == left_out, 0.0, 1.0)
+        in_range = (target >= 0) & (target < num_classes)
+        target_logit = tl.load(logits + target, mask=in_range, other=float("nan")).to(tl.float32)
+        weight = tl.where(target == ignore_index, 0.0, 1.0)
         # One program holds a row: what it reads for the sum is still in the L2 cache when it writes the gradient.
         largest = tl.full([block], -float("inf"), tl.float32)
         total = tl.zeros([block], tl.float32)
@@ -97,15 +92,15 @@ else:
         for first in range(0, num_classes, block):
             columns = first + tl.arange(0, block)
             x = tl.load(logits + columns, mask=columns < num_classes, other=-float("inf")).to(tl.float32)
-            gradient = kept * (tl.exp(x - log_sum) - tl.where(columns == target, 1.0, 0.0))
+            gradient = weight * (tl.exp(x - log_sum) - tl.where(columns == target, 1.0, 0.0))
             tl.store(logits + columns, gradient.to(logits.dtype.element_ty), mask=columns < num_classes)
-        tl.store(losses + row, tl.where(target == left_out, 0.0, log_sum - wanted))
+        tl.store(losses + row, tl.where(target == ignore_index, 0.0, log_sum - target_logit))
 
     @torch.library.triton_op("trainkit::to_gradients_", mutates_args={"logits"})
     def to_gradients_(logits: Tensor, targets: Tensor) -> Tensor:
         """As `_to_gradients_`, in one pass over device memory to read and one to write."""
         losses = torch.empty(len(logits), dtype=torch.float32, device=logits.device)
         torch.library.wrap_triton(_to_gradients_kernel)[(len(logits),)](
-            logits, targets, losses, logits.stride(0), logits.shape[1], LEFT_OUT, block=BLOCK, num_warps=WARPS
+            logits, targets, losses, logits.stride(0), logits.shape[1], IGNORE_INDEX, block=BLOCK, num_warps=WARPS
         )
         return losses

@@ -22,7 +22,9 @@ from torch.optim.lr_scheduler import LambdaLR
 from trainkit.compiler.apply import Compiler
 from trainkit.compiler.errors import first_line
 from trainkit.config.schema import AmpConfig, RunConfig
-from trainkit.training.task import Objective, mixed, objective_of, schedule
+from trainkit.training.objective import Objective, build_objective
+from trainkit.training.optimizer import schedule_factor
+from trainkit.training.precision import call_with_autocast
 
 STEPS = 5
 # What passes however near eager is, by the coarsest arithmetic allowed; TF32 has as many bits as float16. Losses and
@@ -162,7 +164,7 @@ class _Training:
     ) -> Iterator[tuple[Place, Tensor]]:
         """Train a copy. Every tensor is to be read before the next is asked for: CUDA graphs write over it."""
         trainer, precision = self.config.trainer, "32-true" if double else self.config.amp.precision.value
-        objective = objective_of(self.config, _without_dropout(copy.deepcopy(self.net))).to(self.device).train()
+        objective = build_objective(self.config, _without_dropout(copy.deepcopy(self.net))).to(self.device).train()
         call: Callable[..., Tensor] = objective
         if double:
             objective.double()
@@ -171,13 +173,13 @@ class _Training:
             call = self.compiler
         parameters = list(objective.parameters())
         optimizer = self.optimizer(objective.parameters())
-        warm_up = LambdaLR(optimizer, schedule("constant", trainer.warmup_steps, 0))
+        warm_up = LambdaLR(optimizer, schedule_factor("constant", trainer.warmup_steps, 0))
         scale = LOSS_SCALE if precision == "16-mixed" else 1.0
         for step, (inputs, targets) in enumerate(self.batches):
             self._start(objective, step, jitter)
             inputs, targets = inputs.to(self.device), targets.to(self.device)
             inputs = inputs.double() if double and inputs.is_floating_point() else inputs
-            loss = mixed(call, (inputs, targets), precision)
+            loss = call_with_autocast(call, (inputs, targets), precision)
             (loss * scale).backward()
             yield ("losses", step, ""), loss
             for name, buffer in zip(dict(self.net.named_buffers()), objective.buffers(), strict=True):

@@ -1,214 +1,151 @@
-"""One run: a typed config in, a typed row out. The row is there on success and on failure."""
+"""One run: from a typed config to a typed row, on success and on failure."""
 
 import copy
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from lightning import LightningModule, Trainer, seed_everything
-from lightning.pytorch.callbacks import Callback
-from lightning.pytorch.strategies import DDPStrategy
+from lightning import Trainer, seed_everything
+from torch import nn
 
 from trainkit.compiler import apply, facts
 from trainkit.compiler.apply import Compiler
-from trainkit.compiler.facts import CompileFacts, combined
 from trainkit.config.schema import RunConfig
 from trainkit.config.validation import check
 from trainkit.data.module import DataModule
 from trainkit.distributed.collectives import gather
-from trainkit.metrics.environment import machine
-from trainkit.metrics.memory import GIB, limit_memory
+from trainkit.distributed.topology import Devices, select_devices
+from trainkit.metrics.memory import limit_memory
 from trainkit.metrics.meters import Meters
-from trainkit.metrics.steps import percentile, samples_per_s, slowest
 from trainkit.metrics.timer import Breakdown
 from trainkit.results.epoch import EpochRecord
-from trainkit.results.files import append_epoch, end_row, fail_row, set_aside, write_row
-from trainkit.results.requested import requested_fields
-from trainkit.results.row import Row, finite
-from trainkit.training import build, checkpoint, numerics
-from trainkit.training.status import NonFiniteLossError, close_logger, correct, outcome, quiet, show
+from trainkit.results.files import end_row, fail_row
+from trainkit.results.row import Row
+from trainkit.training import checkpoint, numerics
+from trainkit.training.logger import close_logger
+from trainkit.training.model import build_data, build_model
+from trainkit.training.optimizer import OptimizerFactory, build_optimizer
+from trainkit.training.precision import attention_kernel
+from trainkit.training.process import run_settings
+from trainkit.training.recorder import Recorder
+from trainkit.training.status import end_reason, end_status, print_error, raise_config_error
 from trainkit.training.task import Task
-
-
-class Recorder(Callback):
-    """Writes the record of every epoch, and the row so far, as soon as they are known."""
-
-    def __init__(self, config: RunConfig, meters: Meters, compiler: Compiler, on_epoch: Callable[[EpochRecord], None]):
-        self.config, self.meters, self.compiler, self.on_epoch = config, meters, compiler, on_epoch
-        self.run_dir = Path(config.job.run_dir)
-        self.row = Row(status="interrupted", **requested_fields(config))
-        self.num_skipped_steps: int | None = None  # in the epochs that ended; None: no GradScaler
-        self.facts: CompileFacts | None = None  # of all ranks, as of the last epoch's end
-        self.trained: Row | None = None  # the row at the end of the fit: what comes after it is another program
-        self.further: dict[str, Any] = {}  # what was found after the fit
-
-    def setup(self, trainer: Trainer, task: LightningModule, stage: str) -> None:
-        """Write a row at once: a run that is killed leaves one, `interrupted`, with what was measured by then."""
-        self.run_dir = Path(trainer.strategy.broadcast(str(self.run_dir)))
-        device = trainer.strategy.root_device
-        self.row = replace(
-            self.row,
-            world_size=trainer.world_size,
-            strategy="ddp" if isinstance(trainer.strategy, DDPStrategy) else "single",
-            accelerator="gpu" if device.type == "cuda" else device.type,
-            **machine(device),
-        )
-        if trainer.is_global_zero:
-            if self.config.ckpt_path is None:
-                set_aside(self.run_dir)
-            write_row(self.run_dir, self.row)
-            if trainer.logger is not None:
-                trainer.logger.log_hyperparams(asdict(self.config))
-        limit_memory(device, self.config.trainer.memory_limit_gib)
-        self.meters.start_up(lambda: self.compiler.start_up(device))
-
-    def on_train_epoch_end(self, trainer: Trainer, task: LightningModule) -> None:
-        assert isinstance(task, Task)
-        self.meters.epochs[-1] = slowest(gather(self.meters.epochs[-1]))
-        task.finish_train_epoch()
-        record = self._record(task)
-        if record.num_skipped_steps is not None:
-            self.num_skipped_steps = (self.num_skipped_steps or 0) + record.num_skipped_steps
-        self.facts = combined(gather(self.compiler.facts()))
-        if trainer.is_global_zero:
-            append_epoch(self.run_dir, record)
-            write_row(self.run_dir, self.measured(task))
-            self.on_epoch(record)
-            if trainer.logger is not None:
-                trainer.logger.log_metrics(logged(record), step=trainer.global_step)
-        if task.train_loss is not None and not abs(task.train_loss) < float("inf"):
-            raise NonFiniteLossError(f"the training loss of epoch {record.epoch} is {task.train_loss}")
-
-    def _record(self, task: Task) -> EpochRecord:
-        cost, steady = self.meters.epochs[-1], self.meters.steady_steps()[-1]
-        return EpochRecord(
-            epoch=task.current_epoch,
-            train_time_s=cost.train_time_s,
-            val_time_s=cost.val_time_s,
-            compile_time_s=cost.compile_time_s,
-            num_steps=len(cost.steps),
-            num_samples=sum(step.num_samples for step in cost.steps),
-            step_time_ms_p50=percentile([step.time_ms for step in steady], 50),
-            samples_per_s=samples_per_s(steady),
-            peak_allocated_bytes=cost.peak.allocated,
-            peak_reserved_bytes=cost.peak.reserved,
-            peak_device_bytes=cost.peak.device,
-            train_loss=finite(task.train_loss),
-            val_loss=finite(task.val_loss),
-            val_accuracy=task.val_accuracy,
-            num_steady_steps=len(steady),
-            num_skipped_steps=task.num_skipped_steps,
-        )
-
-    def measured(self, task: Task) -> Row:
-        """The row with everything that is known now."""
-        if self.trained is not None:
-            return replace(self.trained, **self.further)
-        return replace(
-            self.row,
-            **vars(self.facts or self.compiler.facts()),
-            **self.meters.summary(facts.autotune_s(), facts.tells_lookups(), self.compiler.skips_function()),
-            num_epochs=sum(epoch.complete for epoch in self.meters.epochs),
-            train_loss=finite(task.train_loss),
-            val_loss=finite(task.val_loss),
-            val_accuracy=task.val_accuracy,
-            num_val_targets=task.num_val_targets,
-            num_skipped_steps=self.num_skipped_steps,
-        )
-
-
-def logged(record: EpochRecord) -> dict[str, float]:
-    """The epoch's record under the names that loggers get."""
-    named = {
-        "epoch/train_time_s": record.train_time_s,
-        "epoch/val_time_s": record.val_time_s,
-        "epoch/peak_allocated_gib": record.peak_allocated_bytes / GIB,
-        "epoch/peak_reserved_gib": record.peak_reserved_bytes / GIB,
-        "epoch/peak_device_gib": record.peak_device_bytes / GIB,
-        "epoch/compile_time_s": record.compile_time_s,
-        "epoch/samples_per_s": record.samples_per_s,
-        "epoch/num_skipped_steps": record.num_skipped_steps,
-        "train/loss": record.train_loss,
-        "val/loss": record.val_loss,
-        "val/accuracy": record.val_accuracy,
-        "epoch": record.epoch,
-    }
-    return {name: value for name, value in named.items() if value is not None}
+from trainkit.training.trainer import build_profiling_trainer, build_trainer
 
 
 def run(config: RunConfig, on_epoch: Callable[[EpochRecord], None] = lambda record: None) -> Row:
-    """Train and validate as asked, and return the row that now lies in the run directory.
+    """Train and validate as requested, and return the row, which is now in the run directory.
 
-    `on_epoch` is called with every epoch's record on rank 0. A run that fails returns a row with its status and
-    reason. Raises ConfigError, before any device is touched, for what cannot be run as asked.
+    `on_epoch` is called with each epoch's record on rank 0. A run that fails returns a row with its status and its
+    reason. Raises ConfigError, before any device is touched, for a config that cannot run.
     """
     check(config)
-    quiet(offline=bool(config.logger.get("offline")))
-    seed_everything(config.seed, verbose=False)
-    devices = build.devices(config)
-    data = build.data(config)
-    net = build.net(config, data, devices)
-    untrained = copy.deepcopy(net) if config.check else None
-    optimizer = build.optimizer(config)
-    ckpt_path = checkpoint.resume_path(config, net, optimizer)
-    attention = build.attention(config, devices)
-    meters = Meters()
-    with (
-        attention,
-        apply.cache(config.compile.cache.value, config.trainer.attention.value),
-        Compiler(config.compile, meters.on_compile_start, meters.on_compile_end, meters.on_eager) as compiler,
-    ):
-        recorder = Recorder(config, meters, compiler, on_epoch)
-        task = Task(net, compiler, optimizer, config, data.prepare)
-        trainer = build.trainer(config, devices, [meters, recorder], meters.batch_clock)
-        torch.set_float32_matmul_precision(config.amp.matmul_precision.value)
+    with run_settings(config), ExitStack() as contexts:
+        parts = build(config, on_epoch, contexts)
         error: BaseException | None = None
         try:
-            trainer.fit(task, datamodule=data, ckpt_path=ckpt_path, weights_only=True)
-            recorder.trained = recorder.measured(task)
-            if config.meters.breakdown:
-                recorder.further |= split_step(task, data, config, devices)
-            if untrained is not None:
-                compiler.restore()
-                facts.begin()
-                device = trainer.strategy.root_device
-                prepare = copy.deepcopy(data.prepare).to(device).eval()  # modes draw other random numbers
-                first = islice(data.train_dataloader(), numerics.STEPS)
-                batches = [(prepare(inputs.to(device)), targets) for inputs, targets in first]
-                recorder.further |= asdict(numerics.same_answer(untrained, batches, config, optimizer, device))
+            fit(parts)
         except (Exception, KeyboardInterrupt, SystemExit) as caught:  # a failure is a row
             error = caught
-        return finish(trainer, task, recorder, error)
+        return finish(parts, error)
 
 
-def split_step(task: Task, data: DataModule, config: RunConfig, devices: build.Devices) -> dict[str, Any]:
-    """Train one more epoch, and return its forward, backward and optimizer times: the slowest rank's of each."""
-    breakdown = Breakdown(config.trainer.accumulate_grad_batches)
-    build.profiling_trainer(config, devices, breakdown).fit(task, datamodule=data)
+@dataclass
+class Parts:
+    """The objects of a run."""
+
+    config: RunConfig
+    devices: Devices
+    data: DataModule
+    untrained_net: nn.Module | None  # a copy for the numerics check
+    optimizer: OptimizerFactory
+    ckpt_path: str | None
+    compiler: Compiler
+    task: Task
+    recorder: Recorder
+    trainer: Trainer
+
+
+def build(config: RunConfig, on_epoch: Callable[[EpochRecord], None], contexts: ExitStack) -> Parts:
+    """Build all objects of a run, without touching a device.
+
+    The attention kernel, the compile cache and the compiler are entered in `contexts`. Raises ConfigError.
+    """
+    seed_everything(config.seed, verbose=False)
+    devices = select_devices(config)
+    data = build_data(config)
+    net = build_model(config, data, devices)
+    untrained_net = copy.deepcopy(net) if config.check else None
+    optimizer = build_optimizer(config)
+    ckpt_path = checkpoint.resume_path(config, net, optimizer)
+
+    contexts.enter_context(attention_kernel(config, devices))
+    contexts.enter_context(apply.cache(config.compile.cache.value, config.trainer.attention.value))
+    meters = Meters()
+    compiler = Compiler(config.compile, meters.on_compile_start, meters.on_compile_end, meters.on_eager)
+    contexts.enter_context(compiler)
+    recorder = Recorder(config, meters, compiler, on_epoch)
+    task = Task(net, compiler, optimizer, config, data.prepare)
+    trainer = build_trainer(config, devices, [meters, recorder], meters.batch_clock)
+    return Parts(config, devices, data, untrained_net, optimizer, ckpt_path, compiler, task, recorder, trainer)
+
+
+def fit(parts: Parts) -> None:
+    """Train, then measure what is requested beyond it: the breakdown of a step, and the check of the numerics."""
+    parts.trainer.fit(parts.task, datamodule=parts.data, ckpt_path=parts.ckpt_path, weights_only=True)
+    parts.recorder.end_fit(parts.task)
+    if parts.config.meters.breakdown:
+        parts.recorder.add(measure_breakdown(parts))
+    if parts.untrained_net is not None:
+        parts.recorder.add(asdict(check_numerics(parts, parts.untrained_net)))
+
+
+def measure_breakdown(parts: Parts) -> dict[str, Any]:
+    """Train one more epoch, and return its forward, backward and optimizer times, each of the slowest rank."""
+    breakdown = Breakdown(parts.config.trainer.accumulate_grad_batches)
+    trainer = build_profiling_trainer(parts.config, parts.devices, breakdown)
+    trainer.fit(parts.task, datamodule=parts.data)
     ranks = gather(breakdown.summary_ms())
-    return {name: max((rank[name] for rank in ranks if rank[name] is not None), default=None) for name in ranks[0]}
+    slowest = {}
+    for name in ranks[0]:
+        times_ms = [time_ms for time_ms in (rank[name] for rank in ranks) if time_ms is not None]
+        slowest[name] = max(times_ms, default=None)
+    return slowest
 
 
-def finish(trainer: Trainer, task: Task, recorder: Recorder, error: BaseException | None) -> Row:
-    """Write the last row, close the logger, and raise again what the user must correct."""
-    status, reason = outcome(error)
-    if error is not None:
-        recorder.facts = None  # this rank's own of now; the ranks' of the last epoch do not hold what failed after it
-    row = replace(recorder.measured(task), status=status, error=reason)
-    first = True
+def check_numerics(parts: Parts, untrained_net: nn.Module) -> numerics.Answer:
+    """Compare the first steps of the compiled network with eager, on the batches that the run began with."""
+    parts.compiler.restore()
+    facts.begin()
+    device = parts.trainer.strategy.root_device
+    prepare = copy.deepcopy(parts.data.prepare).to(device).eval()  # in training each mode draws other random numbers
+    batches = []
+    for inputs, targets in islice(parts.data.train_dataloader(), numerics.STEPS):
+        batches.append((prepare(inputs.to(device)), targets))
+    return numerics.same_answer(untrained_net, batches, parts.config, parts.optimizer, device)
+
+
+def finish(parts: Parts, error: BaseException | None) -> Row:
+    """Write the last row, close the logger, and raise an error of the user's configuration again."""
+    trainer, recorder = parts.trainer, parts.recorder
+    status, reason = end_status(error), end_reason(error)
+    row = replace(recorder.final_row(parts.task, failed=error is not None), status=status, error=reason)
+    failed_first = True  # among the ranks: the others failed because of this one, which prints its error
     if trainer.is_global_zero:
         row = end_row(recorder.run_dir, row)
         close_logger(trainer.logger, row)
-        first = row.error == reason
+        failed_first = row.error == reason
     elif reason is not None:
-        first = fail_row(recorder.run_dir, status, f"rank {trainer.global_rank}: {reason}")
-    if first:  # of several ranks the one that failed first says where; the others failed for want of it
-        show(error)
-    correct(error)
+        failed_first = fail_row(recorder.run_dir, status, f"rank {trainer.global_rank}: {reason}")
+    if failed_first:
+        print_error(error)
+    if not isinstance(error, torch.AcceleratorError):  # after which CUDA answers nothing
+        limit_memory(trainer.strategy.root_device, None)
+    raise_config_error(error)
     if error is None and dist.is_initialized():
         dist.destroy_process_group()
     return row

@@ -1,0 +1,71 @@
+"""The devices and processes of a run: those requested, or those that torchrun launched."""
+
+import os
+from dataclasses import dataclass
+
+import torch
+
+from trainkit.config.errors import ConfigError
+from trainkit.config.schema import RunConfig, TrainerConfig
+
+
+@dataclass(frozen=True)
+class Devices:
+    """The devices of a run: their type (`cuda` or `cpu`), how many each node has, and the number of nodes."""
+
+    type: str
+    per_node: int
+    num_nodes: int
+
+    @property
+    def world_size(self) -> int:
+        return self.per_node * self.num_nodes
+
+
+def select_devices(config: RunConfig) -> Devices:
+    """The devices that a run uses.
+
+    Raises ConfigError if requested devices are missing, or if torchrun launched another number of processes.
+    """
+    requested, num_gpus = config.trainer.accelerator.value, torch.cuda.device_count()
+    per_node, num_nodes = processes(config.trainer)
+    if requested == "cpu" or (requested == "auto" and num_gpus == 0):
+        _check_cpu(config)
+        return Devices("cpu", per_node, num_nodes)
+    if num_gpus == 0:
+        raise ConfigError("trainer.accelerator = gpu: no CUDA device was found; use trainer.accelerator=cpu")
+    if per_node > num_gpus:
+        way_out = "ask for fewer, or use trainer.accelerator=cpu"
+        raise ConfigError(f"trainer.devices = {per_node}: this machine has {num_gpus} CUDA devices; {way_out}")
+    return Devices("cuda", per_node, num_nodes)
+
+
+def processes(trainer: TrainerConfig) -> tuple[int, int]:
+    """(processes on each node, nodes): those that torchrun launched, or else those requested, by default one.
+
+    Raises ConfigError if torchrun launched another number than requested.
+    """
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return trainer.devices or 1, trainer.num_nodes or 1
+    per_node = int(os.environ["LOCAL_WORLD_SIZE"])
+    num_nodes = int(os.environ["WORLD_SIZE"]) // per_node
+    if trainer.devices not in (None, per_node):
+        raise ConfigError(
+            f"trainer.devices = {trainer.devices}: torchrun launched {per_node} processes on this node; "
+            f"use torchrun --nproc-per-node={trainer.devices}, or leave trainer.devices out"
+        )
+    if trainer.num_nodes not in (None, num_nodes):
+        raise ConfigError(
+            f"trainer.num_nodes = {trainer.num_nodes}: torchrun launched {num_nodes} nodes; "
+            f"use torchrun --nnodes={trainer.num_nodes}, or leave trainer.num_nodes out"
+        )
+    return per_node, num_nodes
+
+
+def _check_cpu(config: RunConfig) -> None:
+    """Raise ConfigError for settings that need a GPU."""
+    if config.amp.precision.value == "16-mixed":
+        raise ConfigError("amp.precision = 16-mixed: fp16 needs a GPU, none was found; use amp=bf16 or amp=off")
+    limit_gib = config.trainer.memory_limit_gib
+    if limit_gib is not None:
+        raise ConfigError(f"trainer.memory_limit_gib = {limit_gib}: limits a GPU's memory; on a CPU leave it out")

@@ -1,0 +1,103 @@
+"""Objects of `_target_` nodes, and one readable line for each mistake in them."""
+
+import inspect
+import textwrap
+from collections.abc import Callable
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
+
+from hydra.errors import InstantiationException
+from hydra.utils import get_object, instantiate
+
+from trainkit.compiler.errors import first_line
+from trainkit.config.errors import TYPE_NAMES, ConfigError
+
+MAX_CAUSE_LENGTH = 300  # transformers lists all its model types in an error
+
+
+def instantiate_node(group: str, name: str, node: dict[str, Any]) -> Any:
+    """The object of a `_target_` node. Raises ConfigError if the class is not there or its arguments do not fit."""
+    try:
+        target = get_object(node["_target_"])
+    except (ImportError, ValueError) as error:
+        raise ConfigError(
+            f"{group}._target_ = {node['_target_']}: {first_line(error)}; give an installed class"
+        ) from error
+    complaints = type_complaints(group, target, node)
+    if complaints:
+        raise ConfigError(*complaints)
+    try:
+        return instantiate(node, _convert_="all")
+    except InstantiationException as error:
+        cause = error.__cause__
+        if isinstance(cause, ConfigError):
+            raise cause from None
+        problem = textwrap.shorten(first_line(cause or error), MAX_CAUSE_LENGTH, placeholder=" ...")
+        arguments = ", ".join(inspect.signature(target).parameters)
+        raise ConfigError(f"{group} = {name}: {problem}; {target.__name__} takes ({arguments})") from error
+
+
+def type_complaints(group: str, target: Callable[..., Any], node: dict[str, Any]) -> list[str]:
+    """A complaint for each setting that the target declares as a number or a boolean and that is something else.
+
+    A wrong type would otherwise fail deep inside of the target, or not at all.
+    """
+    complaints = []
+    for name, parameter in _parameters(target).items():
+        if name not in node:
+            continue
+        value, expected = node[name], _plain_type(parameter.annotation)
+        if expected is None or isinstance(value, dict) or _has_type(value, expected):
+            continue
+        if value is None and _takes_none(parameter):
+            continue
+        complaints.append(_type_complaint(f"{group}.{name}", value, expected, parameter.default))
+    return complaints
+
+
+def _type_complaint(setting: str, value: Any, expected: type, default: Any) -> str:
+    shown = "null" if value is None else value
+    complaint = f"{setting} = {shown}: expected {TYPE_NAMES[expected]}"
+    if default in (None, inspect.Parameter.empty):
+        return complaint
+    return f"{complaint}; try {setting}={str(default).lower()}"
+
+
+def _plain_type(annotation: Any) -> type | None:
+    """The type that an annotation means, alone or with None: int, float or bool. None for all other annotations."""
+    members = {annotation}
+    if get_origin(annotation) in (Union, UnionType):
+        members = set(get_args(annotation))
+    members.discard(NoneType)
+    if len(members) != 1:
+        return None
+    (member,) = members
+    return member if member in TYPE_NAMES else None
+
+
+def _has_type(value: Any, expected: type) -> bool:
+    """Whether a value is of a plain type. An int is a float, but a bool is no number."""
+    if isinstance(value, bool):
+        return expected is bool
+    if expected is float:
+        return isinstance(value, int | float)
+    return isinstance(value, expected)
+
+
+def _takes_none(parameter: inspect.Parameter) -> bool:
+    return parameter.default is None or NoneType in get_args(parameter.annotation)
+
+
+def _parameters(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """The parameters of a function, or of a class and all its bases: a class may pass the rest on to its base."""
+    calls = [target]
+    if inspect.isclass(target):
+        constructors = [vars(cls)["__init__"] for cls in inspect.getmro(target) if "__init__" in vars(cls)]
+        calls = constructors[::-1] or [target]
+    parameters: dict[str, inspect.Parameter] = {}
+    for call in calls:
+        try:
+            parameters |= inspect.signature(call, eval_str=True).parameters
+        except (NameError, ValueError):  # names that only a type checker imports; a function written in C
+            continue
+    return parameters

@@ -1,0 +1,100 @@
+"""The data and the network of a run, shown to fit each other before any device is touched."""
+
+import copy
+import traceback
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from trainkit.compiler import apply
+from trainkit.compiler.errors import first_line
+from trainkit.config.errors import ConfigError
+from trainkit.config.schema import NOT_ARGUMENTS, RunConfig
+from trainkit.data.module import DataModule
+from trainkit.distributed.topology import Devices
+from trainkit.training.instantiate import instantiate_node
+from trainkit.training.objective import logits_of
+
+
+def build_data(config: RunConfig) -> DataModule:
+    """The data of `data._target_`. Raises ConfigError if one of its declared batch sizes would never come."""
+    data: DataModule = instantiate_node("data", config.job.data, config.data)
+    for setting, limit in _batch_limits(config).items():
+        if not limit:
+            continue
+        complaints = data.never_coming(limit)
+        if complaints:
+            way_out = f"raise {setting}, or lower data.num_batches"
+            raise ConfigError(*[f"{complaint}; {way_out}" for complaint in complaints])
+    return data
+
+
+def _batch_limits(config: RunConfig) -> dict[str, int | float | None]:
+    """The settings that limit the number of batches. 0 and None are no limit."""
+    if config.job.kind.value == "forward":
+        return {"forward.num_calls": config.forward.num_calls}
+    trainer = config.trainer
+    return {
+        "trainer.max_steps": max(trainer.max_steps, 0) * trainer.accumulate_grad_batches,
+        "trainer.limit_train_batches": trainer.limit_train_batches,
+    }
+
+
+def build_model(config: RunConfig, data: DataModule, devices: Devices) -> nn.Module:
+    """The network of `model._target_`, which fits the data and can be compiled as requested.
+
+    One forward pass of a copy, in eval mode on the CPU, shows that it fits. Raises ConfigError if it does not.
+    """
+    arguments = {name: value for name, value in config.model.items() if name not in NOT_ARGUMENTS}
+    net = instantiate_node("model", config.job.model, arguments)
+    inputs, targets = sample = data.sample()
+    if not isinstance(net, nn.Module):
+        problem = f"gives a {type(net).__name__}; give an nn.Module"
+        raise ConfigError(f"model._target_ = {arguments['_target_']}: {problem}")
+    logits = _try_forward(config, net, data, inputs)
+    _check_logits(config, logits, targets, data.sizes.get("num_classes"))
+    apply.check(config.compile, net, sample, devices.type, data.coming_sizes())
+    return net
+
+
+def _try_forward(config: RunConfig, net: nn.Module, data: DataModule, inputs: Tensor) -> Any:
+    """What a copy of the network returns for the inputs. Random states stay as they are."""
+    try:
+        copied = copy.deepcopy(net)
+    except Exception as error:  # of any kind: what its attributes raise
+        raise ConfigError(
+            f"model = {config.job.model}: cannot be copied: {first_line(error)}; keep locks, open files and iterators "
+            "out of its attributes"
+        ) from error
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            prepared = copy.deepcopy(data.prepare).eval()(inputs)
+            return logits_of(copied.eval()(prepared))
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        location = f"{Path(frame.filename).name}:{frame.lineno}"
+        raise ConfigError(
+            f"{_misfit(config)}: {first_line(error)} (at {location}, tried on the CPU); choose others or change their "
+            "sizes"
+        ) from error
+
+
+def _check_logits(config: RunConfig, logits: Any, targets: Tensor, num_classes: int | None) -> None:
+    if not isinstance(logits, Tensor):
+        problem = f"returns a {type(logits).__name__}; wrap it so that it returns the logits alone"
+        raise ConfigError(f"{_misfit(config)}: {problem}")
+    if logits.shape[:-1] != targets.shape:
+        raise ConfigError(
+            f"{_misfit(config)}: gives logits {tuple(logits.shape)} for targets {tuple(targets.shape)}; "
+            "expected the targets' shape and one dimension of classes"
+        )
+    if num_classes is not None and logits.shape[-1] < num_classes:
+        raise ConfigError(
+            f"{_misfit(config)}: gives {logits.shape[-1]} logits for {num_classes} classes; give it as many"
+        )
+
+
+def _misfit(config: RunConfig) -> str:
+    return f"model = {config.job.model}: does not fit data = {config.job.data}"

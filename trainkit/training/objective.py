@@ -1,0 +1,124 @@
+"""The network with its loss, as it is compiled: built from the config, with the transformations before compilation."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
+from torch.nn.functional import cross_entropy
+
+from trainkit.compiler import regions
+from trainkit.config.errors import ConfigError
+from trainkit.config.schema import RunConfig
+from trainkit.training.loss import linear_cross_entropy
+from trainkit.training.precision import autocast_dtype
+
+
+class Objective(nn.Module):
+    """A network and its loss: mean cross entropy over the last dimension of the logits.
+
+    forward(inputs, targets [...]) with `net(prepare(inputs))` giving logits [..., C] returns the mean loss in training,
+    and (mean loss, number of right predictions) in evaluation. All of it is one module, so that torch.compile takes
+    the preparation of the data (augmentation), the network and the loss into one graph, in which the logits need not
+    be written out in float32.
+
+    A language model may declare `logits_are_head_of_features = True`: `net(x) == net.head(net.features(x))`, with an
+    nn.Linear without bias as head. Under bfloat16 autocast it trains with `linear_cross_entropy`, in every mode, unless
+    `whole_net` requires that the network itself is called, and compiled alone.
+    """
+
+    def __init__(self, net: nn.Module, prepare: nn.Module | None = None, whole_net: bool = False):
+        super().__init__()
+        self.net: Any = net
+        self.prepare = prepare or nn.Identity()
+        self.whole_net = whole_net or not getattr(net, "logits_are_head_of_features", False)
+
+    def forward(self, inputs: Tensor, targets: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        inputs = self.prepare(inputs)
+        if self.training and not self.whole_net and autocast_dtype(inputs) == torch.bfloat16:
+            features = self.net.features(inputs).flatten(0, -2).bfloat16()  # [N, D]
+            return linear_cross_entropy(features, self.net.head.weight.bfloat16(), targets.flatten())
+        logits = logits_of(self.net(inputs))
+        loss = cross_entropy(logits.flatten(0, -2), targets.flatten())
+        if self.training:
+            return loss
+        return loss, (logits.argmax(-1) == targets).sum()
+
+
+class Forward(nn.Module):
+    """A network and the preparation of its inputs, without a loss: inputs -> logits [..., C]."""
+
+    def __init__(self, net: nn.Module, prepare: nn.Module):
+        super().__init__()
+        self.net: Any = net
+        self.prepare = prepare
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        logits: Tensor = logits_of(self.net(self.prepare(inputs)))
+        return logits
+
+
+class ChannelsLast(nn.Module):
+    """Converts images [B, C, H, W] to torch.channels_last; returns other inputs unchanged."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if inputs.ndim != 4:
+            return inputs
+        return inputs.contiguous(memory_format=torch.channels_last)
+
+
+def logits_of(outputs: Any) -> Any:
+    """The logits in the output of a network: its `logits`, as transformers' networks return them, or the output."""
+    return getattr(outputs, "logits", outputs)
+
+
+def build_objective(config: RunConfig, net: nn.Module, prepare: nn.Module | None = None) -> Objective:
+    """The objective that a config trains, before it is compiled.
+
+    The order of all transformations of a network:
+      1. channels_last                  here
+      2. activation checkpointing       here
+      3. compilation, in place          Task.configure_model
+      4. move to the device             Lightning, from here on
+      5. parameters of a checkpoint
+      6. DDP
+    The later ones keep the layout and the names of the parameters.
+
+    Raises ConfigError if the network has nothing to transform as requested.
+    """
+    objective = Objective(net, prepare, whole_net=config.compile.scope.value == "net")
+    if config.trainer.channels_last:
+        convert_to_channels_last(objective)
+    if config.trainer.activation_checkpointing:
+        checkpoint_blocks(objective.net)
+    return objective
+
+
+def convert_to_channels_last(objective: Objective | Forward) -> None:
+    """Lay 4-d weights out as torch.channels_last, and images after their preparation, in the graph.
+
+    The names, shapes and values in a checkpoint stay. Raises ConfigError if no weight is 4-d.
+    """
+    if not any(parameter.ndim == 4 for parameter in objective.net.parameters()):
+        raise ConfigError(
+            f"trainer.channels_last = True: {type(objective.net).__name__} has no 4-d weights (convolutions); "
+            "set it to false"
+        )
+    objective.net.to(memory_format=torch.channels_last)
+    objective.prepare = nn.Sequential(objective.prepare, ChannelsLast())
+
+
+def checkpoint_blocks(net: nn.Module) -> None:
+    """Recompute the activations of each block in backward instead of storing them. Names in a checkpoint stay.
+
+    BatchNorm updates its running statistics in both forward passes. Raises ConfigError if the network has no blocks
+    (compile.scope=blocks).
+    """
+    blocks = set(regions.blocks(net).values())
+    if not blocks:
+        raise ConfigError(
+            f"trainer.activation_checkpointing = True: {type(net).__name__} has no blocks to checkpoint "
+            "(modules with layers of their own, in an nn.ModuleList or nn.Sequential or several of one class); set it "
+            "to false"
+        )
+    apply_activation_checkpointing(net, check_fn=lambda module: module in blocks)

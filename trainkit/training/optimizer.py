@@ -1,0 +1,161 @@
+"""The optimizer of a run: its implementation, its schedule, clipping, skipped steps and the state of a checkpoint."""
+
+import inspect
+from collections.abc import Callable
+from math import cos, pi
+from typing import Any
+
+import torch
+from hydra.utils import get_object, instantiate
+from torch import Tensor, nn
+from torch.amp import GradScaler
+from torch.optim import SGD, Adam, Optimizer  # AdamW is an Adam
+
+from trainkit.compiler.errors import first_line
+from trainkit.config.errors import ConfigError
+from trainkit.config.schema import RunConfig
+from trainkit.training.instantiate import type_complaints
+
+OptimizerFactory = Callable[..., Optimizer]  # parameters -> optimizer
+
+
+def build_optimizer(config: RunConfig) -> OptimizerFactory:
+    """The optimizer of `optimizer._target_`, still without parameters.
+
+    If neither `optimizer.fused` nor `optimizer.foreach` is set, it is the fused implementation if the class has one.
+    Raises ConfigError.
+    """
+    settings = dict(config.optimizer)
+    subject = f"optimizer._target_ = {settings['_target_']}"
+    try:
+        target = get_object(settings["_target_"])
+        arguments = inspect.signature(target).parameters
+    except (ImportError, ValueError) as error:
+        raise ConfigError(f"{subject}: {first_line(error)}; give a class") from error
+    complaints = type_complaints("optimizer", target, settings)
+    if complaints:
+        raise ConfigError(*complaints)
+    fused, foreach = settings.pop("fused", None), settings.pop("foreach", None)
+    for name, value in (("fused", fused), ("foreach", foreach)):
+        if value is not None and name not in arguments:
+            raise ConfigError(f"optimizer.{name} = {value}: {target.__name__} has no such setting; leave it out")
+    loses_momentum = _fused_loses_momentum(config, target)
+    if fused and loses_momentum:
+        raise ConfigError(
+            "optimizer.fused = True: torch's fused SGD loses its momentum where fp16 skips the first step; "
+            "use optimizer.foreach=true, amp=bf16 or optimizer=adamw"
+        )
+    if fused is None and foreach is None and "fused" in arguments:
+        fused = not loses_momentum
+    if fused:  # without either argument torch chooses between foreach and a loop; fused=False would be the loop
+        settings["fused"] = fused
+    if foreach is not None:
+        settings["foreach"] = foreach
+    factory: OptimizerFactory = instantiate(settings, _partial_=True, _convert_="all")
+    _check_factory(factory, subject)
+    return factory
+
+
+def _fused_loses_momentum(config: RunConfig, target: Any) -> bool:
+    """Whether the fused implementation may read momentum from memory that was never written.
+
+    torch's fused SGD does, if the GradScaler skips the first step. torch has no issue for it yet;
+    https://github.com/LibreYOLO/libreyolo/pull/771 describes it. tests/test_workarounds.py fails when it is fixed.
+    """
+    has_momentum = bool(config.optimizer.get("momentum"))
+    return config.amp.precision.value == "16-mixed" and target is SGD and has_momentum
+
+
+def _check_factory(factory: OptimizerFactory, subject: str) -> None:
+    try:
+        optimizer = factory([nn.Parameter(torch.zeros(1))])
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{subject}: {first_line(error)}; correct optimizer.*") from error
+    if not isinstance(optimizer, Optimizer):
+        raise ConfigError(f"{subject}: is no torch.optim.Optimizer; choose optimizer=adamw")
+
+
+def schedule_factor(schedule: str, warmup_steps: int, total_steps: int) -> Callable[[int], float]:
+    """The learning rate's factor by optimizer step: linear warm-up, then constant, or a half cosine to 0."""
+
+    def factor(step: int) -> float:
+        if step < warmup_steps:
+            return (step + 1) / warmup_steps
+        if schedule == "constant":
+            return 1.0
+        progress = (step - warmup_steps) / max(total_steps - warmup_steps, 1)
+        return (1 + cos(pi * min(progress, 1.0))) / 2
+
+    return factor
+
+
+def clips_in_kernel(optimizer: Optimizer) -> bool:
+    """Whether `clip_in_kernel` can clip the gradients of this optimizer."""
+    return isinstance(optimizer, Adam | SGD) and bool(optimizer.defaults["fused"])
+
+
+def clip_in_kernel(optimizer: Optimizer, max_norm: float, scaler: GradScaler | None) -> None:
+    """Limit the norm of all gradients in the optimizer's next step.
+
+    The kernel of a fused optimizer divides the gradients by `grad_scale` as it reads them, which saves one pass over
+    them. With a GradScaler the gradients are still scaled, and it multiplies `grad_scale` by its own scale.
+    """
+    gradients = [parameter.grad for parameter in _parameters(optimizer) if parameter.grad is not None]
+    norm = nn.utils.get_total_norm(gradients)
+    if scaler is not None:
+        norm = norm / scaler.scale(torch.ones_like(norm))
+    optimizer.grad_scale = ((norm + 1e-6) / max_norm).clamp(min=1.0)  # type: ignore[attr-defined]
+
+
+class SkippedSteps:
+    """Counts the steps that a GradScaler skips because a gradient is not finite; it lowers its scale after each.
+
+    The count is exact, and kept on the device: only `count()` waits for it. All ranks have the same gradients and so
+    the same count.
+    """
+
+    def __init__(self, scaler: GradScaler, device: torch.device):
+        self._scaler = scaler
+        self._unit = torch.ones((), device=device)
+        self._scale = scaler.scale(self._unit)
+        self._count = torch.zeros((), dtype=torch.int64, device=device)
+
+    def after_batch(self) -> None:
+        """Compare the scale with that of the last call. At most one `scaler.update()` may lie between two calls."""
+        scale = self._scaler.scale(self._unit)  # get_scale() would wait for the device
+        self._count += scale < self._scale
+        self._scale = scale
+
+    def count(self) -> int:
+        return int(self._count)
+
+
+def adapt_checkpoint_state(optimizer: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
+    """The optimizer's state of a checkpoint, with the implementation requested now and the layout of the parameters.
+
+    torch would take both from the checkpoint, and fused kernels need one layout. A hook of
+    Optimizer.register_load_state_dict_pre_hook.
+    """
+    requested = {}
+    for name in ("fused", "foreach"):
+        if name in optimizer.defaults:
+            requested[name] = optimizer.defaults[name]
+    parameters = _parameters(optimizer)
+    adapted_states = {}
+    for index, state in state_dict["state"].items():
+        adapted_states[index] = {name: _laid_out_as(parameters[index], value) for name, value in state.items()}
+    return {"param_groups": [group | requested for group in state_dict["param_groups"]], "state": adapted_states}
+
+
+def _laid_out_as(parameter: Tensor, value: Any) -> Any:
+    """A copy of a tensor with the parameter's shape, in the parameter's memory layout; any other value itself."""
+    if not isinstance(value, Tensor) or value.shape != parameter.shape:
+        return value
+    return torch.empty_like(parameter, dtype=value.dtype, device=value.device).copy_(value)
+
+
+def _parameters(optimizer: Optimizer) -> list[Tensor]:
+    parameters: list[Tensor] = []
+    for group in optimizer.param_groups:
+        parameters.extend(group["params"])
+    return parameters

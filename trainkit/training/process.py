@@ -1,0 +1,94 @@
+"""Settings of the process that a run changes, restored when it ends."""
+
+import logging
+import os
+import signal
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import torch
+from lightning.pytorch.utilities.exceptions import SIGTERMException
+
+from trainkit.config.schema import RunConfig
+
+# Set by Lightning: by seed_everything, and by a Trainer with deterministic=True
+LIGHTNING_VARIABLES = ("PL_GLOBAL_SEED", "PL_SEED_WORKERS", "CUBLAS_WORKSPACE_CONFIG")
+LOG_LEVELS = {
+    "lightning.pytorch": logging.WARNING,
+    "lightning.fabric": logging.WARNING,
+    # A CUDA build of torch warns at the first compile for a CPU that there is no GPU.
+    "torch.utils.cpp_extension": logging.ERROR,
+    # If the network fixes a dimension that is marked dynamic, torch logs the traceback and also raises.
+    "torch._guards": logging.CRITICAL,
+}
+IGNORED_WARNINGS = (
+    "does not have many workers",
+    "exists and is not empty",
+    "log_every_n_steps",
+    "LeafSpec",
+    "dirpath has changed",
+    "Detected call of `lr_scheduler.step",  # when the scaler skips the first step, which the row counts
+)
+
+
+@contextmanager
+def run_settings(config: RunConfig) -> Iterator[None]:
+    """A context with the process's settings of a run: precision of matrix products, log levels, warnings.
+
+    Afterwards these are as before, and so are the settings that Lightning's Trainer and `seed_everything` change.
+    """
+    with ExitStack() as restore:
+        _restore_torch(restore)
+        _restore_variables(restore, [*LIGHTNING_VARIABLES, "WANDB_SILENT"])
+        torch.set_float32_matmul_precision(config.amp.matmul_precision.value)
+        restore.enter_context(warnings.catch_warnings())
+        for message in IGNORED_WARNINGS:
+            warnings.filterwarnings("ignore", f".*{message}.*")
+        for name, level in LOG_LEVELS.items():
+            logger = logging.getLogger(name)
+            restore.callback(logger.setLevel, logger.level)
+            logger.setLevel(level)
+        if config.logger.get("offline"):
+            os.environ.setdefault("WANDB_SILENT", "true")
+        yield
+
+
+def _restore_torch(restore: ExitStack) -> None:
+    """Have the exit stack restore torch's global settings to their values of now."""
+    cudnn = torch.backends.cudnn
+    restore.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
+    restore.callback(setattr, cudnn, "benchmark", cudnn.benchmark)
+    restore.callback(setattr, cudnn, "deterministic", cudnn.deterministic)
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+
+    def restore_deterministic() -> None:
+        if torch.are_deterministic_algorithms_enabled() != deterministic:  # setting it imports inductor
+            torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
+
+    restore.callback(restore_deterministic)
+
+
+def _restore_variables(restore: ExitStack, names: list[str]) -> None:
+    """Have the exit stack restore environment variables to their values of now."""
+    for name in names:
+        value = os.environ.get(name)
+        if value is None:
+            restore.callback(os.environ.pop, name, None)
+        else:
+            restore.callback(os.environ.__setitem__, name, value)
+
+
+@contextmanager
+def sigterm_raises() -> Iterator[None]:
+    """A context in which SIGTERM raises SIGTERMException, as it does during a fit of Lightning."""
+
+    def stop(*_: object) -> None:
+        raise SIGTERMException
+
+    handler = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, handler)

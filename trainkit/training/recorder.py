@@ -1,0 +1,133 @@
+"""The Lightning callback that writes a run's row and the records of its epochs while it trains."""
+
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from lightning import LightningModule, Trainer
+from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.strategies import DDPStrategy
+
+from trainkit.compiler import facts
+from trainkit.compiler.apply import Compiler
+from trainkit.compiler.facts import CompileFacts, combined
+from trainkit.config.schema import RunConfig
+from trainkit.distributed.collectives import gather
+from trainkit.metrics.environment import machine
+from trainkit.metrics.memory import limit_memory
+from trainkit.metrics.meters import Meters
+from trainkit.metrics.steps import percentile, samples_per_s, slowest
+from trainkit.results.epoch import EpochRecord
+from trainkit.results.files import append_epoch, set_aside, write_row
+from trainkit.results.requested import requested_fields
+from trainkit.results.row import Row, finite
+from trainkit.training.logger import logged_metrics
+from trainkit.training.status import NonFiniteLossError
+from trainkit.training.task import Task
+
+
+class Recorder(Callback):
+    """Writes `row.json` before training starts, and updates it and `epochs.jsonl` every epoch.
+
+    So a failed or killed run keeps its measurements. `on_epoch` is called with each record on rank 0.
+    """
+
+    def __init__(self, config: RunConfig, meters: Meters, compiler: Compiler, on_epoch: Callable[[EpochRecord], None]):
+        self.run_dir = Path(config.job.run_dir)
+        self._config, self._meters, self._compiler, self._on_epoch = config, meters, compiler, on_epoch
+        self._row = Row(status="interrupted", **requested_fields(config))
+        self._num_skipped_steps: int | None = None  # in all complete epochs; None without a GradScaler
+        self._facts: CompileFacts | None = None  # of all ranks at the end of the last epoch
+        self._row_after_fit: Row | None = None
+
+    def setup(self, trainer: Trainer, task: LightningModule, stage: str) -> None:
+        """Write the first row, `interrupted`, and compile something small, apart from the network's own compiles."""
+        self.run_dir = Path(trainer.strategy.broadcast(str(self.run_dir)))
+        device = trainer.strategy.root_device
+        self._row = replace(
+            self._row,
+            world_size=trainer.world_size,
+            strategy="ddp" if isinstance(trainer.strategy, DDPStrategy) else "single",
+            accelerator="gpu" if device.type == "cuda" else device.type,
+            **machine(device),
+        )
+        if trainer.is_global_zero:
+            if self._config.ckpt_path is None:
+                set_aside(self.run_dir)
+            write_row(self.run_dir, self._row)
+            if trainer.logger is not None:
+                trainer.logger.log_hyperparams(asdict(self._config))
+        limit_memory(device, self._config.trainer.memory_limit_gib)
+        self._meters.start_up(lambda: self._compiler.start_up(device))
+
+    def on_train_epoch_end(self, trainer: Trainer, task: LightningModule) -> None:
+        """Write the record of the epoch and the row. Raises NonFiniteLossError for a training loss that is not."""
+        assert isinstance(task, Task)
+        self._meters.epochs[-1] = slowest(gather(self._meters.epochs[-1]))
+        task.finish_train_epoch()
+        record = self._make_record(task)
+        if record.num_skipped_steps is not None:
+            self._num_skipped_steps = (self._num_skipped_steps or 0) + record.num_skipped_steps
+        self._facts = combined(gather(self._compiler.facts()))
+        if trainer.is_global_zero:
+            append_epoch(self.run_dir, record)
+            write_row(self.run_dir, self.current_row(task))
+            self._on_epoch(record)
+            if trainer.logger is not None:
+                trainer.logger.log_metrics(logged_metrics(record), step=trainer.global_step)
+        if task.train_loss is not None and finite(task.train_loss) is None:
+            raise NonFiniteLossError(f"the training loss of epoch {record.epoch} is {task.train_loss}")
+
+    def _make_record(self, task: Task) -> EpochRecord:
+        cost, steady_steps = self._meters.epochs[-1], self._meters.steady_steps()[-1]
+        return EpochRecord(
+            epoch=task.current_epoch,
+            train_time_s=cost.train_time_s,
+            val_time_s=cost.val_time_s,
+            compile_time_s=cost.compile_time_s,
+            num_steps=len(cost.steps),
+            num_samples=sum(step.num_samples for step in cost.steps),
+            step_time_ms_p50=percentile([step.time_ms for step in steady_steps], 50),
+            samples_per_s=samples_per_s(steady_steps),
+            peak_allocated_bytes=cost.peak.allocated,
+            peak_reserved_bytes=cost.peak.reserved,
+            peak_device_bytes=cost.peak.device,
+            train_loss=finite(task.train_loss),
+            val_loss=finite(task.val_loss),
+            val_accuracy=task.val_accuracy,
+            num_steady_steps=len(steady_steps),
+            num_skipped_steps=task.num_skipped_steps,
+        )
+
+    def current_row(self, task: Task) -> Row:
+        """The row with all measurements so far; after `end_fit` those of the fit and what `add` has added."""
+        if self._row_after_fit is not None:
+            return self._row_after_fit
+        return replace(
+            self._row,
+            **vars(self._facts or self._compiler.facts()),
+            **self._meters.summary(facts.autotune_s(), facts.tells_lookups(), self._compiler.skips_function()),
+            num_epochs=sum(epoch.complete for epoch in self._meters.epochs),
+            train_loss=finite(task.train_loss),
+            val_loss=finite(task.val_loss),
+            val_accuracy=task.val_accuracy,
+            num_val_targets=task.num_val_targets,
+            num_skipped_steps=self._num_skipped_steps,
+        )
+
+    def end_fit(self, task: Task) -> None:
+        """Keep the row as it is now: the programs that run after the fit are not the one that was measured."""
+        self._row_after_fit = self.current_row(task)
+
+    def add(self, columns: dict[str, Any]) -> None:
+        """Add columns that were measured after the fit."""
+        assert self._row_after_fit is not None, "the fit has not ended"
+        self._row_after_fit = replace(self._row_after_fit, **columns)
+
+    def final_row(self, task: Task, failed: bool) -> Row:
+        """The last row of the run. After a failure the compiler's facts are those of this rank alone and of now: the
+        facts of the last complete epoch do not have what failed after it."""
+        if failed:
+            self._facts = None
+        return self.current_row(task)

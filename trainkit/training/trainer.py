@@ -1,0 +1,67 @@
+"""The Lightning Trainers of a run."""
+
+from pathlib import Path
+from typing import Any
+
+from lightning import Trainer
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from lightning.pytorch.profilers import Profiler
+
+from trainkit.config.schema import RunConfig
+from trainkit.distributed.strategies import build_strategy
+from trainkit.distributed.topology import Devices
+from trainkit.training.logger import build_logger
+
+
+def build_trainer(config: RunConfig, devices: Devices, callbacks: list[Callback], profiler: Profiler) -> Trainer:
+    """The Trainer of a run. It keeps the last and the best checkpoint."""
+    return Trainer(
+        max_epochs=config.trainer.max_epochs,
+        limit_val_batches=config.trainer.limit_val_batches,
+        callbacks=[*callbacks, _checkpoints(config)],
+        profiler=profiler,
+        logger=build_logger(config) or False,
+        **_shared_arguments(config, devices),
+    )
+
+
+def build_profiling_trainer(config: RunConfig, devices: Devices, profiler: Profiler) -> Trainer:
+    """A Trainer for one more epoch, without validation, checkpoints or a logger."""
+    return Trainer(
+        max_epochs=1,
+        limit_val_batches=0,
+        enable_checkpointing=False,
+        profiler=profiler,
+        logger=False,
+        **_shared_arguments(config, devices),
+    )
+
+
+def _checkpoints(config: RunConfig) -> ModelCheckpoint:
+    validates = config.trainer.limit_val_batches != 0 and config.data.get("num_val_batches") != 0
+    return ModelCheckpoint(
+        dirpath=Path(config.job.run_dir, "checkpoints"),
+        filename="best",
+        monitor="val/loss" if validates else None,
+        save_last=True,
+        enable_version_counter=False,
+    )
+
+
+def _shared_arguments(config: RunConfig, devices: Devices) -> dict[str, Any]:
+    """The arguments that all Trainers of a run share."""
+    return {
+        "accelerator": "gpu" if devices.type == "cuda" else "cpu",
+        "devices": devices.per_node,
+        "num_nodes": devices.num_nodes,
+        "strategy": build_strategy(config, devices.world_size),
+        "precision": config.amp.precision.value,
+        "limit_train_batches": config.trainer.limit_train_batches,
+        "accumulate_grad_batches": config.trainer.accumulate_grad_batches,
+        "gradient_clip_val": config.trainer.gradient_clip_val,
+        "default_root_dir": config.job.run_dir,
+        "num_sanity_val_steps": 0,
+        "use_distributed_sampler": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+    }
