@@ -14,7 +14,7 @@ SIZE = $(if $(GPU_FOUND),,small/)
 DEPTHS = $(if $(GPU_FOUND),12 48,2)
 ROWS = runs/studies/$(if $(GPU_FOUND),full,small)
 
-.PHONY: train test studies check setup
+.PHONY: train test studies pages check setup
 
 train: setup
 	$(BIN)/python train.py $(NO_COMPILER) $(ARGS)
@@ -34,6 +34,14 @@ studies: setup
 		done; \
 	done
 	$(BIN)/python scripts/studies.py $(ROWS)
+
+# The committed pages and plots, from the committed rows.
+pages: setup
+	$(BIN)/python scripts/studies.py measurements --into docs/studies
+	for name in modes-h100 networks-h200 real-data; do \
+		$(BIN)/python scripts/report.py measurements/$$name.jsonl --into docs/$$name >/dev/null || exit; \
+	done
+	$(BIN)/python scripts/report.py measurements/control.jsonl --markdown >docs/studies/control/report.md
 
 check: setup
 	$(BIN)/ruff check .

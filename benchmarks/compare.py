@@ -9,7 +9,7 @@ import argparse
 import random
 from collections.abc import Sequence
 
-from trainkit.results.files import read_rows
+from trainkit.results.runs import read_rows
 from trainkit.stats import Ratio, ratio
 
 NUM_SIMULATED = 200

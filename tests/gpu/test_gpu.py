@@ -18,8 +18,9 @@ from trainkit.diagnosis.trial import subject
 from trainkit.inference.bench import forward
 from trainkit.metrics.memory import peak_memory, reset_peaks
 from trainkit.models.resnet18 import ResNet18
-from trainkit.results.files import read_epochs, read_row, read_rows
+from trainkit.results.files import read_epochs, read_row
 from trainkit.results.row import Row
+from trainkit.results.runs import read_rows
 from trainkit.training import run as run_module
 from trainkit.training.objective import Objective, convert_to_channels_last
 from trainkit.training.optimizer import SkippedSteps

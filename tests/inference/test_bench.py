@@ -23,8 +23,9 @@ from trainkit.report.page import html_comparison
 from trainkit.report.summary import print_run
 from trainkit.report.tables import markdown_comparison
 from trainkit.results.facts import ExpectedLatency, ShapeLatency, Stage
-from trainkit.results.files import read_row, read_rows
+from trainkit.results.files import read_row
 from trainkit.results.row import Row
+from trainkit.results.runs import read_rows
 from trainkit.sweep.job import row_of_request
 from trainkit.sweep.plan import Job
 from trainkit.training.run import run

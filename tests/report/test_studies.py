@@ -419,7 +419,7 @@ def test_pages_are_made_of_the_rows_alone(tmp_path):
     for one in crossing():
         (tmp_path / "crossing_point" / one.run_id).mkdir(parents=True)
         write_row(tmp_path / "crossing_point" / one.run_id, one)
-    written = write_pages(tmp_path, STUDIES)
+    written = write_pages(tmp_path, STUDIES, tmp_path)
     texts = {path.relative_to(tmp_path).as_posix(): path.read_text() for path in written}
     assert set(texts) == {"crossing_point.md", "crossing_point/plot0.svg", "README.md"}
     page, index = texts["crossing_point.md"], texts["README.md"]
@@ -444,14 +444,16 @@ def test_pages_are_made_of_the_rows_alone(tmp_path):
     assert "over eager: 0.60x" in entry
     assert index.count("\n## ") == len(NAMES)
     assert index.count("\n\nNot measured here.\n") == len(NAMES) - 1
-    assert {path.relative_to(tmp_path).as_posix(): path.read_text() for path in write_pages(tmp_path, STUDIES)} == texts
+    assert {
+        path.relative_to(tmp_path).as_posix(): path.read_text() for path in write_pages(tmp_path, STUDIES, tmp_path)
+    } == texts
     (tmp_path / "about.md").write_text("On a quiet host.\n")
-    write_pages(tmp_path, STUDIES)
+    write_pages(tmp_path, STUDIES, tmp_path)
     assert (tmp_path / "README.md").read_text() == index.replace("# Studies\n", "# Studies\n\nOn a quiet host.\n", 1)
     for one in crossing():
         if one.compile_dynamic:
             shutil.rmtree(tmp_path / "crossing_point" / one.run_id)
-    page = write_pages(tmp_path, STUDIES)[0].read_text()
+    page = write_pages(tmp_path, STUDIES, tmp_path)[0].read_text()
     assert "\n- Speed of default, dynamic=true over eager: not measured.\n" in page
     for one in crossing():  # the first comparison of the study has no rows
         if one.compile_mode == "default" and not one.compile_dynamic:
@@ -459,7 +461,7 @@ def test_pages_are_made_of_the_rows_alone(tmp_path):
         elif one.compile_dynamic:
             (tmp_path / "crossing_point" / one.run_id).mkdir()
             write_row(tmp_path / "crossing_point" / one.run_id, one)
-    write_pages(tmp_path, STUDIES)
+    write_pages(tmp_path, STUDIES, tmp_path)
     entry = next(of for of in (tmp_path / "README.md").read_text().split("\n## ") if "(crossing_point.md)" in of)
     missing, measured = entry[entry.index("- ") :].split("\n- ")
     assert missing.endswith("dynamic=false over eager: not measured.")
@@ -473,7 +475,7 @@ def test_what_compiling_went_into_is_drawn_where_a_study_asks_what_it_costs(tmp_
         if one.overrides[0] == "model.num_ops=30":
             (tmp_path / name / one.run_id).mkdir(parents=True)
             write_row(tmp_path / name / one.run_id, replace(one, compile_forward_s=one.compile_time_s))
-    write_pages(tmp_path, STUDIES)
+    write_pages(tmp_path, STUDIES, tmp_path)
     assert re.findall(r"!\[(.*)\]", (tmp_path / f"{name}.md").read_text()) == plots
 
 
@@ -484,20 +486,20 @@ def test_the_stages_of_a_diagnosis_beside_the_rows_are_on_the_page(tmp_path):
     stages = {"eager": {"capture": 0.25}, "inductor": {"capture": 0.5, "lowering": 1.5}}
     diagnosis = Diagnosis("op_chain", "synthetic", 64, "default", "32-true", ["model.num_ops=1"], {}, [], [], stages)
     write_diagnosis(folder / "diagnosis.json", diagnosis)
-    write_pages(tmp_path, STUDIES)
+    write_pages(tmp_path, STUDIES, tmp_path)
     page = (tmp_path / "crossing_point.md").read_text()
     assert "| compile, s | capture | lowering | total |" in page
     assert "| inductor | 0.50 | 1.50 | 2.00 |" in page
     (folder / "diagnosis2.json").write_text("{}")
     with pytest.raises(ValueError, match=r"diagnosis2\.json is not a diagnosis"):
-        write_pages(tmp_path, STUDIES)
+        write_pages(tmp_path, STUDIES, tmp_path)
 
 
 def test_a_plot_stands_alone_with_its_colours_and_its_key(tmp_path):
     for one in crossing():
         (tmp_path / "crossing_point" / one.run_id).mkdir(parents=True)
         write_row(tmp_path / "crossing_point" / one.run_id, one)
-    write_pages(tmp_path, STUDIES)
+    write_pages(tmp_path, STUDIES, tmp_path)
     svg = ElementTree.parse(tmp_path / "crossing_point" / "plot0.svg").getroot()
     space = "{http://www.w3.org/2000/svg}"
     assert (svg.tag, svg.attrib["width"]) == (f"{space}svg", "340")

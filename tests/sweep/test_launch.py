@@ -15,7 +15,8 @@ import pytest
 import torch
 
 from tests import forked
-from trainkit.results.files import read_epochs, read_row, read_rows, write_row
+from trainkit.results.files import read_epochs, read_row, write_row
+from trainkit.results.runs import read_rows
 from trainkit.sweep.forkserver import Forkserver
 from trainkit.sweep.processes import stop_process
 

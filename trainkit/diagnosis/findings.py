@@ -137,10 +137,10 @@ def read_diagnosis(path: Path | str) -> Diagnosis:
         raise ValueError(" ".join(f"{path} is not a diagnosis: {error}".split())) from error
 
 
-def read_diagnoses(folder: Path | str) -> tuple[list[Diagnosis], list[str]]:
-    """What the files `diagnosis*.json` of a directory hold, and a line for each one that is no diagnosis."""
+def read_diagnoses(folder: Path | str, pattern: str = "diagnosis*.json") -> tuple[list[Diagnosis], list[str]]:
+    """The diagnoses in the files of a directory that match a pattern, and a line for each one that is no diagnosis."""
     read, complaints = [], []
-    for path in sorted(Path(folder).glob("diagnosis*.json")):
+    for path in sorted(Path(folder).glob(pattern)):
         try:
             read.append(read_diagnosis(path))
         except ValueError as error:

@@ -18,7 +18,7 @@ from trainkit.report.plots import Plot, apart, compile_cost, contrast, looks_of,
 from trainkit.report.svg import file_of
 from trainkit.report.tables import escape, markdown_comparison, markdown_compiled, markdown_stages
 from trainkit.report.verdicts import claim_sentence, pairwise_sentences
-from trainkit.results.files import read_rows
+from trainkit.results.runs import read_rows
 
 MOST_GROUPS = 3  # with a plot for each
 RULE = (
@@ -30,17 +30,24 @@ RULE = (
 )
 
 
-def write_pages(folder: Path, experiments: Path) -> list[Path]:
-    """Write `NAME.md` for each study with rows in or below `folder/NAME`, its plots beside those rows, and an index of
-    all as `README.md`, which begins with `about.md` where there is one: how the rows were obtained. Returns what was
-    written; the same rows give the same text. ValueError, once the others are written, names each study whose
-    comparison fits several settings, and each `diagnosis*.json` that is none."""
+def write_pages(measurements: Path, experiments: Path, folder: Path) -> list[Path]:
+    """Write into `folder` a page `NAME.md` for each study that has rows, its plots in `NAME/`, and an index as
+    `README.md`. The index begins with `about.md` if there is one: it says how the rows were obtained.
+
+    The rows of a study are in or below the directory `measurements/NAME`, or of `measurements/NAME.jsonl`
+    with `NAME-diagnosis*.json` beside it. Returns the files that were written. The same rows give the same text.
+
+    Raises ValueError after the other pages are written. It names each study whose comparison fits several settings, and
+    each diagnosis that cannot be read.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
     written, answered, complaints = [], [], []
     for path in sorted(experiments.glob("*.yaml")):
-        study, rows = read_study(path), read_rows(folder / path.stem)
+        study = read_study(path)
+        rows = read_rows(rows_of(measurements, study.name))
         try:
             answer = evaluate_study(study, rows)
-            written += _write_page(folder, answer) if rows else []
+            written += _write_page(folder, answer, diagnoses_of(measurements, study.name)) if rows else []
             answered.append(answer)
         except ValueError as error:  # of one study; the others get their pages
             complaints.append(f"{study.name}: {error}")
@@ -67,17 +74,35 @@ def _lines(answer: StudyResult) -> list[str]:
     ]
 
 
-def _write_page(folder: Path, answer: StudyResult) -> list[Path]:
-    rows_of = folder / answer.study.name
-    diagnoses, complaints = read_diagnoses(rows_of)
+def rows_of(measurements: Path, name: str) -> Path:
+    """The file or the directory that has the rows of a study."""
+    packed = measurements / f"{name}.jsonl"
+    if packed.exists():
+        return packed
+    return measurements / name
+
+
+def diagnoses_of(measurements: Path, name: str) -> list[Diagnosis]:
+    """The diagnoses that belong to a study. Raises ValueError for a file that is none."""
+    rows = rows_of(measurements, name)
+    if rows.is_dir():
+        diagnoses, complaints = read_diagnoses(rows)
+    else:
+        diagnoses, complaints = read_diagnoses(measurements, f"{name}-diagnosis*.json")
     if complaints:
         raise ValueError("; ".join(complaints))
+    return diagnoses
+
+
+def _write_page(folder: Path, answer: StudyResult, diagnoses: Sequence[Diagnosis]) -> list[Path]:
     plots = _plots(answer)
+    plots_dir = folder / answer.study.name
+    plots_dir.mkdir(exist_ok=True)
     for name, plot in plots.items():
-        (rows_of / name).write_text(file_of(plot.svg), encoding="utf-8")
+        (plots_dir / name).write_text(file_of(plot.svg), encoding="utf-8")
     page = folder / f"{answer.study.name}.md"
     page.write_text(page_of(answer, plots, diagnoses), encoding="utf-8")
-    return [page, *(rows_of / name for name in plots)]
+    return [page, *(plots_dir / name for name in plots)]
 
 
 def page_of(answer: StudyResult, plots: dict[str, Plot], diagnoses: Sequence[Diagnosis] = ()) -> str:

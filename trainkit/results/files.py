@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -39,16 +38,6 @@ def read_row(run_dir: Path | str) -> Row | None:
     return row
 
 
-def read_rows(root: Path | str) -> list[Row]:
-    """All rows in or below a directory, in the order of their paths."""
-    rows = []
-    for path in sorted(Path(root).rglob(ROW_FILE)):
-        row = read_row(path.parent)
-        if row is not None:
-            rows.append(row)
-    return rows
-
-
 def append_epoch(run_dir: Path | str, record: EpochRecord) -> None:
     """Append a line to `<run_dir>/epochs.jsonl` and flush it to the disk."""
     path = Path(run_dir) / EPOCHS_FILE
@@ -78,30 +67,6 @@ def read_epochs(run_dir: Path | str) -> Iterator[EpochRecord]:
             yield parse(EpochRecord, values, "it")
         except ValueError as error:
             raise ValueError(f"{path} has a line that is not an epoch record: {error}") from error
-
-
-def read_runs(*roots: Path | str) -> tuple[list[Row], dict[str, list[EpochRecord]]]:
-    """All rows in or below directories, each once, in the order of their paths; and the epoch records by `run_id`.
-
-    Runs that share a `run_id`, as those of sweeps of one name in two places, get their directory as `run_id`.
-    """
-    run_dirs: dict[Path, Path] = {}
-    for root in roots:
-        for path in sorted(Path(root).rglob(ROW_FILE)):
-            run_dirs[path.parent.resolve()] = path.parent
-    rows_by_dir: dict[Path, Row] = {}
-    for run_dir in run_dirs.values():
-        row = read_row(run_dir)
-        if row is not None:
-            rows_by_dir[run_dir] = row
-    num_rows = Counter(row.run_id for row in rows_by_dir.values())
-    rows, epochs = [], {}
-    for run_dir, row in rows_by_dir.items():
-        if num_rows[row.run_id] > 1:
-            row = replace(row, run_id=str(run_dir))
-        rows.append(row)
-        epochs[row.run_id] = list(read_epochs(run_dir))
-    return rows, epochs
 
 
 def set_aside(run_dir: Path | str) -> None:

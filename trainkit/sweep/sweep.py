@@ -17,9 +17,9 @@ from trainkit.analysis.comparison import compare
 from trainkit.config.errors import ConfigError
 from trainkit.diagnosis.findings import read_diagnoses
 from trainkit.report import summary, tables
-from trainkit.results.files import read_rows, read_runs
 from trainkit.results.requested import run_overrides
 from trainkit.results.row import Row
+from trainkit.results.runs import read_rows, read_runs
 from trainkit.sweep.forkserver import Forkserver
 from trainkit.sweep.job import new_run_dir, run_job, timeout_reason
 from trainkit.sweep.plan import Job, Setting, Sweep
@@ -150,8 +150,9 @@ def _report(sweep: Sweep, config: DictConfig) -> None:
     """Print the comparison, write it as Markdown and HTML, and give it to W&B if the jobs' rows went."""
     from trainkit.report import page  # imports matplotlib, which takes a second
 
-    rows, epochs = read_runs(sweep.folder)
-    comparison = compare(rows)
+    runs = read_runs(sweep.folder)
+    epochs = {run.row.run_id: run.epochs for run in runs}
+    comparison = compare(run.row for run in runs)
     tables.print_comparison(comparison)
     diagnoses, complaints = read_diagnoses(sweep.folder)
     markdown, html = page.write_report(sweep.folder, comparison, epochs, diagnoses)
