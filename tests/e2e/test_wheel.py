@@ -1,0 +1,51 @@
+"""An installed trainkit has its configs and networks, under the same names as a clone."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+PROGRAM = """
+from pathlib import Path
+import models  # the user's own
+import trainkit
+from hydra.utils import get_object
+from trainkit.config.composition import compose_config
+
+assert models.MINE
+root = Path(trainkit.__file__).parent
+config = compose_config(["model=mini_transformer", "data=synthetic", "logger=none"], root / "conf", "run")
+network = get_object(config.model["_target_"])
+assert Path(__import__(network.__module__, fromlist=["_"]).__file__).is_relative_to(root), network
+print(network.__module__, network.__name__, (root / "report" / "page.css").exists())
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel's content; its dependencies are those of the tests."""
+    folder = tmp_path_factory.mktemp("wheel")
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    sources = folder / "sources"
+    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(sources)], check=True)
+    build = ["wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(sources)]
+    subprocess.run([*pip, *build], check=True, timeout=300)
+    (wheel,) = folder.glob("trainkit-*.whl")
+    subprocess.run(
+        [*pip, "install", "--no-deps", "--target", str(folder / "site"), str(wheel)], check=True, timeout=300
+    )
+    return folder / "site"
+
+
+def test_networks_and_configs_are_in_the_wheel_beside_a_package_models_of_the_users(installed, tmp_path):
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "__init__.py").write_text("MINE = True\n")
+    (tmp_path / "program.py").write_text(PROGRAM)
+    env = os.environ | {"PYTHONPATH": str(installed)}
+    done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["trainkit.models.mini_transformer", "MiniTransformer", "True"]
