@@ -1,4 +1,4 @@
-"""The Lightning strategies by which the ranks train together."""
+"""The Lightning strategies with which the ranks train together."""
 
 import inspect
 from typing import Any

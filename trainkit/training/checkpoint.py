@@ -1,94 +1,131 @@
-"""Where a run goes on from: the checkpoint of `ckpt_path`, shown to fit before any device is touched."""
+"""The checkpoint that a run resumes from, shown to fit before any device is touched."""
 
 import os
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
-from torch.optim import Optimizer
 
 from trainkit.compiler.errors import first_line
 from trainkit.config.errors import ConfigError
 from trainkit.config.schema import RunConfig
 from trainkit.results.files import read_row
+from trainkit.training.optimizer import OptimizerFactory
 
-OF_NET = "objective.net."  # what a checkpoint's names of the network's tensors begin with
+NET_PREFIX = "objective.net."  # of the names of the network's tensors in a checkpoint
 
 
-def load(config: RunConfig, net: nn.Module) -> tuple[Path, dict[str, Any]] | None:
-    """The checkpoint of `ckpt_path` and where it lies, shown to be whole and of this network; None where none was
-    asked for.
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint of a run, read onto the CPU."""
 
-    `last` is the last checkpoint of the run directory itself, or else of the newest run of this model and data.
+    path: Path
+    state_dict: dict[str, torch.Tensor]
+    num_steps: int
+    num_epochs: int  # complete ones, if it was written at the end of an epoch
+    end_of_epoch: bool
+    optimizer_settings: dict[str, Any]  # of the first parameter group
+
+
+def load(config: RunConfig, net: nn.Module) -> Checkpoint | None:
+    """The checkpoint of `ckpt_path`, complete and of this network. None if `ckpt_path` is null.
+
+    `last` is the last checkpoint of the run directory, or else of the newest run of this model and data. Raises
+    ConfigError.
     """
     if config.ckpt_path is None:
         return None
-    path = last(config) if config.ckpt_path == "last" else Path(config.ckpt_path)
     subject = f"ckpt_path = {config.ckpt_path}"
-    if path is None or not path.is_file():
-        found = "no run of this model and data left one" if path is None else "no such file"
-        raise ConfigError(f"{subject}: {found}; give the path of a checkpoint, RUN_DIR/checkpoints/last.ckpt")
-    try:
-        loaded: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-        state = loaded["state_dict"]
-        _ = loaded["global_step"], loaded["epoch"] + 1, loaded["optimizer_states"][0]["param_groups"][0]
-    except Exception as error:  # a file that is not a checkpoint makes torch.load raise nearly anything
-        raise ConfigError(f"{subject}: not a checkpoint of a run: {first_line(error)}; give another one") from error
-    shapes = {f"{OF_NET}{name}": tensor.shape for name, tensor in net.state_dict().items()}
-    differing = sorted(
-        name for name in shapes.keys() | state.keys() if name not in state or shapes.get(name) != state[name].shape
-    )
+    checkpoint = _read(_find(config, subject), subject)
+    shapes = {f"{NET_PREFIX}{name}": tensor.shape for name, tensor in net.state_dict().items()}
+    loaded_shapes = {name: tensor.shape for name, tensor in checkpoint.state_dict.items()}
+    names = sorted(shapes.keys() | loaded_shapes.keys())
+    differing = [name for name in names if shapes.get(name) != loaded_shapes.get(name)]
     if differing:
         raise ConfigError(
             f"{subject}: is of another network than model = {config.job.model} "
             f"({len(differing)} tensors differ, first {differing[0]}); give the model it was written with"
         )
-    return path, loaded
+    return checkpoint
 
 
 def load_parameters(config: RunConfig, net: nn.Module) -> None:
-    """Give the network the parameters and buffers of `ckpt_path`, where one is asked for."""
-    if (found := load(config, net)) is not None:
-        net.load_state_dict({name.removeprefix(OF_NET): value for name, value in found[1]["state_dict"].items()})
+    """Give the network the parameters and buffers of `ckpt_path`, unless that is null."""
+    checkpoint = load(config, net)
+    if checkpoint is not None:
+        state = {name.removeprefix(NET_PREFIX): tensor for name, tensor in checkpoint.state_dict.items()}
+        net.load_state_dict(state)
 
 
-def resume_path(config: RunConfig, net: nn.Module, optimizer: Callable[..., Optimizer]) -> str | None:
-    """Where the checkpoint lies that training goes on from, shown to have something left to do; None where none was
-    asked for."""
-    if (found := load(config, net)) is None:
+def resume_path(config: RunConfig, net: nn.Module, optimizer: OptimizerFactory) -> str | None:
+    """The path of the checkpoint that training resumes from, with steps left to train. None if `ckpt_path` is null.
+
+    Raises ConfigError.
+    """
+    checkpoint = load(config, net)
+    if checkpoint is None:
         return None
-    path, loaded = found
     subject = f"ckpt_path = {config.ckpt_path}"
-    steps, finished = loaded["global_step"], loaded["epoch"] + 1
-    slots = set(loaded["optimizer_states"][0]["param_groups"][0])
-    if not loaded.get("end_of_epoch"):
+    if not checkpoint.end_of_epoch:
         raise ConfigError(f"{subject}: was written inside of an epoch; give one that was written at an epoch's end")
-    if missing := sorted(set(optimizer([nn.Parameter(torch.zeros(1))]).defaults) - slots):
+    settings = optimizer([nn.Parameter(torch.zeros(1))]).defaults
+    missing = sorted(settings.keys() - checkpoint.optimizer_settings.keys())
+    if missing:
         raise ConfigError(
             f"{subject}: is of another optimizer than optimizer._target_ = {config.optimizer['_target_']} "
             f"(it has no {', '.join(missing)}); give the optimizer it was written with"
         )
-    if 0 < config.trainer.max_steps <= steps:
+    max_steps, max_epochs = config.trainer.max_steps, config.trainer.max_epochs
+    if 0 < max_steps <= checkpoint.num_steps:
         raise ConfigError(
-            f"trainer.max_steps = {config.trainer.max_steps}: the checkpoint has finished {steps} steps; ask for more"
+            f"trainer.max_steps = {max_steps}: the checkpoint has finished {checkpoint.num_steps} steps; ask for more"
         )
-    if finished >= config.trainer.max_epochs:
+    if checkpoint.num_epochs >= max_epochs:
         raise ConfigError(
-            f"trainer.max_epochs = {config.trainer.max_epochs}: the checkpoint has finished {finished} epochs; "
-            f"try trainer.max_epochs={finished + config.trainer.max_epochs}"
+            f"trainer.max_epochs = {max_epochs}: the checkpoint has finished {checkpoint.num_epochs} epochs; "
+            f"try trainer.max_epochs={checkpoint.num_epochs + max_epochs}"
         )
-    return str(path)
+    return str(checkpoint.path)
 
 
-def last(config: RunConfig) -> Path | None:
-    """The newest last.ckpt of this run directory, or else of a run of this model and data; None where there is none."""
+def _find(config: RunConfig, subject: str) -> Path:
+    way_out = "give the path of a checkpoint, RUN_DIR/checkpoints/last.ckpt"
+    if config.ckpt_path == "last":
+        path = _find_last(config)
+        if path is None:
+            raise ConfigError(f"{subject}: no run of this model and data left one; {way_out}")
+        return path
+    path = Path(str(config.ckpt_path))
+    if not path.is_file():
+        raise ConfigError(f"{subject}: no such file; {way_out}")
+    return path
+
+
+def _find_last(config: RunConfig) -> Path | None:
+    """The newest last.ckpt of this run directory, or else of a run of this model and data."""
     own = Path(config.job.run_dir, "checkpoints", "last.ckpt")
     if own.exists():
         return own
-    for path in sorted(Path(config.job.runs_dir).glob("*/*/checkpoints/last.ckpt"), key=os.path.getmtime, reverse=True):
+    paths = Path(config.job.runs_dir).glob("*/*/checkpoints/last.ckpt")
+    for path in sorted(paths, key=os.path.getmtime, reverse=True):
         row = read_row(path.parents[1])
         if row is not None and (row.model, row.data) == (config.job.model, config.job.data):
             return path
     return None
+
+
+def _read(path: Path, subject: str) -> Checkpoint:
+    try:
+        loaded: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        return Checkpoint(
+            path=path,
+            state_dict=loaded["state_dict"],
+            num_steps=loaded["global_step"],
+            num_epochs=loaded["epoch"] + 1,
+            end_of_epoch=loaded.get("end_of_epoch", False),
+            optimizer_settings=loaded["optimizer_states"][0]["param_groups"][0],
+        )
+    except Exception as error:  # torch.load raises nearly anything for a file that is no checkpoint
+        raise ConfigError(f"{subject}: not a checkpoint of a run: {first_line(error)}; give another one") from error

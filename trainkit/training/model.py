@@ -60,7 +60,7 @@ def build_model(config: RunConfig, data: DataModule, devices: Devices) -> nn.Mod
 
 
 def _try_forward(config: RunConfig, net: nn.Module, data: DataModule, inputs: Tensor) -> Any:
-    """What a copy of the network returns for the inputs. Random states stay as they are."""
+    """The logits that a copy of the network returns for the inputs. Random states stay as they are."""
     try:
         copied = copy.deepcopy(net)
     except Exception as error:  # of any kind: what its attributes raise

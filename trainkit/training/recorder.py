@@ -45,11 +45,13 @@ class Recorder(Callback):
         """Write the first row, `interrupted`, and compile something small, apart from the network's own compiles."""
         self.run_dir = Path(trainer.strategy.broadcast(str(self.run_dir)))
         device = trainer.strategy.root_device
+        strategy = "ddp" if isinstance(trainer.strategy, DDPStrategy) else "single"
+        accelerator = "gpu" if device.type == "cuda" else device.type
         self._row = replace(
             self._row,
             world_size=trainer.world_size,
-            strategy="ddp" if isinstance(trainer.strategy, DDPStrategy) else "single",
-            accelerator="gpu" if device.type == "cuda" else device.type,
+            strategy=strategy,
+            accelerator=accelerator,
             **machine(device),
         )
         if trainer.is_global_zero:
@@ -101,7 +103,7 @@ class Recorder(Callback):
         )
 
     def current_row(self, task: Task) -> Row:
-        """The row with all measurements so far; after `end_fit` those of the fit and what `add` has added."""
+        """The row with all measurements so far. After `end_fit` it changes by `add` alone."""
         if self._row_after_fit is not None:
             return self._row_after_fit
         return replace(
@@ -126,8 +128,8 @@ class Recorder(Callback):
         self._row_after_fit = replace(self._row_after_fit, **columns)
 
     def final_row(self, task: Task, failed: bool) -> Row:
-        """The last row of the run. After a failure the compiler's facts are those of this rank alone and of now: the
-        facts of the last complete epoch do not have what failed after it."""
+        """The last row of the run. After a failure the compiler's facts are this rank's current ones: the facts of all
+        ranks are those of the last complete epoch, before the failure."""
         if failed:
             self._facts = None
         return self.current_row(task)

@@ -95,7 +95,7 @@ def build(config: RunConfig, on_epoch: Callable[[EpochRecord], None], contexts: 
 
 
 def fit(parts: Parts) -> None:
-    """Train, then measure what is requested beyond it: the breakdown of a step, and the check of the numerics."""
+    """Train, then measure the breakdown of a step and check the numerics, if requested."""
     parts.trainer.fit(parts.task, datamodule=parts.data, ckpt_path=parts.ckpt_path, weights_only=True)
     parts.recorder.end_fit(parts.task)
     if parts.config.meters.breakdown:
@@ -110,10 +110,11 @@ def measure_breakdown(parts: Parts) -> dict[str, Any]:
     trainer = build_profiling_trainer(parts.config, parts.devices, breakdown)
     trainer.fit(parts.task, datamodule=parts.data)
     ranks = gather(breakdown.summary_ms())
-    slowest = {}
-    for name in ranks[0]:
-        times_ms = [time_ms for time_ms in (rank[name] for rank in ranks) if time_ms is not None]
-        slowest[name] = max(times_ms, default=None)
+    slowest: dict[str, float | None] = dict.fromkeys(ranks[0])
+    for rank in ranks:
+        for name, time_ms in rank.items():
+            if time_ms is not None:
+                slowest[name] = max(time_ms, slowest[name] or 0.0)
     return slowest
 
 

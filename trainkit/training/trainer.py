@@ -39,10 +39,11 @@ def build_profiling_trainer(config: RunConfig, devices: Devices, profiler: Profi
 
 def _checkpoints(config: RunConfig) -> ModelCheckpoint:
     validates = config.trainer.limit_val_batches != 0 and config.data.get("num_val_batches") != 0
+    monitor = "val/loss" if validates else None
     return ModelCheckpoint(
         dirpath=Path(config.job.run_dir, "checkpoints"),
         filename="best",
-        monitor="val/loss" if validates else None,
+        monitor=monitor,
         save_last=True,
         enable_version_counter=False,
     )
@@ -50,8 +51,9 @@ def _checkpoints(config: RunConfig) -> ModelCheckpoint:
 
 def _shared_arguments(config: RunConfig, devices: Devices) -> dict[str, Any]:
     """The arguments that all Trainers of a run share."""
+    accelerator = "gpu" if devices.type == "cuda" else "cpu"
     return {
-        "accelerator": "gpu" if devices.type == "cuda" else "cpu",
+        "accelerator": accelerator,
         "devices": devices.per_node,
         "num_nodes": devices.num_nodes,
         "strategy": build_strategy(config, devices.world_size),

@@ -1,0 +1,56 @@
+"""Settings of the process that a run changes are afterwards as before."""
+
+import logging
+import os
+import warnings
+from typing import Any
+
+import pytest
+import torch
+
+from tests.networks import network
+from trainkit.training.process import LIGHTNING_VARIABLES, LOG_LEVELS, run_settings
+from trainkit.training.run import run
+
+SHORT = ("trainer.max_epochs=1", "trainer.limit_train_batches=2", "trainer.limit_val_batches=1")
+
+
+def settings() -> dict[str, Any]:
+    return {
+        "matmul precision": torch.get_float32_matmul_precision(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "cudnn": (torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic),
+        "attention": (torch.backends.cuda.flash_sdp_enabled(), torch.backends.cuda.math_sdp_enabled()),
+        "dtype": torch.get_default_dtype(),
+        "threads": torch.get_num_threads(),
+        "autocast": torch.is_autocast_enabled("cpu"),
+        "warnings": list(warnings.filters),
+        "log levels": {name: logging.getLogger(name).level for name in LOG_LEVELS},
+        "variables": {name: os.environ.get(name) for name in (*LIGHTNING_VARIABLES, "WANDB_SILENT")},
+    }
+
+
+@pytest.mark.parametrize("settings_of_run", [("compile.mode=eager",), ("compile.backend=aot_eager",)])
+def test_a_run_restores_the_settings_it_changes(settings_of_run, compose):
+    before = settings()
+    words = ("amp.matmul_precision=medium", "trainer.attention=math", "check=true", *settings_of_run, *SHORT)
+    assert run(compose(*words)).status == "ok"
+    assert settings() == before
+
+
+def test_a_failed_run_restores_them_too(compose, capsys):
+    before = settings()
+    row = run(compose(network("Raises"), "amp.matmul_precision=medium", "compile.mode=eager", *SHORT))
+    assert row.status == "failed"
+    assert settings() == before
+
+
+def test_settings_that_lightning_changes_are_restored(compose):
+    before = settings()
+    with run_settings(compose("logger=wandb")):
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.backends.cudnn.benchmark = True
+        os.environ["PL_GLOBAL_SEED"] = "7"
+        assert os.environ["WANDB_SILENT"] == "true"
+        assert settings() != before
+    assert settings() == before
