@@ -8,7 +8,6 @@ from omegaconf import DictConfig
 
 from trainkit import cli
 from trainkit.config.composition import run_config
-from trainkit.report import summary
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="config")
@@ -16,6 +15,7 @@ def main(cfg: DictConfig) -> None:
     with cli.one_line_errors():
         config = run_config(cfg)
         with cli.importing():  # torch with it: what was typed wrongly is said before
+            from trainkit.report import summary
             from trainkit.training.run import run
 
         row = run(config, on_epoch=lambda record: summary.print_epoch(record, config.trainer.max_epochs))

@@ -10,7 +10,6 @@ from omegaconf import DictConfig
 from trainkit import cli
 from trainkit.config.composition import FORWARD, run_config
 from trainkit.config.fallback import compose_fallback
-from trainkit.report import summary
 
 CONF = Path(__file__).parent.parent / "conf"
 
@@ -22,6 +21,7 @@ def main(cfg: DictConfig) -> None:
         fallback = compose_fallback(config, CONF)
         with cli.importing():  # torch with it: what was typed wrongly is said before
             from trainkit.inference.bench import forward
+            from trainkit.report import summary
 
         row = forward(config, fallback)
     summary.print_run(row, Path(config.job.run_dir))

@@ -15,7 +15,9 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import InterpolationKeyError
 
 from trainkit.config.errors import TYPE_NAMES, ConfigError, refuse
-from trainkit.config.schema import RunConfig
+from trainkit.config.manual import settings_help
+from trainkit.config.open_groups import SHARED_DATA_SETTINGS
+from trainkit.config.schema import SETTINGS, RunConfig
 from trainkit.config.validation import check, input_mismatch
 
 
@@ -34,7 +36,10 @@ def _sweep_name(name: str | None) -> str:
 
 
 ConfigStore.instance().store(name="schema", node=RunConfig)
+for shared, names in SHARED_DATA_SETTINGS.items():
+    ConfigStore.instance().store(name=shared, node={name: SETTINGS[f"data.{name}"].default for name in names})
 OmegaConf.register_new_resolver("run_dir", _run_dir, replace=True)
+OmegaConf.register_new_resolver("settings_help", settings_help, replace=True)  # of conf/hydra/help/trainkit.yaml
 OmegaConf.register_new_resolver("if", _if, replace=True)
 OmegaConf.register_new_resolver("sweep_name", _sweep_name, use_cache=True, replace=True)
 

@@ -1,7 +1,4 @@
-"""The known settings of the groups that hold a class, `_target_`, and its arguments: model, data, optimizer.
-
-Each file of such a group has its own defaults. What several files share is declared here alone.
-"""
+"""The known settings of the groups that hold a class, `_target_`, and its arguments: model, data, optimizer."""
 
 from dataclasses import dataclass
 
@@ -41,11 +38,11 @@ class DataSettings:
     )
     val_fraction: float = setting(0.1, "of the samples, to validate on")
     padding: str = setting(
-        OWN,
+        "longest",
         "synthetic, table, sst2, glue: longest: to the batch's longest sequence | buckets: to the smallest of "
         "data.buckets that holds it | fixed: to seq_len",
     )
-    buckets: list[int] = setting(OWN, "lengths of padding=buckets; seq_len is the last")
+    buckets: list[int] = setting([32, 64, 96], "lengths of padding=buckets; seq_len is the last")
     task: str = setting(OWN, "glue: cola | sst2 | mrpc | qqp | mnli | qnli | rte | wnli")
     num_workers: int = setting(0, "processes that load batches", bounds=(at_least(0),), work=False)
     seed: int = setting("${seed}", "of split and order")
@@ -57,9 +54,17 @@ class DataSettings:
     vocab_size: int = setting(OWN, "tokens that there are")
     seq_len: int = setting(OWN, "tokens of the longest sequence; longer texts are cut")
     pad_token: int = setting(
-        OWN, "the token that fills up short sequences; a network that is not told of it sees a token like any other"
+        0, "the token that fills up short sequences; a network that is not told of it sees a token like any other"
     )
-    next_token: bool = setting(OWN, "true: every next token is predicted | false: the class of the sequence")
+    next_token: bool = setting(False, "true: every next token is predicted | false: the class of the sequence")
+
+
+# Defaults that several files of conf/data start from, by the name in their defaults list: `/data_from_files@_here_`.
+SHARED_DATA_SETTINGS = {
+    "loaded_data": ("num_workers", "seed"),
+    "data_from_files": ("path", "val_path", "val_fraction", "num_workers", "seed", "cache_dir"),
+    "padded_texts": ("padding", "buckets", "pad_token", "next_token"),
+}
 
 
 @dataclass

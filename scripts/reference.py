@@ -1,0 +1,20 @@
+"""Make the pages of docs/reference: `python scripts/reference.py`."""
+
+from pathlib import Path
+
+from trainkit.config.manual import settings_page
+
+FOLDER = Path(__file__).parents[1] / "docs" / "reference"
+PAGES = {"settings.md": settings_page}
+
+
+def main() -> None:
+    FOLDER.mkdir(exist_ok=True)
+    for name, page in PAGES.items():
+        path = FOLDER / name
+        path.write_text(page(), encoding="utf-8")
+        print(path)
+
+
+if __name__ == "__main__":
+    main()
