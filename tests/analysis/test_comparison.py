@@ -375,7 +375,7 @@ def test_with_several_baselines_the_words_name_the_one_and_only_what_beats_all_p
     label, words = advised(*EAGER, *eager, *default, *faster)
     assert label == "default, bf16-mixed"
     assert "over eager, bf16-mixed" in words
-    assert "pays first" not in words
+    assert "pays off first" not in words
 
 
 def test_what_pays_first_is_counted_over_the_eager_setting_that_a_short_run_does_best_with():
@@ -385,10 +385,10 @@ def test_what_pays_first_is_counted_over_the_eager_setting_that_a_short_run_does
     default = repeated("default", 4.5, 4.51, 4.49, compile_time_s=2.0)
     label, words = advised(*EAGER, *eager, *default, *faster)
     assert label == "default, bf16-mixed"
-    assert "; it pays after 20,000 steps " in words
-    assert "For shorter runs: default, 32-true pays first over eager, bf16-mixed, after 4,000 steps " in words
+    assert "; it pays off after 20,000 steps " in words
+    assert "For shorter runs: default, 32-true pays off first over eager, bf16-mixed, after 4,000 steps " in words
     late = repeated("default", 4.9, 4.91, 4.89, compile_time_s=2.1)  # over its own eager it would pay the soonest
-    assert "pays first" not in advised(*EAGER, *eager, *late, *faster)[1]
+    assert "pays off first" not in advised(*EAGER, *eager, *late, *faster)[1]
 
 
 def test_a_failed_check_of_one_repeat_takes_all_its_setting_out():

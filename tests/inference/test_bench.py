@@ -412,7 +412,7 @@ def test_calls_are_compared_in_groups_of_their_own_and_said_as_calls():
     assert [(group.kind, len(group.candidates)) for group in comparison.groups] == [("forward", 2), ("train", 1)]
     text = markdown_comparison(comparison)
     assert "Call with default: 2.0" in text
-    assert "calls" in text.split("pays after")[1].split("\n")[0]
+    assert "calls" in text.split("pays off after")[1].split("\n")[0]
     assert "| latency ms | p90 ms | p99 ms | missed deadline |" in text
     assert "| 12.5 % |" in text
     page = html_comparison(comparison, {}, "calls")

@@ -167,7 +167,7 @@ def test_every_quantity_is_drawn_once_with_a_finding_that_can_be_read_out():
     findings = [value for value in page.values("aria-label") if ":" in value]
     assert len(findings) == page.values("role").count("img") == 8
     assert findings[0].startswith("Speed-up over eager: max-autotune 1.50x [")
-    assert findings[1].startswith("Time to reach a step: max-autotune pays after 9,500 steps")
+    assert findings[1].startswith("Time to reach a step: max-autotune pays off after 9,500 steps")
 
 
 def test_graph_breaks_recompiles_and_skips_stand_with_their_source_and_settings():

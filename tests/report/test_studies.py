@@ -24,10 +24,10 @@ from trainkit.config.composition import FORWARD, compose_config
 from trainkit.config.schema import RunConfig
 from trainkit.diagnosis.findings import Diagnosis, write_diagnosis
 from trainkit.report.labels import contrast_of
+from trainkit.report.pairwise import claim_sentence, pairwise_sentences
 from trainkit.report.plots import contrast, looks_of, series_of, speedups_over
 from trainkit.report.studies import RULE, write_pages
 from trainkit.report.tables import markdown_compiled
-from trainkit.report.verdicts import claim_sentence, pairwise_sentences
 from trainkit.results.files import write_row
 from trainkit.results.requested import requested_fields
 from trainkit.results.row import Row

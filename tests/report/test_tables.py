@@ -282,7 +282,8 @@ def judged(num_planned_steps: int | None = None, **fields) -> tuple[Candidate, G
 
 def test_a_verdict_says_gain_cost_and_when_it_pays():
     setting, group = judged(compile_time_s=Spread(46.2, 46.0, 47.0), break_even=ROUNDED)
-    words = "reduce-overhead: 1.45x [1.43, 1.47] over eager, +46 s compile, pays after 4,400 steps (7 epochs, 3.0 min)"
+    gain = "reduce-overhead: 1.45x [1.43, 1.47] over eager"
+    words = f"{gain}, +46 s compile, pays off after 4,400 steps (7 epochs, 3.0 min)"
     assert verdict(setting, group) == words
     assert verdict(setting, replace(group, num_planned_steps=10_000)) == words
     short_run = replace(group, num_planned_steps=2_000)
@@ -294,7 +295,7 @@ def test_a_verdict_says_gain_cost_and_when_it_pays():
     [
         (
             {"speedup": Ratio(1.008, 0.99, 1.02, 0.012, False)},
-            "no measurable difference to eager (1.01x [0.99, 1.02], ",
+            "no measurable difference from eager (1.01x [0.99, 1.02], ",
         ),
         ({"speedup": Ratio(1.008, 0.99, 1.02, 0.012, False)}, "noise floor 1.2 %)"),
         ({"speedup": Ratio(0.74, 0.72, 0.76, 0.012, True)}, "reduce-overhead: 0.74x [0.72, 0.76]: slower than eager"),
@@ -317,15 +318,15 @@ def test_a_verdict_of_one_repeat_is_unknown():
 def test_the_advice_without_planned_steps_names_what_pays_in_the_end_and_what_pays_first():
     (group,) = compare(gpu_sweep()).groups
     assert recommendation(group) == (
-        "Train with max-autotune: 1.50x [1.48, 1.53] over eager; it pays after 9,500 steps (15 epochs, 5.4 min). "
-        "For shorter runs: reduce-overhead pays first, after 2,600 steps (4 epochs, 88 s)."
+        "Train with max-autotune: 1.50x [1.48, 1.53] over eager; it pays off after 9,500 steps (15 epochs, 5.4 min). "
+        "For shorter runs: reduce-overhead pays off first, after 2,600 steps (4 epochs, 88 s)."
     )
 
 
 @pytest.mark.parametrize(
     ("num_steps", "words"),
     [
-        (2_000, "Stay with eager for a run of 2,000 steps: max-autotune has faster steps, but its compiling does not"),
+        (2_000, "Stay with eager for a run of 2,000 steps: max-autotune has faster steps, but compiling does not"),
         (
             20_000,
             "Train with reduce-overhead for a run of 20,000 steps: 1.45x [1.42, 1.47] over eager, 8.3 min in all; ",
@@ -405,7 +406,7 @@ def test_a_cold_compile_and_a_warm_one_are_two_costs():
     text = shown(print_comparison, Comparison((group,), ()))
     assert line_of(text, "default").split()[2] == "17.0"
     assert "warm 1.7" in text
-    assert "+17 s compile (1.7 s warm), pays after 1,100 steps" in " ".join(text.split())
+    assert "+17 s compile (1.7 s warm), pays off after 1,100 steps" in " ".join(text.split())
     assert "110 with a warm cache" in " ".join(text.split())
     assert "cache was shared" not in text  # by one compiled setting only
     autotuned = shared_cache("max-autotune", 30.0, 2.0)
@@ -417,7 +418,7 @@ def test_a_cold_compile_and_a_warm_one_are_two_costs():
     text = markdown_comparison(compare([*eager, *mixed]))
     assert "| 9.0 (partly warm; warm 1.7) |" in text
     assert "+9.0 s compile with a partly warm cache (1.7 s warm), pays" in text
-    assert re.search(r"it pays after [\d,]+ steps \([^)]*\) with a partly warm cache\.\*\*", text)
+    assert re.search(r"it pays off after [\d,]+ steps \([^)]*\) with a partly warm cache\.\*\*", text)
 
 
 # changes

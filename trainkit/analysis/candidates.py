@@ -1,9 +1,10 @@
-"""What the repeats of one candidate measured: medians, memory, speed-up over eager, break-even point."""
+"""Reduces the repeats of a candidate: medians, peak memory, speed-up over eager, break-even point."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil, sqrt
 from statistics import median
+from typing import Any
 
 from trainkit.analysis.dropping import step_times_ms
 from trainkit.results.row import Row
@@ -98,28 +99,31 @@ def measure_candidate(
     """Reduce the repeats of a candidate. If they are the baseline's own rows, its speed-up is exactly 1."""
     coldest, warm = split_by_cache(rows)
     step_time_ms = _step_time_ms(rows)
-    compile_time_s = _spread(row.compile_time_s for row in coldest)
+    compile_time_s = _spread(values_of(coldest, "compile_time_s"))
     speedup = _speedup(rows, baseline)
-    pays = None
-    if baseline is not None and speedup is not None and speedup.measurable and speedup.value > 1:
-        pays = break_even(rows, baseline.rows)
+    baseline_label, accuracy_matches, pays = None, None, None
+    if baseline is not None:
+        baseline_label = baseline.label
+        accuracy_matches = _accuracy_matches(rows, baseline.rows)
+        if speedup is not None and speedup.measurable and speedup.value > 1:
+            pays = break_even(rows, baseline.rows)
     return Candidate(
         label=label,
         rows=tuple(rows),
         num_failed=num_failed,
-        baseline=None if baseline is None else baseline.label,
+        baseline=baseline_label,
         speedup=speedup,
         step_time_ms=step_time_ms,
         compile_time_s=compile_time_s,
-        warm_compile_time_s=_spread(row.compile_time_s for row in warm),
+        warm_compile_time_s=_spread(values_of(warm, "compile_time_s")),
         compile_parts_s=_compile_parts_s(coldest),
-        epoch_train_time_s=_spread(row.epoch_train_time_s for row in rows),
-        samples_per_s=_spread(row.samples_per_s for row in rows),
-        peak_allocated_bytes=_highest(row.peak_allocated_bytes for row in rows),
-        peak_reserved_bytes=_highest(row.peak_reserved_bytes for row in rows),
-        peak_device_bytes=_highest(row.peak_device_bytes for row in rows),
-        val_accuracy=_spread(row.val_accuracy for row in rows),
-        accuracy_matches=None if baseline is None else _accuracy_matches(rows, baseline.rows),
+        epoch_train_time_s=_spread(values_of(rows, "epoch_train_time_s")),
+        samples_per_s=_spread(values_of(rows, "samples_per_s")),
+        peak_allocated_bytes=_highest(rows, "peak_allocated_bytes"),
+        peak_reserved_bytes=_highest(rows, "peak_reserved_bytes"),
+        peak_device_bytes=_highest(rows, "peak_device_bytes"),
+        val_accuracy=_spread(values_of(rows, "val_accuracy")),
+        accuracy_matches=accuracy_matches,
         break_even=pays,
         total_time_s=_total_time_s(rows, compile_time_s, step_time_ms, num_planned_steps),
     )
@@ -141,27 +145,38 @@ def split_by_cache(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
     return list(rows), []
 
 
+def values_of(rows: Iterable[Row], column: str) -> list[Any]:
+    """The values of a column, of the rows that have one."""
+    values = []
+    for row in rows:
+        value = getattr(row, column)
+        if value is not None:
+            values.append(value)
+    return values
+
+
 def break_even(rows: Sequence[Row], eager: Sequence[Row]) -> BreakEven | None:
     """When compiled repeats overtake eager ones; None if their steps take as long, or the compile time is unknown.
 
     Start-up is left out: it belongs to the process, not to the network.
     """
     coldest, warm = split_by_cache(rows)
-    compile_time_s = _spread(row.compile_time_s for row in coldest)
-    warm_compile_time_s = _spread(row.compile_time_s for row in warm)
+    compile_time_s = _spread(values_of(coldest, "compile_time_s"))
+    warm_compile_time_s = _spread(values_of(warm, "compile_time_s"))
     step_s = _step_time_ms(rows).median / 1e3
     saved_s = _step_time_ms(eager).median / 1e3 - step_s
     if compile_time_s is None or saved_s <= 0:
         return None
     num_steps = ceil(compile_time_s.median / saved_s)
+    num_epochs = None
     steps_per_epoch = [row.num_steps / row.num_epochs for row in rows if row.num_epochs and row.num_steps]
-    num_warm_steps = None if warm_compile_time_s is None else ceil(warm_compile_time_s.median / saved_s)
-    return BreakEven(
-        num_steps=num_steps,
-        num_epochs=num_steps / median(steps_per_epoch) if steps_per_epoch else None,
-        minutes=(compile_time_s.median + num_steps * step_s) / 60,
-        num_warm_steps=num_warm_steps,
-    )
+    if steps_per_epoch:
+        num_epochs = num_steps / median(steps_per_epoch)
+    num_warm_steps = None
+    if warm_compile_time_s is not None:
+        num_warm_steps = ceil(warm_compile_time_s.median / saved_s)
+    minutes = (compile_time_s.median + num_steps * step_s) / 60
+    return BreakEven(num_steps, num_epochs, minutes, num_warm_steps)
 
 
 def _speedup(rows: list[Row], baseline: Baseline | None) -> Ratio | None:
@@ -188,7 +203,7 @@ def _total_time_s(
 def _compile_parts_s(rows: list[Row]) -> dict[str, float]:
     medians = {}
     for part in COMPILE_TIMES:
-        spread = _spread(getattr(row, f"compile_{part}_s") for row in rows)
+        spread = _spread(values_of(rows, f"compile_{part}_s"))
         if spread is not None:
             medians[part] = spread.median
     return medians
@@ -196,7 +211,7 @@ def _compile_parts_s(rows: list[Row]) -> dict[str, float]:
 
 def _accuracy_matches(rows: list[Row], eager: list[Row]) -> bool | None:
     """Whether the medians differ by no more than repeats do, or than two validation sets of that size would."""
-    accuracy, eager_accuracy = _spread(row.val_accuracy for row in rows), _spread(row.val_accuracy for row in eager)
+    accuracy, eager_accuracy = _spread(values_of(rows, "val_accuracy")), _spread(values_of(eager, "val_accuracy"))
     if accuracy is None or eager_accuracy is None:
         return None
     allowed = []
@@ -218,12 +233,11 @@ def _step_time_ms(rows: Sequence[Row]) -> Spread:
     return step_time_ms
 
 
-def _spread(values: Iterable[float | None]) -> Spread | None:
-    measured = [value for value in values if value is not None]
-    if not measured:
+def _spread(values: Sequence[float]) -> Spread | None:
+    if not values:
         return None
-    return Spread(median(measured), min(measured), max(measured))
+    return Spread(median(values), min(values), max(values))
 
 
-def _highest(values: Iterable[int | None]) -> int | None:
-    return max((value for value in values if value is not None), default=None)
+def _highest(rows: Sequence[Row], column: str) -> int | None:
+    return max(values_of(rows, column), default=None)

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from trainkit.analysis import grouping
-from trainkit.analysis.candidates import split_by_cache
-from trainkit.analysis.dropping import drop_reasons, step_time_ms
+from trainkit.analysis.candidates import split_by_cache, values_of
+from trainkit.analysis.dropping import drop_reasons, step_times_ms
 from trainkit.results.row import Row
 from trainkit.stats import Ratio, ratio
 
@@ -69,20 +69,20 @@ def compare_pairs(
     ValueError if a choice fits several candidates under the same conditions: they are no repeats of each other.
     """
     usable = _usable_rows(list(rows), column)
-    named = {requirement.name for requirement in [*_requirements(choice), *_requirements(baseline)]}
-    choice_rows = _rows_by_conditions(usable, choice, named)
-    baseline_rows = _rows_by_conditions(usable, baseline, named)
-    distinguishing = _distinguishing([*choice_rows, *baseline_rows], grouping.implied_names(usable))
-    coldest_only = column is not None and column.startswith("compile_") and "cache_found" not in named
+    chosen_names = {requirement.name for requirement in [*_requirements(choice), *_requirements(baseline)]}
+    choice_repeats = _rows_by_conditions(usable, choice, chosen_names)
+    baseline_repeats = _rows_by_conditions(usable, baseline, chosen_names)
+    distinguishing = _distinguishing([*choice_repeats, *baseline_repeats], grouping.implied_names(usable))
+    coldest_only = column is not None and column.startswith("compile_") and "cache_found" not in chosen_names
     comparisons = []
-    for key, chosen in choice_rows.items():
-        others = baseline_rows.get(key)
-        if others is None:
+    for key, choice_rows in choice_repeats.items():
+        baseline_rows = baseline_repeats.get(key)
+        if baseline_rows is None:
             continue
         if coldest_only:
-            chosen, _ = split_by_cache(chosen)
-            others, _ = split_by_cache(others)
-        choice_values, baseline_values = _values(chosen, column), _values(others, column)
+            choice_rows, _ = split_by_cache(choice_rows)
+            baseline_rows, _ = split_by_cache(baseline_rows)
+        choice_values, baseline_values = _values(choice_rows, column), _values(baseline_rows, column)
         comparisons.append(
             PairwiseComparison(
                 column=column,
@@ -92,7 +92,7 @@ def compare_pairs(
                 ratio=_ratio(choice_values, baseline_values, column),
                 choice_values=choice_values,
                 baseline_values=baseline_values,
-                notes=_notes(chosen[0], others[0]),
+                notes=_notes([choice_rows[0], baseline_rows[0]]),
             )
         )
     return comparisons
@@ -107,7 +107,7 @@ def _usable_rows(rows: list[Row], column: str | None) -> list[Row]:
         as_requested.append(row)
     usable = []
     for row, reason in zip(rows, drop_reasons(as_requested), strict=True):
-        if reason is None and _value(row, column) is not None:
+        if reason is None and _values([row], column):
             usable.append(row)
     return usable
 
@@ -120,32 +120,32 @@ def _requirements(choice: str) -> list[_Requirement]:
     return requirements
 
 
-def _rows_by_conditions(rows: list[Row], choice: str, named: set[str]) -> dict[Conditions, list[Row]]:
+def _rows_by_conditions(rows: list[Row], choice: str, chosen_names: set[str]) -> dict[Conditions, list[Row]]:
     """The rows with the settings of a choice, by their other settings and their machine."""
     requirements = _requirements(choice)
-    chosen = []
+    matching = []
     for row in rows:
         if all(requirement.holds(row) for requirement in requirements):
-            chosen.append(row)
-    by_conditions = grouping.group_by(chosen, lambda row: _conditions(row, named))
+            matching.append(row)
+    by_conditions = grouping.group_by(matching, lambda row: _conditions(row, chosen_names))
     for repeats in by_conditions.values():
         if len({grouping.candidate_key(row) for row in repeats}) > 1:
             raise ValueError(f"{choice}: fits several settings that were measured; add what tells them apart")
     return by_conditions
 
 
-def _conditions(row: Row, named: set[str]) -> Conditions:
-    compile_named = any(name.startswith("compile.") for name in named)
+def _conditions(row: Row, chosen_names: set[str]) -> Conditions:
+    compile_named = any(name.startswith("compile.") for name in chosen_names)
     conditions = []
     for name, value in (grouping.requested(row) | grouping.machine_facts(row)).items():
-        if name in named or (compile_named and name.startswith("compile.")):
+        if name in chosen_names or (compile_named and name.startswith("compile.")):
             continue
         conditions.append((name, grouping.value_text(name, value)))
     return tuple(conditions)
 
 
 def _distinguishing(all_conditions: list[Conditions], implied: set[str]) -> list[str]:
-    """The names by which the conditions differ, but for those that other names imply."""
+    """The names whose values differ between the conditions, except those that other names imply."""
     names: dict[str, None] = {}
     for conditions in all_conditions:
         names |= dict.fromkeys(dict(conditions))
@@ -161,7 +161,7 @@ def _distinguishing(all_conditions: list[Conditions], implied: set[str]) -> list
 
 
 def _shown(conditions: dict[str, str], names: list[str]) -> dict[str, str]:
-    """The conditions with these names; a setting that only others have is unset, except what eager rows lack."""
+    """The conditions with these names. One that only other pairs have is `unset`, unless eager rows lack it anyway."""
     shown = {}
     for name in names:
         if name in conditions or name not in grouping.COMPILE_ONLY:
@@ -169,20 +169,10 @@ def _shown(conditions: dict[str, str], names: list[str]) -> dict[str, str]:
     return shown
 
 
-def _value(row: Row, column: str | None) -> float | None:
-    if column is None:
-        return step_time_ms(row)
-    value: float | None = getattr(row, column)
-    return value
-
-
 def _values(rows: list[Row], column: str | None) -> list[float]:
-    values = []
-    for row in rows:
-        value = _value(row, column)
-        if value is not None:
-            values.append(value)
-    return values
+    if column is None:
+        return step_times_ms(rows)
+    return values_of(rows, column)
 
 
 def _ratio(choice_values: list[float], baseline_values: list[float], column: str | None) -> Ratio | None:
@@ -193,7 +183,7 @@ def _ratio(choice_values: list[float], baseline_values: list[float], column: str
     return ratio(choice_values, baseline_values)
 
 
-def _notes(*rows: Row) -> tuple[str, ...]:
+def _notes(rows: list[Row]) -> tuple[str, ...]:
     """A note for each distinct way in which these rows were only partly compiled."""
     notes: dict[str, None] = {}
     for row in rows:

@@ -1,4 +1,4 @@
-"""How medians over repeats and their ratios are said."""
+"""Medians over repeats and their ratios as text."""
 
 import math
 
@@ -12,30 +12,35 @@ def median_of(spread: Spread | None) -> float | None:
 
 
 def range_text(spread: Spread | None, decimals: int) -> str:
-    """The lowest and the highest of several repeats; "" where they are one value."""
+    """The lowest and the highest of several repeats; "" if they are equal."""
     if spread is None or spread.low == spread.high:
         return ""
     return f"{fixed(spread.low, decimals)}-{fixed(spread.high, decimals)}"
 
 
-def interval_text(speedup: Ratio | None, between: str = "-") -> str:
-    """The interval of a ratio; "" where it is unknown, and for eager's own."""
-    if speedup is None or speedup.low is None or speedup.high is None or speedup.low == speedup.high:
+def interval_text(ratio: Ratio | None, separator: str = "-") -> str:
+    """The interval of a ratio; "" if it is unknown or a single value, as eager's own."""
+    if ratio is None or ratio.low is None or ratio.high is None or ratio.low == ratio.high:
         return ""
-    end = _told_from_1 if speedup.measurable else factor
-    return f"{end(speedup.low)}{between}{end(speedup.high)}"
+    end = _distinct_from_1 if ratio.measurable else factor
+    return f"{end(ratio.low)}{separator}{end(ratio.high)}"
 
 
-def _told_from_1(value: float) -> str:
-    """A factor, in as many decimals as show on which side of 1 it is."""
-    return factor(value) if factor(value) != "1.00" else fixed(value, -math.floor(math.log10(abs(value - 1))))
+def factor_text(ratio: Ratio | None) -> str:
+    return "no eager row" if ratio is None else f"{factor(ratio.value)}x"
 
 
-def factor_text(speedup: Ratio | None) -> str:
-    return "no eager row" if speedup is None else f"{factor(speedup.value)}x"
+def ratio_text(ratio: Ratio | None) -> str:
+    """A ratio, with its interval if it is known: `1.45x [1.43, 1.47]`."""
+    interval = interval_text(ratio, ", ")
+    if not interval:
+        return factor_text(ratio)
+    return f"{factor_text(ratio)} [{interval}]"
 
 
-def ratio_text(speedup: Ratio | None) -> str:
-    """A ratio in words, with its interval where it is known."""
-    between = interval_text(speedup, ", ")
-    return f"{factor_text(speedup)} [{between}]" if between else factor_text(speedup)
+def _distinct_from_1(value: float) -> str:
+    """A factor, with as many decimals as show on which side of 1 it lies."""
+    text = factor(value)
+    if text != "1.00":
+        return text
+    return fixed(value, -math.floor(math.log10(abs(value - 1))))

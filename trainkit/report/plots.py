@@ -284,7 +284,7 @@ def times_to_step(group: Group, looks: Looks, name: str) -> Plot | None:
         if pays is not None and pays.num_steps <= last:
             paid = _time_s(setting, cost, pays.num_steps) / scale
             axes.plot([pays.num_steps], [paid], "o", color=look.color, markersize=6.5, zorder=3)
-        keys.append((setting.label, "" if pays is None else f"pays after {break_even_steps(pays, step)}"))
+        keys.append((setting.label, "" if pays is None else f"pays off after {break_even_steps(pays, step)}"))
     note = f"Compile time included.{' From its dot on a setting is ahead of eager.' if any(w for _, w in keys) else ''}"
     if group.num_planned_steps is not None and group.num_planned_steps <= last:
         axes.axvline(group.num_planned_steps, color=MUTED, linewidth=1, linestyle=(0, (3, 3)))

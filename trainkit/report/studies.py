@@ -14,10 +14,10 @@ from trainkit.analysis.pairs import PairwiseComparison
 from trainkit.analysis.studies import PlannedComparison, StudyResult, evaluate_study, read_study
 from trainkit.diagnosis.findings import Diagnosis, read_diagnoses
 from trainkit.report.labels import contrast_of, machine_of
+from trainkit.report.pairwise import claim_sentence, pairwise_sentences
 from trainkit.report.plots import Plot, apart, compile_cost, contrast, looks_of, series_of, speedups, speedups_over
 from trainkit.report.svg import file_of
 from trainkit.report.tables import escape, markdown_comparison, markdown_compiled, markdown_stages
-from trainkit.report.verdicts import claim_sentence, pairwise_sentences
 from trainkit.results.runs import read_rows
 
 MOST_GROUPS = 3  # with a plot for each

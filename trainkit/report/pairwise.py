@@ -1,0 +1,137 @@
+"""Sentences about pairwise comparisons, and about the claims that they check."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from trainkit.analysis.claims import Claim, Outcome, judge_claim
+from trainkit.analysis.grouping import MACHINE, NUMBER, short_override
+from trainkit.analysis.pairs import PairwiseComparison
+from trainkit.formatting import clean, factor, shares
+from trainkit.report.figures import ratio_text
+from trainkit.report.labels import contrast_of
+
+Pairs = Sequence[PairwiseComparison]
+
+
+def pairwise_sentences(pairs: Pairs) -> list[str]:
+    """Describe the pairs (at least one) of the same two choices: one sentence, or a heading and a line for each kind of
+    work. Each line goes along the values of one condition that differs: a number if there is one.
+    """
+    first = pairs[0]
+    subject = contrast_of(first.column, first.choice, first.baseline)
+    axis = _axis(pairs)
+    kinds: dict[str, list[PairwiseComparison]] = {}
+    for pair in pairs:
+        kinds.setdefault(_kind_of_work(pair, axis), []).append(pair)
+    if len(kinds) == 1:
+        kind = next(iter(kinds))
+        about = f" ({kind})" if kind else ""
+        return [clean(f"{subject}{about}: {_series_text(pairs, axis)}.")]
+    sentences = [clean(f"{subject}:")]
+    for kind, same_kind in kinds.items():
+        about = f"{kind}: " if kind else ""
+        sentences.append(clean(f"{about}{_series_text(same_kind, axis)}."))
+    return sentences
+
+
+def claim_sentence(claim: Claim, pairs: Pairs) -> str:
+    """One sentence: the claim, and for how many of the pairs (at least one) it held."""
+    claimed = _claim_text(claim, pairs[0].of_fraction)
+    counts = Counter(judge_claim(claim, pair) for pair in pairs)
+    outcomes = [outcome for outcome in Outcome if counts[outcome]]
+    if len(outcomes) > 1:
+        parts = [f"{outcome.value} in {counts[outcome]}" for outcome in outcomes]
+        parts[0] += f" of {len(pairs)}"
+        return f"Claimed to be {claimed}: {', '.join(parts)}."
+    in_all = " in all" if len(pairs) > 1 else ""
+    return f"Claimed to be {claimed}: {outcomes[0].value}{in_all}."
+
+
+def _claim_text(claim: Claim, of_fraction: bool) -> str:
+    if of_fraction:
+        return {"below": "fewer", "above": "more"}[claim.side]
+    number = "1" if claim.number is None else factor(claim.number)
+    return f"{claim.side} {number}x"
+
+
+def _axis(pairs: Pairs) -> str | None:
+    """The condition to go along, of those that all pairs have and that differ: the number with the most values, or the
+    last one if none is a number."""
+    values: dict[str, set[str]] = {}
+    for name in pairs[0].conditions:
+        if all(name in pair.conditions for pair in pairs):
+            values[name] = {pair.conditions[name] for pair in pairs}
+    differing = [name for name in values if len(values[name]) > 1] or list(values)
+    numbers = [name for name in differing if _are_numbers(name, values[name])]
+    if numbers:
+        return max(numbers, key=lambda name: len(values[name]))
+    return differing[-1] if differing else None
+
+
+def _are_numbers(name: str, values: Iterable[str]) -> bool:
+    return name not in MACHINE and all(map(NUMBER.fullmatch, values))
+
+
+def _kind_of_work(pair: PairwiseComparison, axis: str | None) -> str:
+    """The conditions beside the axis."""
+    conditions = [f"{name}={value}" for name, value in pair.conditions.items() if name != axis]
+    return ", ".join(map(short_override, conditions))
+
+
+def _series_text(pairs: Pairs, axis: str | None) -> str:
+    """Each pair with its value on the axis: `0.60x [0.60, 0.60] at num_ops=1; 1.50x [1.49, 1.51] at 10`."""
+    if axis is None:
+        return "; ".join(_single_text(pair) for pair in pairs)
+    numeric = _are_numbers(axis, [pair.conditions[axis] for pair in pairs])
+    values = [pair.conditions[axis] for pair in pairs]
+    if numeric:
+        pairs = sorted(pairs, key=lambda pair: float(pair.conditions[axis]))
+        values = [pair.conditions[axis].removesuffix(".0") for pair in pairs]
+    if len(pairs) == 1:
+        return _single_text(pairs[0], f" at {short_override(f'{axis}={values[0]}')}")
+    parts: list[str] = []
+    no_difference: list[str] = []
+    for pair, value in zip(pairs, values, strict=True):
+        name = value if parts else short_override(f"{axis}={value}")
+        parts.append(", ".join([f"{_measured_text(pair)} at {name}", *pair.notes]))
+        if _no_difference(pair):
+            no_difference.append(value)
+    if no_difference:
+        where = "any" if len(no_difference) == len(pairs) else ", ".join(no_difference)
+        parts.append(f"no measurable difference at {where}")
+    crossing = _crossing(pairs, values) if numeric else None
+    if crossing is not None:
+        parts.append(f"measurably faster from {crossing} on")
+    return "; ".join(parts)
+
+
+def _single_text(pair: PairwiseComparison, where: str = "") -> str:
+    parts = [f"{_measured_text(pair)}{where}"]
+    if _no_difference(pair):
+        parts.append("no measurable difference")
+    return ", ".join([*parts, *pair.notes])
+
+
+def _measured_text(pair: PairwiseComparison) -> str:
+    if pair.ratio is None:
+        return f"{shares(pair.choice_values)} and {shares(pair.baseline_values)}"
+    if pair.ratio.low is None:
+        return f"{ratio_text(pair.ratio)} (1 run)"
+    return ratio_text(pair.ratio)
+
+
+def _no_difference(pair: PairwiseComparison) -> bool:
+    return pair.ratio is not None and pair.ratio.measurable is False
+
+
+def _crossing(pairs: Pairs, values: Sequence[str]) -> str | None:
+    """The value from which on the choice is measurably faster, if it is at no value before; the pairs are in order."""
+    faster = []
+    for pair in pairs:
+        if pair.column is not None or pair.ratio is None or pair.ratio.measurable is None:
+            return None
+        faster.append(pair.ratio.measurable and pair.ratio.value > 1)
+    if True not in faster:
+        return None
+    first = faster.index(True)
+    return values[first] if all(faster[first:]) else None
