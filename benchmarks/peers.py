@@ -29,7 +29,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.flop_counter import FlopCounterMode
 
 from trainkit import cli
-from trainkit.compiler.apply import Compiler
+from trainkit.compiler.compiler import Compiler
 from trainkit.config.composition import compose_config
 from trainkit.config.errors import ConfigError
 from trainkit.config.schema import Mode, RunConfig

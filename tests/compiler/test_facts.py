@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from tests import networks
 from trainkit.compiler import facts
-from trainkit.compiler.apply import Compiler
-from trainkit.compiler.source import users_place
+from trainkit.compiler.compiler import Compiler
+from trainkit.compiler.observer import compile_kind
+from trainkit.compiler.source import user_location
 from trainkit.config.schema import CompileConfig, Mode
 from trainkit.results.row import COMPILE_KINDS
 from trainkit.training.run import run
@@ -130,7 +131,7 @@ def test_the_start_up_waits_for_the_compile_workers_which_would_be_measured_with
     started = """
 import torch
 from torch._inductor.async_compile import AsyncCompile
-from trainkit.compiler.apply import Compiler
+from trainkit.compiler.compiler import Compiler
 from trainkit.config.schema import CompileConfig
 
 AsyncCompile.wakeup()  # as inductor does at its first compile for a GPU
@@ -171,43 +172,6 @@ def test_cuda_graphs_without_a_gpu_are_a_mode_that_did_not_take_effect(compose, 
     assert "CUDA graphs did not take effect" in row.effective_mode_reason
 
 
-# One per private name: what it tells is unknown without it, and the run is trained and measured as before.
-@pytest.mark.parametrize(
-    ("owner", "name", "unknown"),
-    [
-        (torch._dynamo.utils, "graph_break_reasons", ["num_graph_breaks", "graph_breaks"]),
-        (
-            torch._dynamo.utils,
-            "get_compilation_metrics",
-            ["num_recompiles", "recompiles", "recompile_limit_hit", "cudagraph_skips"],
-        ),
-        (torch._dynamo.utils, "clear_compilation_metrics", []),
-        (torch._dynamo.utils, "set_compilation_metrics_limit", []),
-    ],
-)
-def test_a_private_name_that_is_gone_makes_its_facts_unknown(compose, monkeypatch, owner, name, unknown):
-    assert hasattr(owner, name)  # of every torch that is supported: else the adapter needs another name
-    monkeypatch.delattr(owner, name)
-    row = run(compose(*TRAINING, network("Breaks"), "trainer.limit_train_batches=6"))
-    assert (row.status, row.effective_mode, row.num_graphs) == ("ok", "default", 3)
-    assert row.compile_time_s > 0
-    for field in ("num_graph_breaks", "graph_breaks", "num_recompiles", "recompiles", "recompile_limit_hit"):
-        assert (getattr(row, field) is None) == (field in unknown), field
-
-
-def test_without_torchs_counters_the_effective_mode_is_unknown(compose, monkeypatch):
-    config = compose(*TRAINING).compile
-    monkeypatch.delattr(torch._dynamo.utils, "counters")
-    seen = facts.observe(config, facts.Seen(frozenset(["default"])))
-    assert (seen.num_graphs, seen.num_cudagraph_skips, seen.cache_hits, seen.cache_found) == (None, None, None, None)
-    assert (seen.effective_mode, seen.effective_mode_reason) == (None, facts.UNKNOWN)
-
-
-def test_without_torchs_callbacks_nothing_is_called_back_and_nothing_breaks(monkeypatch):
-    monkeypatch.delattr(torch._dynamo.callback, "callback_handler")
-    facts.listen(lambda kind, compile_id: None, lambda kind: None, lambda found: True)()
-
-
 @pytest.mark.parametrize(
     ("trigger", "compile_id", "kind"),
     [
@@ -221,14 +185,14 @@ def test_without_torchs_callbacks_nothing_is_called_back_and_nothing_breaks(monk
     ],
 )
 def test_what_compile_seconds_go_into(trigger, compile_id, kind):
-    assert facts._kind(trigger, compile_id) == kind
+    assert compile_kind(trigger, compile_id) == kind
 
 
 def test_what_is_named_as_torch_is_and_lies_beside_it_is_the_users():
     torchs = Path(torch.__file__).parent
     beside = str(torchs.with_name("torchvision") / "models" / "resnet.py")
     stack = [SimpleNamespace(filename=file, lineno=7) for file in (beside, str(torchs / "nn" / "functional.py"))]
-    assert users_place(stack) == (beside, 7)
+    assert user_location(stack) == (beside, 7)
 
 
 def test_a_place_is_the_users_own_and_of_what_is_installed_only_where_nothing_else_is_there():
@@ -240,4 +204,4 @@ def test_a_place_is_the_users_own_and_of_what_is_installed_only_where_nothing_el
         ((of_trainkit, library, os.__file__), library),  # a network of a library's
     ):
         stack = [SimpleNamespace(filename=file, lineno=number) for number, file in enumerate(files)]
-        assert users_place(stack) == (found, files.index(found))
+        assert user_location(stack) == (found, files.index(found))

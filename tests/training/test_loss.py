@@ -6,7 +6,7 @@ from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.nn.functional import cross_entropy
 
-from trainkit.compiler.apply import Compiler
+from trainkit.compiler.compiler import Compiler
 from trainkit.training import objective as objective_module
 from trainkit.training.loss import linear_cross_entropy
 from trainkit.training.objective import Objective

@@ -1,4 +1,4 @@
-"""Dimensions of a batch that are compiled as open from the start, `compile.mark_dynamic`: do they fit what is there?"""
+"""Dimensions of a batch that are dynamic from the first compile, `compile.mark_dynamic`."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -6,68 +6,121 @@ from math import inf
 
 import torch
 
-from trainkit.compiler.facts import Shapes
+from trainkit.compiler import dynamo
 from trainkit.config.errors import ConfigError
 from trainkit.config.schema import CompileConfig, DimConfig
 
 NAMES = ("inputs", "targets")  # of a batch's tensors
+TRACED_SIZE = r"L\['(\w+)'\]\S*?\.size\(\)\[(\d+)\]"  # as torch names the size of a dimension
 
 
 class MarkError(ConfigError):
-    """A dimension of `compile.mark_dynamic` that the network does not leave open, as compiling it has shown."""
+    """The network fixes a dimension of `compile.mark_dynamic`, as compiling it has shown."""
 
 
-def check(asked: list[DimConfig], batch: tuple[torch.Tensor, ...]) -> None:
-    """Raise ConfigError for each dimension to mark that the batch has not."""
-    complaints = [
-        f"compile.mark_dynamic, {one.input.value} {one.dim}: they are of shape {list(shape)}, with dimensions 0 to "
-        f"{len(shape) - 1}; name one of them"
-        for one in asked
-        if one.dim >= len(shape := batch[NAMES.index(one.input.value)].shape)
-    ]
-    if complaints:
-        raise ConfigError(*complaints)
-
-
-def check_bounds(asked: list[DimConfig], coming: Mapping[int, Collection[int]]) -> None:
-    """Raise ConfigError for each dimension to mark whose bounds hold none of the sizes that will come."""
+def check(dims: list[DimConfig], batch: tuple[torch.Tensor, ...]) -> None:
+    """Raise ConfigError for each marked dimension that the batch lacks."""
     complaints = []
-    for one in asked:
-        sizes, most = coming[one.dim], one.max or inf
-        if not any(one.min <= size <= most for size in sizes):
-            least, largest = min(sizes), max(sizes)
+    for dim in dims:
+        shape = list(_tensor(dim, batch).shape)
+        if dim.dim >= len(shape):
             complaints.append(
-                f"compile.mark_dynamic, {one.input.value} {one.dim}: no size from {one.min} to {most} comes, but "
-                f"{least}{f' to {largest}' if largest > least else ''}; change min and max, or leave it out"
+                f"{_label(dim)}: they are of shape {shape}, with dimensions 0 to {len(shape) - 1}; name one of them"
             )
     if complaints:
         raise ConfigError(*complaints)
 
 
-def fixed(config: CompileConfig, said: str, shapes: Shapes) -> list[str]:
-    """A complaint for each marked dimension that torch's words, of a ConstraintViolationError, name; what the network
-    calls otherwise is its inputs. `shapes` are those of the batch."""
-    found: dict[tuple[str, int], str] = {}
-    for line in said.splitlines():
-        if named := re.search(r"^\s+- .*?L\['(\w+)'\]\S*\.size\(\)\[(\d+)\]", line):
-            found.setdefault((named[1] if named[1] in NAMES else NAMES[0], int(named[2])), line)
-    return [
-        f"compile.mark_dynamic, {one.input.value} {one.dim}: {_why_fixed(config, one, line, shapes)}"
-        for one in config.mark_dynamic
-        if (line := found.get((one.input.value, one.dim), ""))
-    ]
+def check_bounds(dims: list[DimConfig], sizes_by_dim: Mapping[int, Collection[int]]) -> None:
+    """Raise ConfigError for each marked dimension whose bounds include none of the sizes that will come."""
+    complaints = []
+    for dim in dims:
+        sizes, largest = sizes_by_dim[dim.dim], dim.max or inf
+        if not any(dim.min <= size <= largest for size in sizes):
+            complaints.append(
+                f"{_label(dim)}: no size from {dim.min} to {largest} comes, but {_range(sizes)}; "
+                "change min and max, or leave it out"
+            )
+    if complaints:
+        raise ConfigError(*complaints)
 
 
-def _why_fixed(config: CompileConfig, one: DimConfig, said: str, shapes: Shapes) -> str:
-    if condition := re.search(r"generated guard (.*?)\.?$", said):
-        sizes = re.sub(r"L\['\w+'\]\S*?\.size\(\)\[\d+\]", "size", condition[1])
+def mark_dynamic(dims: list[DimConfig], inputs: tuple[torch.Tensor, ...]) -> None:
+    """Make dimensions of a batch dynamic. Sizes out of the bounds get static variants."""
+    for dim in dims:
+        tensor = _tensor(dim, inputs)
+        size = tensor.shape[dim.dim]
+        if dim.max is None and dim.min <= size:
+            dynamo.mark_dynamic(tensor, dim.dim, None)  # torch takes both bounds or none
+        elif dim.max is not None and dim.min <= size <= dim.max:
+            dynamo.mark_dynamic(tensor, dim.dim, (dim.min, dim.max))
+
+
+def mark_error(config: CompileConfig, error: Exception, shapes: list[list[int]]) -> MarkError | None:
+    """The complaints about marked dimensions that an error of torch names; None for any other error, also about a mark
+    that the network itself makes. `shapes` are those of the batch."""
+    if not dynamo.is_constraint_violation(error):
+        return None
+    lines = _line_by_dim(str(error))
+    complaints = []
+    for dim in config.mark_dynamic:
+        line = lines.get((dim.input, dim.dim))
+        if line is not None:
+            complaints.append(f"{_label(dim)}: {_problem(config, dim, line, shapes)}")
+    if not complaints:
+        return None
+    return MarkError(*complaints)
+
+
+def _tensor(dim: DimConfig, batch: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    return batch[NAMES.index(dim.input)]
+
+
+def _label(dim: DimConfig) -> str:
+    return f"compile.mark_dynamic, {dim.input} {dim.dim}"
+
+
+def _range(sizes: Collection[int]) -> str:
+    if min(sizes) == max(sizes):
+        return str(min(sizes))
+    return f"{min(sizes)} to {max(sizes)}"
+
+
+def _line_by_dim(message: str) -> dict[tuple[str, int], str]:
+    """The first line of the message about each dimension. A name that is none of NAMES is the network's own for its
+    inputs."""
+    lines: dict[tuple[str, int], str] = {}
+    for line in message.splitlines():
+        match = re.search(rf"^\s+- .*?{TRACED_SIZE}", line)
+        if match is not None:
+            name = match[1] if match[1] in NAMES else NAMES[0]
+            lines.setdefault((name, int(match[2])), line)
+    return lines
+
+
+def _problem(config: CompileConfig, dim: DimConfig, line: str, shapes: list[list[int]]) -> str:
+    condition = re.search(r"generated guard (.*?)\.?$", line)
+    if condition is not None:
+        sizes = re.sub(TRACED_SIZE, "size", condition[1])
         return f"the network takes it only where {sizes}; leave out its min and max, or the mark"
-    constant = re.search(r"constant \((\d+)\)", said)
-    problem = f"the network fixes it{f' to {constant[1]}' if constant else ''}"
-    (other,) = (name for name in NAMES if name != one.input.value)
-    sizes_of = dict(zip(NAMES, shapes, strict=False))  # forward alone has inputs alone
-    shared = config.scope.value == "step" and sizes_of.get(other, [])[one.dim : one.dim + 1]
-    alike = DimConfig(type(one.input)[other], one.dim, one.min, one.max)
-    if shared == sizes_of[one.input.value][one.dim : one.dim + 1] and alike not in config.mark_dynamic:
-        return f"{problem}, which {other} have too; mark both with the same bounds, or leave it out"
+    constant = re.search(r"constant \((\d+)\)", line)
+    problem = "the network fixes it"
+    if constant is not None:
+        problem += f" to {constant[1]}"
+    other = _other_input(dim)
+    if config.scope == "step" and _share_size(dim, other, shapes) and other not in config.mark_dynamic:
+        return f"{problem}, which {other.input} have too; mark both with the same bounds, or leave it out"
     return f"{problem}; leave it out, compile.dynamic=null opens sizes that change"
+
+
+def _other_input(dim: DimConfig) -> DimConfig:
+    """The same dimension of the batch's other tensor."""
+    inputs, targets = type(dim.input)
+    return DimConfig(targets if dim.input == inputs else inputs, dim.dim, dim.min, dim.max)
+
+
+def _share_size(dim: DimConfig, other: DimConfig, shapes: list[list[int]]) -> bool:
+    if len(shapes) < len(NAMES):  # forward alone has inputs alone
+        return False
+    shape, other_shape = shapes[NAMES.index(dim.input)], shapes[NAMES.index(other.input)]
+    return other.dim < len(other_shape) and other_shape[other.dim] == shape[dim.dim]

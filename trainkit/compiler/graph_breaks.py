@@ -1,180 +1,169 @@
-"""Where graphs broke and frames were compiled anew, in the user's lines, as torch keeps it of the last compiles."""
+"""Graph breaks since the last reset, by their source locations in the user's code."""
 
 import ast
 import linecache
 import re
-import sys
-from collections.abc import Mapping
-from types import CodeType
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import replace
+from traceback import FrameSummary
 
-import torch
-import torch._dynamo
-from torch.utils._traceback import shorten_filename
-
-from trainkit.compiler.dynamo import compiles, known, told, variant_of
-from trainkit.compiler.source import PART_CALL, is_own, is_users, shortened, source_line, users_place
+from trainkit.compiler import dynamo
+from trainkit.compiler.dynamo import BreakReason, CompilationMetrics
+from trainkit.compiler.source import is_trainkit_code, is_user_code, source_location, user_location
 from trainkit.results.facts import GraphBreak
 
-NO_RESUME = "step_unsupported"  # torch's reason where it cannot go on after a break
+NO_RESUME = "step_unsupported"  # torch's reason if it cannot continue after a break
 BACKEND_FAILED = "Backend compiler exception"
-RESUMED = re.compile(r"torch_dynamo_resume_in_(\w+)_at_(\d+)")  # torch's name for the rest of a function
+Location = tuple[str | None, int | None]  # file and line
 
 
-def break_sites() -> list[GraphBreak] | None:
-    """The distinct places in the user's code where a graph broke, in the order of their finding.
+def graph_breaks() -> list[GraphBreak] | None:
+    """The distinct graph breaks in the user's code, in the order in which torch met them.
 
-    `reason` is the first line of why, `id` torch's number for it ("GB0124"), `explanation` its next line, `code` the
-    source line. `uncompiled` names the function that for this runs without torch.compile as a whole, as one with a
-    break inside of a loop does, or what the backend fails on: of those torch keeps the record of the compile that
-    failed, and no reason.
-    `uncompiled_after` names the one that does so from this place on, as after a break inside of a try or with, and as
-    the rest of a function does that breaks inside of a loop after another break.
+    `uncompiled` is set for a break inside of a loop, and for code that the backend fails on: of these torch keeps the
+    metrics of the failed compile, and no reason. `uncompiled_after` is set for a break inside of a try or with, and for
+    a break inside of a loop after another break.
     """
-    reasons, metrics = known(lambda: list(torch._dynamo.utils.graph_break_reasons)), compiles()
+    reasons = dynamo.break_reasons()
     if reasons is None:
         return None
-    sites = _told_sites([reason for reason in reasons if reason.graph_break])
-    for metric in metrics or []:
-        reason, name = str(told(metric, "fail_reason")), str(metric.co_name)
-        place = (told(metric, "fail_user_frame_filename"), told(metric, "fail_user_frame_lineno"))
-        refused = reason.startswith(BACKEND_FAILED)
-        if told(metric, "fail_type") == "Unsupported" and (place[0] or refused):
-            if refused:  # torch quotes the line, and gives the way out of its function as a break
-                place = _quoted(reason)
-                sites = [s for s in sites if s["reason"] != NO_RESUME or s["uncompiled_after"] != _function(name)]
-            left = "uncompiled_after" if RESUMED.fullmatch(name) else "uncompiled"
-            sites.append(_site(reason, place) | {left: _function(name)})
-    found: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for site in sites:
-        first = found.setdefault((site["file"], site["line"], site["reason"]), site)
-        for name in ("uncompiled", "uncompiled_after"):
-            first[name] = first[name] or site[name]
-    return [GraphBreak(**site) for site in found.values()]
+    breaks = _reported_breaks(reasons)
+    for metrics in dynamo.compilation_metrics() or []:
+        if metrics.fail_type != "Unsupported":
+            continue
+        if metrics.fail_reason.startswith(BACKEND_FAILED):
+            breaks = [graph_break for graph_break in breaks if not _is_exit_of(graph_break, metrics)]
+            breaks.append(_failed_compile(metrics, _quoted_location(metrics.fail_reason)))
+        elif metrics.fail_user_frame_filename:
+            location = metrics.fail_user_frame_filename, metrics.fail_user_frame_lineno
+            breaks.append(_failed_compile(metrics, location))
+    return _distinct(breaks)
 
 
-def _quoted(reason: str) -> tuple[str | None, int | None]:
-    """The innermost place of the user's in the traceback that a reason begins with."""
-    quoted = re.findall(r'File "([^"]+)", line (\d+)', reason.partition("Developer debug context")[0])
-    return next(((file, int(line)) for file, line in reversed(quoted) if is_users(file)), (None, None))
-
-
-def _told_sites(broken: list[Any]) -> list[dict[str, Any]]:
-    """The sites of torch's reasons. Where it cannot go on after a break it gives as a reason of its own the last place
-    before that; the break itself it tells where the function was first traced as a part of another one. Then the two
-    are one site, else the place stands for it."""
-    sites = {id(reason): _site(str(reason.reason), users_place(reason.user_stack)) for reason in broken}
-    for left in (reason for reason in broken if reason.reason == NO_RESUME and reason.user_stack):
-        place = left.user_stack[-1]
-        its_break = _break_from(place, broken)
-        sites[id(its_break or left)]["uncompiled_after"] = _function(place.name)
-        if its_break is not None:
-            del sites[id(left)]
-    return list(sites.values())
-
-
-def _break_from(place: Any, broken: list[Any]) -> Any:
-    """The first break at a place or after it in the same function, or in what is called from there; None: not told."""
-    tree = ast.parse("".join(linecache.getlines(place.filename)))
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    around = [function for function in functions if function.lineno <= place.lineno <= (function.end_lineno or 0)]
-    last = max(around, key=lambda function: function.lineno).end_lineno if around else place.lineno
-    within = [
-        (frame.lineno, number)
-        for number, reason in enumerate(broken)
-        for frame in reason.user_stack
-        if reason.reason != NO_RESUME and frame.filename == place.filename and place.lineno <= frame.lineno <= last
-    ]
-    return broken[min(within)[1]] if within else None
-
-
-def _function(name: str) -> str:
-    """A function's name, also where torch has given one to the rest of it."""
-    resumed = RESUMED.fullmatch(name)
-    return resumed[1] if resumed else name
-
-
-def left_to_python(graph_breaks: list[GraphBreak]) -> list[str]:
-    """The functions that were to be compiled and are left to Python for good, as a whole or from a place on."""
-    whole = [site.uncompiled for site in graph_breaks if site.uncompiled]
-    rests = [f"{site.uncompiled_after} after {site.file}:{site.line}" for site in graph_breaks if site.uncompiled_after]
+def left_to_python(breaks: Iterable[GraphBreak]) -> list[str]:
+    """The functions that should be compiled and are left to Python for good, as a whole or from a line on."""
+    breaks = list(breaks)
+    whole = [graph_break.uncompiled for graph_break in breaks if graph_break.uncompiled]
+    rests = []
+    for graph_break in breaks:
+        if graph_break.uncompiled_after:
+            rests.append(f"{graph_break.uncompiled_after} after {graph_break.file}:{graph_break.line}")
     return list(dict.fromkeys(whole + rests))
 
 
 def skips_function() -> bool:
-    """Whether a function that was to be compiled is left to Python for good, as a whole or in part."""
-    return bool(left_to_python(break_sites() or []))
+    """Whether a function that should be compiled is left to Python for good, as a whole or in part."""
+    return bool(left_to_python(graph_breaks() or []))
 
 
-def recompile_sites(parts: Mapping[str, CodeType | None]) -> list[dict[str, Any]]:
-    """What made frames be compiled anew since facts.begin, in the order of CompileFacts.recompiles: `reason` (torch's
-    words, on one line), and the user's line that it names, or else the function's first. `parts`, by the compile's id:
-    what the user wrote of a part that is compiled by itself, of which torch knows the frame that calls it; None for
-    what is torch's, which has no line of the user's. `broken_at`: of the rest of a function, the place (file, line,
-    code) of the graph break before it. What is trainkit's has neither."""
-    sites, metrics = [], compiles() or []
-    # Of a compile that the recompile limit forbids torch has no place: it is that of the frame's first one.
-    frames = {_frame(metric): metric for metric in reversed(metrics)}
-    for metric in metrics:
-        if not told(metric, "recompile_reason"):
+def _reported_breaks(reasons: list[BreakReason]) -> list[GraphBreak]:
+    """The graph breaks that torch reports.
+
+    If torch cannot continue after a break, it reports a second reason, NO_RESUME, at the last line before the break. If
+    it has traced the function inside of another one before, it has reported the break itself too: then the two are one.
+    Otherwise the last line before the break stands for it.
+    """
+    breaks = {reason: _graph_break(reason.reason, user_location(reason.user_stack)) for reason in reasons}
+    for reason in reasons:
+        if reason.reason != NO_RESUME or not reason.user_stack:
             continue
-        words, frame = str(metric.recompile_reason), frames[_frame(metric)]
-        named = re.findall(r'File "([^"]+)", line (\d+), in', words)
-        file, line = frame.co_filename, frame.co_firstlineno
-        if named:
-            file, line = named[-1][0], int(named[-1][1])
-        elif (short := re.search(r"(\S+):(\d+) in ", words)) and (whole := _whole(short[1], file)):
-            file, line = whole, int(short[2])
-        if file == PART_CALL:
-            code = parts.get(variant_of(str(metric.compile_id)))
-            file, line = (code.co_filename, code.co_firstlineno) if code else (None, None)
-        elif is_own(file):  # what calls the network: a batch of another size, say
-            file, line = None, None
-        sites.append(
-            {
-                "file": None if file is None else shortened(file),
-                "line": line,
-                "reason": shortened(" ".join(words.partition("\nUser stack trace:")[0].split())),
-                "code": source_line(file, line),
-                "broken_at": _broken_at(frame),
-            }
+        last_frame = reason.user_stack[-1]
+        break_itself = _break_after(last_frame, reasons)
+        if break_itself is not None:
+            del breaks[reason]
+        cause = break_itself or reason
+        breaks[cause] = replace(breaks[cause], uncompiled_after=_function_name(last_frame.name))
+    return list(breaks.values())
+
+
+def _break_after(frame: FrameSummary, reasons: list[BreakReason]) -> BreakReason | None:
+    """The first break on a frame's line or after it in the same function, or in functions called there."""
+    first_line = frame.lineno or 0
+    last_line = _last_line_of_function(frame.filename, first_line)
+    closest: tuple[int, BreakReason] | None = None
+    for reason in reasons:
+        if reason.reason == NO_RESUME:
+            continue
+        for caller in reason.user_stack:
+            line = caller.lineno or 0
+            is_after = caller.filename == frame.filename and first_line <= line <= last_line
+            if is_after and (closest is None or line < closest[0]):
+                closest = line, reason
+    return None if closest is None else closest[1]
+
+
+def _last_line_of_function(file: str, line: int) -> int:
+    """The last line of the innermost function around a line; the line itself outside of functions."""
+    functions = []
+    for node in ast.walk(ast.parse("".join(linecache.getlines(file)))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.lineno <= line <= (node.end_lineno or 0):
+            functions.append(node)
+    if not functions:
+        return line
+    innermost = max(functions, key=lambda function: function.lineno)
+    return innermost.end_lineno or line
+
+
+def _failed_compile(metrics: CompilationMetrics, location: Location) -> GraphBreak:
+    """The graph break for which a function, or the rest of one, was not compiled."""
+    graph_break = _graph_break(metrics.fail_reason, location)
+    function = _function_name(metrics.co_name)
+    if dynamo.RESUMED.fullmatch(metrics.co_name):
+        return replace(graph_break, uncompiled_after=function)
+    return replace(graph_break, uncompiled=function)
+
+
+def _is_exit_of(graph_break: GraphBreak, metrics: CompilationMetrics) -> bool:
+    """Whether torch reported a break only because the backend failed on the rest of its function."""
+    is_exit = graph_break.uncompiled_after == _function_name(metrics.co_name)
+    return is_exit and graph_break.reason == NO_RESUME
+
+
+def _quoted_location(reason: str) -> Location:
+    """The innermost line of the user's in the traceback at the beginning of a reason."""
+    traceback_text = reason.partition("Developer debug context")[0]
+    for file, line in reversed(re.findall(r'File "([^"]+)", line (\d+)', traceback_text)):
+        if is_user_code(file):
+            return file, int(line)
+    return None, None
+
+
+def _function_name(name: str) -> str:
+    """A function's name, also for the rest of the function after a break."""
+    resumed = dynamo.RESUMED.fullmatch(name)
+    if resumed is None:
+        return name
+    return resumed[1]
+
+
+def _graph_break(reason: str, location: Location) -> GraphBreak:
+    """The graph break for a reason of torch's: its summary, an explanation and a link to a page about its number."""
+    file, line = location
+    if file is not None and is_trainkit_code(file):  # the code that calls the network
+        file = None
+    source = source_location(file, line)
+    lines = [text.strip() for text in reason.splitlines()] or [""]
+    page = re.search(r"/gb(\d{4})\.html", reason)
+    explanation = next((text for text in lines if text.startswith("Explanation: ")), "")
+    return GraphBreak(
+        file=source.file,
+        line=source.line,
+        reason=lines[0],
+        id=None if page is None else f"GB{page[1]}",
+        explanation=explanation.removeprefix("Explanation: "),
+        code=source.code,
+    )
+
+
+def _distinct(breaks: list[GraphBreak]) -> list[GraphBreak]:
+    """Each break once; one that leaves a function to Python in any of its occurrences does so."""
+    distinct: dict[tuple[str | None, int | None, str], GraphBreak] = {}
+    for graph_break in breaks:
+        key = graph_break.file, graph_break.line, graph_break.reason
+        first = distinct.setdefault(key, graph_break)
+        distinct[key] = replace(
+            first,
+            uncompiled=first.uncompiled or graph_break.uncompiled,
+            uncompiled_after=first.uncompiled_after or graph_break.uncompiled_after,
         )
-    return sites
-
-
-def _whole(short: str, frames: str) -> str | None:
-    """The file that torch names so in a guard's comment: that of the frame, or of another module of the user's."""
-    if frames.endswith(short):
-        return frames
-    files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
-    return next((file for file in files if file and is_users(file) and shorten_filename(file) == short), None)
-
-
-def _frame(metric: Any) -> str:
-    return str(metric.compile_id).partition("/")[0]
-
-
-def _broken_at(metric: Any) -> dict[str, Any] | None:
-    """The place of the graph break after which a frame is the rest of a function; None of any other frame."""
-    resumed = RESUMED.fullmatch(str(metric.co_name))
-    if resumed is None or is_own(metric.co_filename):
-        return None
-    line = int(resumed[2])
-    return {"file": shortened(metric.co_filename), "line": line, "code": source_line(metric.co_filename, line)}
-
-
-def _site(reason: str, place: tuple[str | None, int | None]) -> dict[str, Any]:
-    file, line = (None, None) if is_own(place[0] or "") else place  # what calls the network
-    lines = [words.strip() for words in reason.splitlines()] or [""]
-    number = re.search(r"/gb(\d{4})\.html", reason)
-    explanation = next((words for words in lines if words.startswith("Explanation: ")), "")
-    return {
-        "file": None if file is None else shortened(file),
-        "line": line,
-        "reason": lines[0],
-        "id": f"GB{number[1]}" if number else None,
-        "explanation": explanation.removeprefix("Explanation: "),
-        "code": source_line(file, line),
-        "uncompiled": None,
-        "uncompiled_after": None,
-    }
+    return list(distinct.values())

@@ -7,24 +7,23 @@ from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
-import torch
-import torch._dynamo
 from torch.fx import GraphModule
 from torch.profiler import record_function
 
-from trainkit.compiler.source import PART_CALL, shortened, source_line, users_frames
+from trainkit.compiler.private_names import require
+from trainkit.compiler.source import REGION_CALL, shortened, source_line, user_frames
 from trainkit.config.schema import CompileConfig, Mode, PartConfig
 
 FORWARD = "trainkit: compiled graph"
-BACKWARD = "CompiledFunctionBackward"  # what AOTAutograd names its graph of the backward, in a profile too
-_names = count()
-Asked = TypeVar("Asked", CompileConfig, PartConfig)
+BACKWARD = "CompiledFunctionBackward"  # AOTAutograd's name for its graph of the backward, in a profile too
+_numbers = count()  # of registered backends
+Config = TypeVar("Config", CompileConfig, PartConfig)
 
 
 @dataclass(frozen=True)
 class Captured:
-    """A graph: its number, the source lines it was made of, and the line of the graph break that ended it, if any; each
-    line as (file, line)."""
+    """A graph: its number, the source lines of its operations, and the line of the graph break that ended it, if any;
+    each line as (file, line)."""
 
     number: int
     lines: list[tuple[str, int]]
@@ -32,26 +31,33 @@ class Captured:
 
 
 def watched(config: CompileConfig, folder: Path | None = None, captured: list[Captured] | None = None) -> CompileConfig:
-    """A config that compiles as this one does, parts included, and whose graphs appear in a profile: those of the
+    """A config that compiles as this one does, regions included, and whose graphs appear in a profile: those of the
     forward as FORWARD, those of the backward as BACKWARD (with a backend that has them).
 
     With a folder each graph is also written into it, N counting the graphs that Dynamo captures:
     `graph_N.txt` as captured, and with inductor `graph_N_forward.txt`, `graph_N_backward.txt` after differentiation and
-    `graph_N_forward_kernels.py`, `graph_N_backward_kernels.py`, the code that was generated. Every file begins with the
-    source lines that it came from. What comes from the cache was not compiled: use compile.cache("cold"). `captured`
-    gets an entry for each graph.
+    `graph_N_forward_kernels.py`, `graph_N_backward_kernels.py`, the generated code. Every file begins with the source
+    lines of its operations. Graphs from the cache are not compiled: use compile_cache("cold"). `captured` gets an entry
+    for each graph.
     """
-    seen: list[Captured] = [] if captured is None else captured
-    return replace(_marked(config, folder, seen), parts=[_marked(part, folder, seen) for part in config.parts])
+    if captured is None:
+        captured = []
+    parts = [_with_watched_backend(part, folder, captured) for part in config.parts]
+    return replace(_with_watched_backend(config, folder, captured), parts=parts)
 
 
-def _marked(asked: Asked, folder: Path | None, captured: list[Captured]) -> Asked:
+def _with_watched_backend(config: Config, folder: Path | None, captured: list[Captured]) -> Config:
+    if config.mode == "eager":
+        return config
+
     def backend(graph: GraphModule, inputs: list[Any]) -> Callable[..., Any]:
         name = f"graph_{len(captured)}"
         captured.append(Captured(len(captured), source_lines(graph), _broken_at(graph)))
+        path = None
         if folder is not None:
-            _write(folder / f"{name}.txt", graph, _readable(graph))
-        compiled = _compiled(asked, graph, inputs, None if folder is None else folder / name)
+            path = folder / name
+            _write(path.with_name(f"{name}.txt"), graph, _readable(graph))
+        compiled = _compile(config, graph, inputs, path)
 
         def call(*args: Any) -> Any:
             with record_function(FORWARD):
@@ -59,33 +65,33 @@ def _marked(asked: Asked, folder: Path | None, captured: list[Captured]) -> Aske
 
         return call
 
-    if asked.mode.value == "eager":
-        return asked
-    name = f"watched_{next(_names)}"
-    torch._dynamo.register_backend(backend, name)
-    return replace(asked, backend=name, mode=Mode["default"])
+    name = f"watched_{next(_numbers)}"
+    require("register_backend")(backend, name)
+    return replace(config, backend=name, mode=Mode["default"])
 
 
-def _compiled(
-    asked: CompileConfig | PartConfig, graph: GraphModule, inputs: list[Any], path: Path | None
+def _compile(
+    config: CompileConfig | PartConfig, graph: GraphModule, inputs: list[Any], path: Path | None
 ) -> Callable[..., Any]:
-    """What the backend that was asked for makes of a graph."""
-    if asked.backend != "inductor":
-        return torch._dynamo.lookup_backend(asked.backend)(graph, inputs)
-    from torch._inductor import list_mode_options
-    from torch._inductor.compile_fx import compile_fx, compile_fx_inner
+    """A graph compiled by the requested backend; with a path inductor's graphs and kernels are written beside it."""
+    compiled: Callable[..., Any]
+    if config.backend != "inductor":
+        compiled = require("lookup_backend")(config.backend)(graph, inputs)
+        return compiled
+    compile_inner = require("compile_fx_inner")
 
     def inner(graph: GraphModule, inputs: list[Any], **options: Any) -> Any:
         if path is None:
-            return compile_fx_inner(graph, inputs, **options)
-        half = f"{path.name}_{'backward' if options.get('is_backward') else 'forward'}"
-        _write(path.with_name(f"{half}.txt"), graph, _readable(graph))  # before: compiling changes the graph
-        output = compile_fx_inner(graph, inputs, **options)
-        _write(path.with_name(f"{half}_kernels.py"), graph, getattr(output, "source_code", ""))
+            return compile_inner(graph, inputs, **options)
+        direction = "backward" if options.get("is_backward") else "forward"
+        stem = f"{path.name}_{direction}"
+        _write(path.with_name(f"{stem}.txt"), graph, _readable(graph))  # before: compiling changes the graph
+        output = compile_inner(graph, inputs, **options)
+        _write(path.with_name(f"{stem}_kernels.py"), graph, getattr(output, "source_code", ""))
         return output
 
-    options = list_mode_options(asked.mode.value, asked.dynamic)
-    compiled: Any = compile_fx(graph, inputs, inner_compile=inner, config_patches=options)
+    options = require("list_mode_options")(config.mode.value, config.dynamic)
+    compiled = require("compile_fx")(graph, inputs, inner_compile=inner, config_patches=options)
     return compiled
 
 
@@ -99,37 +105,42 @@ def _write(path: Path, graph: GraphModule, code: str) -> None:
 
 
 def source_lines(graph: GraphModule) -> list[tuple[str, int]]:
-    """The distinct lines of source that the graph's operations come from, each as (file, line), in their order."""
-    found: dict[tuple[str, int], None] = {}
+    """The distinct source lines of the graph's operations, each as (file, line), in their order."""
+    lines: dict[tuple[str, int], None] = {}  # as a set that keeps its order
     for node in graph.graph.nodes:
-        every = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
-        frames = [frame for frame in every if frame[0] != PART_CALL]
+        frames = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
+        frames = [frame for frame in frames if frame[0] != REGION_CALL]
         if frames:
-            found[frames[-1][0], int(frames[-1][1])] = None
-    return list(found)
+            file, line = frames[-1]
+            lines[file, int(line)] = None
+    return list(lines)
 
 
 def _broken_at(graph: GraphModule) -> tuple[str, int] | None:
-    """Where the graph break is that ended a graph; None where it ends with its function, or torch does not say."""
+    """The line of the graph break that ended a graph; None if it ends with its function, or torch does not say."""
     reason = getattr(graph, "compile_subgraph_reason", None)
     if not getattr(reason, "graph_break", False):
         return None
-    own = users_frames(getattr(reason, "user_stack", []))
-    return (own[-1].filename, own[-1].lineno) if own else None
+    frames = user_frames(getattr(reason, "user_stack", []))
+    if not frames:
+        return None
+    return frames[-1].filename, frames[-1].lineno or 0
 
 
 def index(phase: str, captured: list[Captured], folder: Path) -> str:
-    """A paragraph for each graph of a phase: the lines it was made of, the break after it, its files in `folder`."""
+    """A paragraph for each graph of a phase: its source lines, the break after it, its files in `folder`."""
     paragraphs = []
     for graph in captured:
-        own = rf"graph_{graph.number}(_.*)?\.(txt|py)"
-        files = sorted(path.name for path in folder.iterdir() if re.fullmatch(own, path.name))
-        said = [f"{phase}, graph {graph.number}", *(f"  made of {_line(place)}" for place in graph.lines)]
-        said += [f"  broken at {_line(graph.broken_at)}"] if graph.broken_at else []
-        paragraphs.append("\n".join([*said, *(f"  {folder.name}/{name}" for name in files)]) + "\n")
+        lines = [f"{phase}, graph {graph.number}"]
+        lines += [f"  made of {_shown(file, line)}" for file, line in graph.lines]
+        if graph.broken_at is not None:
+            lines.append(f"  broken at {_shown(*graph.broken_at)}")
+        pattern = rf"graph_{graph.number}(_.*)?\.(txt|py)"
+        files = sorted(path.name for path in folder.iterdir() if re.fullmatch(pattern, path.name))
+        lines += [f"  {folder.name}/{name}" for name in files]
+        paragraphs.append("\n".join(lines) + "\n")
     return "\n".join(paragraphs)
 
 
-def _line(place: tuple[str, int]) -> str:
-    file, line = place
+def _shown(file: str, line: int) -> str:
     return f"{shortened(file)}:{line}: {source_line(file, line)}"

@@ -1,4 +1,4 @@
-"""What of a network is compiled: the parts that patterns match, or its repeated blocks."""
+"""Which regions of a network are compiled: the modules and functions that patterns match, or its repeated blocks."""
 
 import importlib
 import sys
@@ -6,152 +6,197 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 from torch import nn
 
+from trainkit.compiler.dynamo import CHECKPOINTED
 from trainkit.config.errors import ConfigError
 from trainkit.config.schema import CompileConfig, PartConfig
 
-# What activation checkpointing puts between a block and its name; checkpoint keys and patterns are without it.
-WRAPPER = "_checkpoint_wrapped_module"
-NOT_THE_NETWORKS = sys.stdlib_module_names | {"torch"}  # packages whose functions others call too
+SHARED_PACKAGES = sys.stdlib_module_names | {"torch"}  # their functions are called by others than the network
 
 
 @dataclass(frozen=True)
-class Part:
-    """A module, or a function by its dotted name, and how to compile it. Mode eager: it is left out, also of a part
-    that it lies in. `place` is the object whose attribute `attribute` is the function."""
+class Target:
+    """A module, or a function by its dotted name, and how to compile it. With mode eager it runs uncompiled, also
+    inside of another region. A function is an attribute of its `owner`."""
 
     name: str
-    asked: PartConfig
+    config: PartConfig
     module: nn.Module | None = None
-    place: Any = None
+    owner: Any = None
     attribute: str = ""
 
     @property
     def function(self) -> Any:
-        return getattr(self.place, self.attribute)
+        return getattr(self.owner, self.attribute)
+
+    @property
+    def compiles(self) -> bool:
+        return self.config.mode != "eager"
+
+
+@dataclass
+class CompiledRegion:
+    """A target that is compiled by itself, and what came of it so far. `num_graphs` were compiled in its calls, None
+    if this torch does not report them. Regions with the same `code` share their graphs."""
+
+    target: Target
+    num_graphs: int | None = 0
+    num_calls: int = 0
+    code: CodeType | None = None
 
 
 def unwrapped(module: nn.Module) -> nn.Module:
-    """What activation checkpointing has wrapped; any other module itself."""
-    return getattr(module, WRAPPER, module)
+    """The module inside of activation checkpointing's wrapper; any other module itself."""
+    inner: nn.Module = getattr(module, CHECKPOINTED, module)
+    return inner
 
 
 def blocks(net: nn.Module) -> dict[str, nn.Module]:
-    """The blocks of a network by name: of its children, and of the entries of those that are ModuleLists or
-    Sequentials, those with layers of their own; children only where another one is of the same class. Where there are
-    none, the blocks of its children, as of `transformer` in Hugging Face's GPT-2."""
+    """The blocks of a network by name.
+
+    A block is a module with layers of its own: an entry of a ModuleList or Sequential among the network's children, or
+    a child whose class occurs several times. A network without blocks has those of its children, as of `transformer`
+    in Hugging Face's GPT-2.
+    """
     children = dict(net.named_children())
     repeats = Counter(type(unwrapped(child)) for child in children.values())
-    found: dict[str, nn.Module] = {}
+    blocks_by_name = {}
     for name, child in children.items():
+        candidates = {}
         if isinstance(child, nn.ModuleList | nn.Sequential):
-            entries = {f"{name}.{entry}": block for entry, block in child.named_children()}
-        else:
-            entries = {name: child} if repeats[type(unwrapped(child))] > 1 else {}
-        found |= {where: block for where, block in entries.items() if any(unwrapped(block).children())}
-    if found:
-        return found
-    return {f"{name}.{entry}": block for name, child in children.items() for entry, block in blocks(child).items()}
+            candidates = {f"{name}.{entry}": module for entry, module in child.named_children()}
+        elif repeats[type(unwrapped(child))] > 1:
+            candidates = {name: child}
+        for candidate_name, candidate in candidates.items():
+            if any(unwrapped(candidate).children()):
+                blocks_by_name[candidate_name] = candidate
+    return blocks_by_name or _blocks_of_children(children)
 
 
-def parts(config: CompileConfig, net: nn.Module) -> list[Part]:
-    """What `compile.scope` (parts or blocks) asks of `net`, in the order of its modules, functions last.
+def _blocks_of_children(children: dict[str, nn.Module]) -> dict[str, nn.Module]:
+    blocks_by_name = {}
+    for name, child in children.items():
+        for inner_name, block in blocks(child).items():
+            blocks_by_name[f"{name}.{inner_name}"] = block
+    return blocks_by_name
 
-    The name of a module is that in `net`; `*`, `?` and `[...]` of a pattern stand for characters between two dots. Of
-    several patterns that match it the last one holds. A pattern that matches no module may name a function of an
-    installed Python module, but torch and the standard library. ConfigError with one line for each pattern that matches
-    nothing, or what cannot be called, and for a part that lies in another one.
+
+def select_targets(config: CompileConfig, net: nn.Module) -> list[Target]:
+    """The targets that `compile.scope` (parts or blocks) selects in a network, in the order of its modules, functions
+    last.
+
+    A pattern matches the names of modules in `net`; `*`, `?` and `[...]` stand for characters between two dots. The
+    last pattern that matches a module holds for it. A pattern that matches no module may name a function of an
+    installed Python module, except torch and the standard library. Raises ConfigError with a line for each pattern
+    that matches nothing or a module that is never called, and for each region inside of another one.
     """
-    return _blocks(config, net) if config.scope.value == "blocks" else _matched(config, net)
+    if config.scope == "blocks":
+        return _repeated_blocks(config, net)
+    return _matches(config, net)
 
 
-def _blocks(config: CompileConfig, net: nn.Module) -> list[Part]:
-    """Of a network's blocks those whose class repeats."""
-    found = blocks(net)
-    repeats = Counter(type(unwrapped(block)) for block in found.values())
-    asked = PartConfig("", config.mode, config.dynamic, config.fullgraph, config.backend)
-    chosen = [Part(name, asked, block) for name, block in found.items() if repeats[type(unwrapped(block))] > 1]
-    if not chosen:
+def _repeated_blocks(config: CompileConfig, net: nn.Module) -> list[Target]:
+    blocks_by_name = blocks(net)
+    repeats = Counter(type(unwrapped(block)) for block in blocks_by_name.values())
+    block_config = PartConfig("", config.mode, config.dynamic, config.fullgraph, config.backend)
+    targets = []
+    for name, block in blocks_by_name.items():
+        if repeats[type(unwrapped(block))] > 1:
+            targets.append(Target(name, block_config, block))
+    if not targets:
         raise ConfigError(
             f"compile.scope = blocks: {type(net).__name__} has no repeated blocks (several modules of one "
             "class, with layers of their own); use compile.scope=parts, net or step"
         )
-    return chosen
+    return targets
 
 
-def _matched(config: CompileConfig, net: nn.Module) -> list[Part]:
-    modules = dict(_named(net))
-    found: dict[str, Part] = {}
-    complaints = []
-    for asked in config.parts:
-        names = [name for name in modules if _matches(name, asked.match)]
-        if not names and (function := _function(asked)) is not None:
-            found[asked.match] = function
-            if (package := asked.match.partition(".")[0]) in NOT_THE_NETWORKS:
-                complaints.append(
-                    f"compile.parts = {asked.match}: is of {package}, and would be replaced for all of the process; "
-                    "name a function of the network's own that calls it"
-                )
-        elif not names:
-            complaints.append(_nothing(asked.match, net, list(modules)))
-        for name in names:
-            if type(modules[name]).forward is nn.Module.forward:
-                complaints.append(
-                    f"compile.parts = {asked.match}: {name} is a {type(modules[name]).__name__}, which is never "
-                    f"called; match its entries, {name}.*"
-                )
-            found[name] = Part(name, asked, modules[name])
-    if complaints := [*complaints, *_nested(found)]:
+def _matches(config: CompileConfig, net: nn.Module) -> list[Target]:
+    modules = dict(_named_modules(net))
+    targets: dict[str, Target] = {}
+    complaints: list[str] = []
+    for part in config.parts:
+        matches = _modules_of(part, modules) or _function_of(part)
+        targets.update(matches)
+        complaints += _complaints(part, matches, modules, net)
+    complaints += _nested(targets)
+    if complaints:
         raise ConfigError(*complaints)
-    chosen = [found[name] for name in (*modules, *(name for name in found if name not in modules)) if name in found]
-    if config.mode.value != "eager" and all(part.asked.mode.value == "eager" for part in chosen):
+    if config.mode != "eager" and not any(target.compiles for target in targets.values()):
         raise ConfigError("compile.parts: all are left out and nothing would be compiled; use compile.mode=eager")
-    return chosen
+    in_modules = [targets[name] for name in modules if name in targets]
+    functions = [target for target in targets.values() if target.module is None]
+    return in_modules + functions
 
 
-def _named(net: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """The modules within a network by name, each once; checkpointing's wrapper in place of what it wraps."""
+def _named_modules(net: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """The modules within a network by name, each once; checkpointing's wrapper in place of the wrapped module."""
     for name, module in net.named_modules():
-        if name and not name.endswith(WRAPPER):
-            yield name.replace(f"{WRAPPER}.", ""), module
+        if name and not name.endswith(CHECKPOINTED):
+            yield name.replace(f"{CHECKPOINTED}.", ""), module
 
 
-def _matches(name: str, pattern: str) -> bool:
-    words, globs = name.split("."), pattern.split(".")
-    return len(words) == len(globs) and all(map(fnmatchcase, words, globs))
+def _modules_of(part: PartConfig, modules: dict[str, nn.Module]) -> dict[str, Target]:
+    return {name: Target(name, part, module) for name, module in modules.items() if _is_match(name, part.match)}
 
 
-def _function(asked: PartConfig) -> Part | None:
-    """The function of a dotted name; None where there is none of that name, or it is no function of Python's."""
-    place, _, attribute = asked.match.rpartition(".")
+def _is_match(name: str, pattern: str) -> bool:
+    levels, globs = name.split("."), pattern.split(".")
+    return len(levels) == len(globs) and all(map(fnmatchcase, levels, globs))
+
+
+def _function_of(part: PartConfig) -> dict[str, Target]:
+    """The Python function of a dotted name, if there is one."""
+    module_name, _, attribute = part.match.rpartition(".")
     try:
-        owner = importlib.import_module(place)
-    except (ImportError, TypeError, ValueError):  # the second for a name that starts with dots
-        return None
+        owner = importlib.import_module(module_name)
+    except (ImportError, TypeError, ValueError):  # TypeError: the name starts with dots
+        return {}
     if not isinstance(getattr(owner, attribute, None), FunctionType):
-        return None
-    return Part(asked.match, asked, place=owner, attribute=attribute)
+        return {}
+    return {part.match: Target(part.match, part, owner=owner, attribute=attribute)}
 
 
-def _nothing(pattern: str, net: nn.Module, names: list[str]) -> str:
-    top = [name for name in names if "." not in name]
+def _complaints(
+    part: PartConfig, matches: dict[str, Target], modules: dict[str, nn.Module], net: nn.Module
+) -> Iterator[str]:
+    """Why a pattern's matches cannot be compiled."""
+    if not matches:
+        yield _no_match(part.match, net, list(modules))
+    for name, target in matches.items():
+        package = name.partition(".")[0]
+        if target.module is None and package in SHARED_PACKAGES:
+            yield (
+                f"compile.parts = {part.match}: is of {package}, and would be replaced for all of the process; "
+                "name a function of the network's own that calls it"
+            )
+        if target.module is not None and type(target.module).forward is nn.Module.forward:
+            yield (
+                f"compile.parts = {part.match}: {name} is a {type(target.module).__name__}, which is never "
+                f"called; match its entries, {name}.*"
+            )
+
+
+def _no_match(pattern: str, net: nn.Module, names: list[str]) -> str:
+    children = [name for name in names if "." not in name] or ["no modules"]
+    example = children[0] if names else "blocks"
     return (
         f"compile.parts = {pattern}: matches no module of {type(net).__name__} and names no function; it has "
-        f"{', '.join(top) or 'no modules'} (and what is in them, as in {top[0] if top else 'blocks'}.*)"
+        f"{', '.join(children)} (and what is in them, as in {example}.*)"
     )
 
 
-def _nested(found: dict[str, Part]) -> Iterator[str]:
-    """A complaint for each part that is compiled within another one, which takes it into its own graph."""
-    compiled = [name for name, part in found.items() if part.module is not None and part.asked.mode.value != "eager"]
+def _nested(targets: dict[str, Target]) -> Iterator[str]:
+    """A complaint for each region inside of another one, which takes it into its own graph."""
+    compiled = [name for name, target in targets.items() if target.compiles and target.module is not None]
     for name in compiled:
         outer = next((other for other in compiled if name.startswith(f"{other}.")), None)
         if outer is not None:
             yield (
-                f"compile.parts = {found[name].asked.match}: {name} lies in {outer}, which is compiled as one; "
+                f"compile.parts = {targets[name].config.match}: {name} lies in {outer}, which is compiled as one; "
                 "leave one of them out"
             )

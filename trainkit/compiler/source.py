@@ -1,61 +1,83 @@
-"""Where something is in the source of who uses torch: their frames, and their lines."""
+"""Source locations: which frames and files are the user's, and their lines."""
 
 import linecache
 import os
 import sysconfig
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from traceback import FrameSummary
 
 import torch
-from torch.utils._traceback import shorten_filename
+
+from trainkit.compiler.dynamo import shorten_filename
 
 TORCH = f"{Path(torch.__file__).parent}{os.sep}"  # not torchvision
 INSTALLED = f"-packages{os.sep}"  # site-, and dist- of Debian
-PART_CALL = str(Path(__file__).with_name("apply.py"))  # whose frame calls a part that is compiled by itself
+REGION_CALL = str(Path(__file__).with_name("apply.py"))  # its frames call a region that is compiled by itself
 PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
 NETWORKS = f"{PACKAGE}models{os.sep}"  # in the package, and written as a user would
-NOT_THE_USERS = (sysconfig.get_path("stdlib"), "<")  # of what has no file: frozen, or generated
+NOT_USER_CODE = (sysconfig.get_path("stdlib"), "<")  # "<": frozen or generated code, which has no file
 
 
-def users_frames(stack: Any) -> list[Any]:
-    """The frames that the user can change, innermost last: those of other libraries only where nothing else is there,
-    as where the network is a library's."""
-    installed = [
-        f for f in stack if INSTALLED in f.filename and not f.filename.startswith(TORCH) and not is_own(f.filename)
-    ]
-    return [frame for frame in stack if is_users(frame.filename)] or installed
+@dataclass(frozen=True)
+class SourceLocation:
+    """A line of source. `file` is relative to the working directory if it is inside; `code` is the line's text."""
+
+    file: str | None = None
+    line: int | None = None
+    code: str = ""
 
 
-def is_users(file: str) -> bool:
-    """Whether a file, by its path or that from the working directory, is of no library."""
-    whole = str(Path.cwd() / file)
-    return (
-        INSTALLED not in file
-        and not file.startswith(NOT_THE_USERS)
-        and not whole.startswith(TORCH)
-        and not is_own(whole)
-    )
+def source_location(file: str | None, line: int | None) -> SourceLocation:
+    """The location of a line; without a file the location is unknown."""
+    if file is None:
+        return SourceLocation()
+    return SourceLocation(shortened(file), line, source_line(file, line))
 
 
-def is_own(file: str) -> bool:
-    """Whether a file is trainkit's, through which every network is called. Its networks are not: who diagnoses one of
-    them looks at it as at one of their own."""
+def user_frames(stack: Iterable[FrameSummary]) -> list[FrameSummary]:
+    """The frames that the user can change, innermost last. Frames of other libraries only if there are no others, as
+    in a library's network."""
+    frames = list(stack)
+    in_user_code = [frame for frame in frames if is_user_code(frame.filename)]
+    return in_user_code or [frame for frame in frames if _is_other_library(frame.filename)]
+
+
+def is_user_code(file: str) -> bool:
+    """Whether a file, by its path or its path from the working directory, belongs to no library."""
+    path = str(Path.cwd() / file)
+    is_library = INSTALLED in file or file.startswith(NOT_USER_CODE) or path.startswith(TORCH)
+    return not is_library and not is_trainkit_code(path)
+
+
+def _is_other_library(file: str) -> bool:
+    return INSTALLED in file and not file.startswith(TORCH) and not is_trainkit_code(file)
+
+
+def is_trainkit_code(file: str) -> bool:
+    """Whether a file is trainkit's, which calls every network. Its networks are not: they are diagnosed as a user's."""
     return file.startswith(PACKAGE) and not file.startswith(NETWORKS)
 
 
-def users_place(stack: Any) -> tuple[str | None, int | None]:
-    """The innermost place that the user can change; where there is none, the innermost one that is not trainkit's."""
-    own = users_frames(stack) or [frame for frame in stack if not is_own(frame.filename)]
-    return (own[-1].filename, own[-1].lineno) if own else (None, None)
+def user_location(stack: Iterable[FrameSummary]) -> tuple[str | None, int | None]:
+    """File and line of the innermost frame that the user can change, else of the innermost one outside of trainkit."""
+    frames = list(stack)
+    candidates = user_frames(frames) or [frame for frame in frames if not is_trainkit_code(frame.filename)]
+    if not candidates:
+        return None, None
+    return candidates[-1].filename, candidates[-1].lineno
 
 
 def shortened(text: str) -> str:
-    """Paths in the working directory as they are from there: rows are read elsewhere."""
+    """A text whose paths are relative to the working directory: rows are read elsewhere."""
     here = f"{Path.cwd()}{os.sep}"
-    # In a guard's comment torch has cut off what a path shares with its own.
+    # In a guard's comment torch has cut off the beginning of a path that it shares with torch's own.
     return text.replace(here, "").replace(f"  # {shorten_filename(here)}", "  # ")
 
 
 def source_line(file: str | None, line: int | None) -> str:
-    """A line of source without its indentation; "" where it cannot be read."""
-    return linecache.getline(file, line).strip() if file and line else ""
+    """A line of source without its indentation; "" if it cannot be read."""
+    if not file or not line:
+        return ""
+    return linecache.getline(file, line).strip()

@@ -15,7 +15,9 @@ from typing import Any
 
 from trainkit.compiler import facts, graphs
 from trainkit.compiler.errors import first_line
-from trainkit.compiler.source import is_users, shortened, source_line
+from trainkit.compiler.observer import Shapes
+from trainkit.compiler.recompiles import Recompile
+from trainkit.compiler.source import is_user_code, shortened, source_line
 from trainkit.config.errors import ConfigError
 from trainkit.config.schema import CompileConfig, Mode, RunConfig
 from trainkit.diagnosis import break_costs
@@ -83,7 +85,7 @@ def _found(of: Subject, name: str) -> tuple[Phase, list[Finding]]:
             raise
         except Exception as caught:  # of any other kind: what was found before it stays
             failed = caught
-        seen, recompiles = trial.compiler.facts(), trial.compiler.recompile_sites()
+        seen, recompiles = trial.compiler.facts(), trial.compiler.recompiles()
         repeated = drawn.repeated(trial) if drawn and not failed else []
     found = [_repeated(place) for place in repeated]
     places = {(finding.file, finding.line) for finding in found}
@@ -92,12 +94,14 @@ def _found(of: Subject, name: str) -> tuple[Phase, list[Finding]]:
     found += [_told(one, RANDOM) if (one.file, one.line) in places else one for one in breaks]
     alike = len({tuple(tensor.shape for tensor in batch) for batch in trial.batches}) == 1
     costs = zip(seen.recompile_shapes or [], seen.recompile_times_s or [], strict=True)
-    for site, (shapes, spent_s) in zip(recompiles, costs, strict=True):
-        told = remedy_for_recompile(site["reason"], of.config.compile.dynamic)
-        found.append(_recompile(site, told, None if alike else shapes, spent_s))
-    if any(finding.file and is_users(finding.file) for finding in found if finding.kind == "graph break"):
+    for recompile, (shapes, spent_s) in zip(recompiles, costs, strict=True):
+        told = remedy_for_recompile(recompile.reason, of.config.compile.dynamic)
+        found.append(_recompile(recompile, told, None if alike else shapes, spent_s))
+    if any(finding.file and is_user_code(finding.file) for finding in found if finding.kind == "graph break"):
         below = BELOW_BREAK
-        found = [_told(finding, below) if finding.file and not is_users(finding.file) else finding for finding in found]
+        found = [
+            _told(finding, below) if finding.file and not is_user_code(finding.file) else finding for finding in found
+        ]
     found += [_skip(reason) for reason in _skips(of.config.compile, seen)]
     error = failure(of, name, of.config.compile, failed, NUM_BATCHES) if failed else None
     phase = Phase(name, num_graphs=seen.num_graphs, recompile_limit_hit=seen.recompile_limit_hit, error=error)
@@ -120,12 +124,14 @@ def _break(site: GraphBreak) -> Finding:
     return Finding("graph break", told.cause, told.why, told.fix, reason, **where)
 
 
-def _recompile(site: dict[str, Any], told: Remedy, shapes: facts.Shapes | None, spent_s: float) -> Finding:
-    place = site["broken_at"] if told is AFTER_BREAK and site["broken_at"] else site
-    where = {name: place[name] for name in ("file", "line", "code")}
+def _recompile(recompile: Recompile, told: Remedy, shapes: Shapes | None, spent_s: float) -> Finding:
+    place = recompile.location
+    if told is AFTER_BREAK and recompile.broken_at is not None:
+        place = recompile.broken_at
+    where: dict[str, Any] = {"file": place.file, "line": place.line, "code": place.code}
     counted: dict[str, Any] = {"num_recompiles": 1, "recompile_s": spent_s}
     counted["recompile_shapes"] = [shapes] if shapes and told in BY_BATCH_SHAPE else []
-    return Finding("recompile", told.cause, told.why, told.fix, site["reason"], **where, **counted)
+    return Finding("recompile", told.cause, told.why, told.fix, recompile.reason, **where, **counted)
 
 
 def _told(finding: Finding, told: Remedy) -> Finding:

@@ -11,7 +11,7 @@ import traceback
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trainkit.compiler.source import users_place
+from trainkit.compiler.source import user_location
 from trainkit.config.schema import Mode
 from trainkit.diagnosis.trial import Subject, Trial
 
@@ -62,7 +62,7 @@ def _drawn(trial: Trial) -> list[tuple[random.Random, Place]]:
                 # To shuffle draws as often as there are items: a place is looked up once.
                 key = (id(generator), *((one.f_code, line) for one, line in traceback.walk_stack(frame)))
                 if key not in drawn:
-                    drawn[key] = generator, users_place(traceback.extract_stack(frame))
+                    drawn[key] = generator, user_location(traceback.extract_stack(frame))
 
     watching = sys.getprofile()
     sys.setprofile(watch)

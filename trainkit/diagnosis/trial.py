@@ -19,10 +19,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.profiler import record_function
 
-from trainkit.compiler import apply, facts
-from trainkit.compiler.apply import Compiler
+from trainkit.compiler import dynamo
+from trainkit.compiler.caches import compile_cache
+from trainkit.compiler.compiler import Compiler
 from trainkit.compiler.errors import first_line
-from trainkit.compiler.source import shortened, source_line, users_frames
+from trainkit.compiler.source import shortened, source_line, user_frames
 from trainkit.config.schema import CompileConfig, Mode, OnError, RunConfig
 from trainkit.config.validation import check
 from trainkit.data.module import Batch
@@ -121,13 +122,13 @@ class Trial:
         config = self._of.config
         with (
             attention_kernel(config, self._of.devices),
-            apply.cache(cache, config.trainer.attention.value),
+            compile_cache(cache, config.trainer.attention.value),
             silenced(),
             self.compiler,
         ):
             self.compiler.apply(self._objective, False)
             yield self
-        facts.begin()
+        dynamo.reset()
 
     def step(self, batch: tuple[Tensor, ...]) -> None:
         with record_function(STEP), torch.set_grad_enabled(self._training):
@@ -192,5 +193,5 @@ def _raised_at(error: Exception) -> tuple[str, int]:
     traced = re.findall(r'File "([^"]+)", line (\d+)', str(error).partition("from user code:")[2])
     frames = [*traceback.extract_tb(error.__traceback__)]
     frames += [traceback.FrameSummary(file, int(line), "", lookup_line=False) for file, line in traced]
-    own = users_frames(frames)
+    own = user_frames(frames)
     return (own[-1].filename, own[-1].lineno or 0) if own else ("", 0)

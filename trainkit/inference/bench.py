@@ -12,10 +12,11 @@ import torch
 from lightning import seed_everything
 from torch import Tensor, nn
 
-from trainkit.compiler import apply, facts
-from trainkit.compiler.apply import Compiler
+from trainkit.compiler import dynamo, facts
+from trainkit.compiler.caches import compile_cache
+from trainkit.compiler.compiler import Compiler
 from trainkit.compiler.facts import CompileFacts
-from trainkit.compiler.regions import parts
+from trainkit.compiler.regions import select_targets
 from trainkit.config.errors import ConfigError
 from trainkit.config.schema import RunConfig
 from trainkit.config.validation import check
@@ -123,7 +124,7 @@ class Bench:
         by_shape = {tuple(batch[0].shape): batch for _, batch in coming}
         self.meters.begin(self.device)
         for number, link in enumerate(self.links):
-            facts.begin_counts()
+            dynamo.reset_counts()
             for shape, (inputs, _) in by_shape.items():
                 steps = [self._call(number, inputs.to(self.device))[1] for _ in range(NUM_MEASURING)]
                 times_ms = [step.time_ms for step in steps if not step.compiled]
@@ -164,7 +165,7 @@ class Bench:
         steady = self.meters.steady_calls()
         deadline_ms = self.config.forward.deadline_ms
         misses = None if deadline_ms is None else miss_frac([step.time_ms for step in steady], deadline_ms)
-        tells_eager = facts.tells_lookups() and not several  # of several networks it does not tell which one it was
+        tells_eager = dynamo.reports_lookups() and not several  # of several networks it does not tell which one it was
         return replace(
             self.row,
             **vars(together([link.facts for link in self.links if link.facts] or [first.compiler.facts()])),
@@ -257,7 +258,7 @@ def forward(config: RunConfig, fallback: Sequence[RunConfig] = ()) -> Row:
     with (
         run_settings(config),
         attention_kernel(config, devices),
-        apply.cache(config.compile.cache.value, config.trainer.attention.value),
+        compile_cache(config.compile.cache.value, config.trainer.attention.value),
         ExitStack() as undo,
     ):
         for link in links:
@@ -340,9 +341,9 @@ def _check_apart(links: Sequence[Link]) -> None:
     for link in links:
         asked_for = link.config.compile
         if asked_for.mode.value != "eager" and asked_for.scope.value == "parts":
-            for part in parts(asked_for, link.network.net):
-                if part.module is None:
+            for target in select_targets(asked_for, link.network.net):
+                if target.module is None:
                     raise ConfigError(
-                        f"compile.parts = {part.name}: a function would be compiled for every link of "
+                        f"compile.parts = {target.name}: a function would be compiled for every link of "
                         "forward.fallback; name modules"
                     )

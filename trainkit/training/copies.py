@@ -15,7 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from trainkit.compiler.apply import Compiler
+from trainkit.compiler.compiler import Compiler
 from trainkit.config.schema import RunConfig
 from trainkit.training.objective import Objective, build_objective
 from trainkit.training.optimizer import OptimizerFactory, schedule_factor

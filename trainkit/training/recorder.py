@@ -9,8 +9,8 @@ from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.strategies import DDPStrategy
 
-from trainkit.compiler import facts
-from trainkit.compiler.apply import Compiler
+from trainkit.compiler import dynamo, facts
+from trainkit.compiler.compiler import Compiler
 from trainkit.compiler.facts import CompileFacts, combined
 from trainkit.config.schema import RunConfig
 from trainkit.distributed.collectives import gather
@@ -109,7 +109,7 @@ class Recorder(Callback):
         return replace(
             self._row,
             **vars(self._facts or self._compiler.facts()),
-            **self._meters.summary(facts.autotune_s(), facts.tells_lookups(), self._compiler.skips_function()),
+            **self._meters.summary(facts.autotune_s(), dynamo.reports_lookups(), self._compiler.skips_function()),
             num_epochs=sum(epoch.complete for epoch in self._meters.epochs),
             train_loss=finite(task.train_loss),
             val_loss=finite(task.val_loss),

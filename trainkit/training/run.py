@@ -12,8 +12,9 @@ import torch.distributed as dist
 from lightning import Trainer, seed_everything
 from torch import nn
 
-from trainkit.compiler import apply, facts
-from trainkit.compiler.apply import Compiler
+from trainkit.compiler import dynamo
+from trainkit.compiler.caches import compile_cache
+from trainkit.compiler.compiler import Compiler
 from trainkit.config.schema import RunConfig
 from trainkit.config.validation import check
 from trainkit.data.module import DataModule
@@ -84,7 +85,7 @@ def build(config: RunConfig, on_epoch: Callable[[EpochRecord], None], contexts: 
     ckpt_path = checkpoint.resume_path(config, net, optimizer)
 
     contexts.enter_context(attention_kernel(config, devices))
-    contexts.enter_context(apply.cache(config.compile.cache.value, config.trainer.attention.value))
+    contexts.enter_context(compile_cache(config.compile.cache.value, config.trainer.attention.value))
     meters = Meters()
     compiler = Compiler(config.compile, meters.on_compile_start, meters.on_compile_end, meters.on_eager)
     contexts.enter_context(compiler)
@@ -121,7 +122,7 @@ def measure_breakdown(parts: Parts) -> dict[str, Any]:
 def check_numerics(parts: Parts, untrained_net: nn.Module) -> numerics.Answer:
     """Compare the first steps of the compiled network with eager, on the batches that the run began with."""
     parts.compiler.restore()
-    facts.begin()
+    dynamo.reset()
     device = parts.trainer.strategy.root_device
     prepare = copy.deepcopy(parts.data.prepare).to(device).eval()  # in training each mode draws other random numbers
     batches = []

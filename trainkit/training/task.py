@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from trainkit.compiler.apply import Compiler
+from trainkit.compiler.compiler import Compiler
 from trainkit.config.schema import RunConfig
 from trainkit.training.objective import build_objective
 from trainkit.training.optimizer import (

@@ -1,0 +1,47 @@
+"""Where compiled code is kept between processes: the user's own cache, or a fresh directory."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import torch
+
+
+@contextmanager
+def compile_cache(kind: str, attention: str = "auto") -> Iterator[None]:
+    """`cold`: compile into a fresh directory of this process, deleted at the end. `warm`: the user's own cache, of
+    which only code for the same `trainer.attention` is taken."""
+    with ExitStack() as stack:
+        if attention != "auto":
+            stack.enter_context(_attention_in_keys(attention))
+        if kind == "cold":
+            prefix = "trainkit-cold-"
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True))
+            stack.enter_context(_environment("TORCHINDUCTOR_CACHE_DIR", folder))
+            stack.enter_context(_environment("TRITON_CACHE_DIR", str(Path(folder, "triton"))))
+        yield
+
+
+@contextmanager
+def _attention_in_keys(attention: str) -> Iterator[None]:
+    """Torch's cache keys leave out which attention kernels are allowed, so that a run would get the code of another
+    setting. No issue of torch's is known; tests/test_workarounds.py fails when its keys include them."""
+    tag = f"{torch.compiler.config.cache_key_tag} trainer.attention={attention}"
+    with torch.compiler.config.patch(cache_key_tag=tag):  # type: ignore[attr-defined]
+        yield
+
+
+@contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    """Set an environment variable, and put back what it was."""
+    value_before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if value_before is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value_before
