@@ -21,7 +21,7 @@ from trainkit import cli
 from trainkit.config.complaints import compose_typed
 from trainkit.config.errors import ConfigError
 from trainkit.diagnosis.findings import write_diagnosis
-from trainkit.report import tables
+from trainkit.report import diagnosis_tables
 
 CONF = Path(__file__).parent.parent / "conf"
 
@@ -63,12 +63,12 @@ def main() -> int:
             progress.propagate = False  # the network may have set up logging for itself
         of = trial.subject(config)
         seen = diagnose.look(of)
-        tables.print_findings(seen)
+        diagnosis_tables.print_findings(seen)
         found = diagnose.measured(of, seen)
         if given.stages:
             found = replace(found, stages=diagnose.stages(config))
         written = diagnose.write_code(of, given.code) if given.code else []
-    tables.print_measurements(found)
+    diagnosis_tables.print_measurements(found)
     if written:
         print(f"written: {len(written)} files into {given.code}")
     if given.json:

@@ -12,8 +12,9 @@ from pathlib import Path
 from trainkit.analysis.comparison import compare
 from trainkit.analysis.regressions import find_changes
 from trainkit.diagnosis.findings import read_diagnoses
+from trainkit.report.markdown import markdown_comparison
 from trainkit.report.page import write_report
-from trainkit.report.tables import markdown_comparison, print_changes, print_comparison
+from trainkit.report.terminal import print_changes, print_comparison
 from trainkit.results.row import Row
 from trainkit.results.runs import Run, has_rows, read_runs
 

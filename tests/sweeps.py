@@ -4,9 +4,11 @@ import math
 import random
 from dataclasses import replace
 
+from trainkit.diagnosis.findings import Diagnosis, Finding, Phase
 from trainkit.results.epoch import EpochRecord
 from trainkit.results.facts import GraphBreak
 from trainkit.results.row import Row
+from trainkit.stats import Estimate
 
 GIB, MIB = 2**30, 2**20
 MODES = {  # step ms, compile s, GiB allocated, reserved and of the device
@@ -45,6 +47,70 @@ GPU = Row(
     git_commit="0123456789abcdef0123456789abcdef01234567",
     git_dirty=False,
 )
+ROW = Row(
+    run_id="sweep/000-eager",
+    status="ok",
+    model="resnet18",
+    data="synthetic",
+    batch_size=64,
+    compile_mode="eager",
+    precision="bf16-mixed",
+    overrides=["model=resnet18", "optimizer.lr=0.1"],
+    effective_mode="eager",
+    num_graphs=0,
+    compile_time_s=0.0,
+    num_steps=1500,
+    num_steady_steps=1460,
+    step_time_ms_p50=34.104,
+    step_time_ms_p90=34.9,
+    step_time_ms_p99=40.0,
+    epoch_train_time_s=12.34,
+    epoch_val_time_s=0.512,
+    samples_per_s=1876.4,
+    data_wait_frac=0.013,
+    peak_allocated_bytes=int(5.99 * GIB),
+    peak_reserved_bytes=int(6.59 * GIB),
+    peak_device_bytes=int(7.79 * GIB),
+    num_epochs=10,
+    train_loss=0.01234,
+    val_loss=0.0456,
+    val_accuracy=0.97218,
+    device_name="NVIDIA H100",
+    num_devices=1,
+    torch_version="2.11.0",
+    triton_version="3.6.0",
+    cuda_version="13.0",
+    python_version="3.12.3",
+    lightning_version="2.6.6",
+)
+
+EPOCH = EpochRecord(
+    epoch=2,
+    train_time_s=12.84,
+    val_time_s=0.05,
+    compile_time_s=12.3,
+    num_steps=50,
+    num_samples=3200,
+    step_time_ms_p50=None,
+    samples_per_s=None,
+    peak_allocated_bytes=GIB,
+    peak_reserved_bytes=GIB,
+    peak_device_bytes=GIB,
+    train_loss=0.51234,
+    val_loss=None,
+    val_accuracy=0.913,
+)
+
+HOSTILE = [
+    "a$b$c",
+    "<script>document.title='ran'</script>",
+    "]]>",
+    '"onload="document.title=1',
+    "--> <!-- &amp; </svg></style>",
+    "_hidden",
+    "x" * 300,
+    "\x1b[31mred\x1b[0m\x07\x00\u202e",
+]
 BREAKS = [
     GraphBreak("models/resnet.py", 41, "Unsupported Tensor.item() call with capture_scalar_outputs=False"),
     GraphBreak("models/resnet.py", 57, "Failed to trace builtin operator `print`"),
@@ -154,3 +220,63 @@ def epochs_of(row: Row, num_epochs: int = 12) -> list[EpochRecord]:
         )
         for epoch in range(num_epochs)
     ]
+
+
+def make_row(mode: str, step_ms: float | None, **fields) -> Row:
+    return replace(ROW, **{"compile_mode": mode, "effective_mode": mode, "step_time_ms_p50": step_ms, **fields})
+
+
+def five_modes() -> list[Row]:
+    """Two repeats of each mode; of max-autotune one ended by the time limit; reduce-overhead without CUDA graphs."""
+    times = {"eager": 34.0, "default": 31.0, "max-autotune": 22.0, "max-autotune-no-cudagraphs": 27.0}
+    rows = [make_row(mode, ms + n / 10, repeat=n) for n in range(2) for mode, ms in times.items()]
+    rows[2] = replace(rows[2], status="timeout", error="stopped after 600 s", step_time_ms_p50=None)
+    skipped = {"effective_mode": "default", "effective_mode_reason": "CUDA graphs need a CUDA device"}
+    return rows + [make_row("reduce-overhead", 30.5, run_id=f"sweep/{n}", **skipped) for n in (5, 6)]
+
+
+def changed(**factors: float) -> list[Row]:
+    """The five modes with the step time or the memory of some multiplied."""
+    rows = [r for r in gpu_sweep(5) if r.status == "ok"]
+    times = {mode.replace("_", "-"): by for mode, by in factors.items()}
+    return [replace(r, step_time_ms_p50=(r.step_time_ms_p50 or 0) * times.get(r.compile_mode, 1.0)) for r in rows]
+
+
+def hostile_sweep() -> list[Row]:
+    """What users and logs can say, wherever a page shows words of theirs."""
+    rows = []
+    for n, words in enumerate(HOSTILE):
+        said = {
+            "model": HOSTILE[1],
+            "data": HOSTILE[4],
+            "overrides": [f"optimizer.note={words}", f"data.path={HOSTILE[3]}"],
+            "device_name": HOSTILE[3],
+            "git_commit": words,
+            "recompiles": [words],
+            "graph_breaks": [GraphBreak(words, 3, f"{words}\n{words}")],
+            "check_reason": words,
+        }
+        rows += [replace(row, run_id=f"{n}/{row.run_id}/{words}", **said) for row in gpu_sweep(2)[:4]]
+    return [
+        *rows,
+        replace(rows[1], status="failed", error=f"</pre></details>{HOSTILE[1]}\n{HOSTILE[4]}", run_id=HOSTILE[1]),
+    ]
+
+
+def diagnosis(words: str = "") -> Diagnosis:
+    """One finding of each kind, with the words wherever a user or torch can say something."""
+    broke = Finding("graph break", "tensor branch", "why", "torch.where", f"reason {words}", f"net{words}.py", 7)
+    broke = replace(
+        broke, code=f"if x.sum() > 0: {words}", phases=["forward", "training"], cost_ms=Estimate(0.25, 0.125, 0.5)
+    )
+    again = Finding(
+        "recompile", "shape", "why", "dynamic", words, num_recompiles=3, recompile_s=2.0, phases=["forward"]
+    )
+    step, eager, gain, share = (Estimate(x, 0.9 * x, 1.1 * x) for x in (1.0, 2.0, 2.0, 0.75))
+    forward = Phase("forward", 2, False, step, eager, gain, share, device_busy_frac=Estimate(0.25, 0.125, 0.5))
+    phases = [forward, Phase("training", error=words)]
+    stages = {"eager": {"capture": 0.5}, "inductor": {"capture": 0.5, "lowering": 1.25}}
+    machine = vars(gpu_sweep()[0])
+    return Diagnosis(
+        f"net{words}", "digits", 64, "default", "32-true", [words], machine, phases, [broke, again], stages
+    )

@@ -13,7 +13,7 @@ from trainkit.compiler import regions
 from trainkit.config.errors import ConfigError
 from trainkit.config.schema import CompileConfig, Mode, PartConfig, Scope
 from trainkit.models.convnet_mix import ConvNetMix
-from trainkit.report import labels, summary, tables
+from trainkit.report import compiler_facts, markdown, summary
 from trainkit.results.facts import Region
 from trainkit.results.files import read_row
 from trainkit.training.run import run
@@ -160,7 +160,7 @@ def test_each_part_is_compiled_as_it_asks_and_the_row_says_so(compose, tmp_path)
         ),
     ]
     assert read_row(tmp_path / "run") == row
-    said = labels.compiled_parts(row)
+    said = compiler_facts.compiled_regions(row)
     assert said == "features to classifier.0 (1 graph), classifier.1 to classifier.4 (reused)"
 
 
@@ -236,15 +236,15 @@ def test_a_module_left_out_of_a_part_breaks_its_graph(compose):
     row = run(compose(*MIX, "compile.parts=[{match: features},{match: features.2, mode: eager}]", *EXACT))
     assert [part.name for part in row.compiled_parts] == ["features"]
     assert row.num_graph_breaks == 1
-    ((_, remedy),) = labels.graph_breaks(row)
-    assert remedy.cause == "part that is left out"
+    (cause,) = compiler_facts.graph_breaks(row)
+    assert cause.remedy.cause == "part that is left out"
 
 
 def test_a_part_of_which_all_is_left_out_has_no_graph(compose):
     parts = "[{match: features},{match: features.*, mode: eager},{match: classifier.*}]"
     row = run(compose(*MIX, f"compile.parts={parts}", *EXACT))
     said = "features (no graph), classifier.0 (1 graph), classifier.1 to classifier.4 (reused)"
-    assert labels.compiled_parts(row) == said
+    assert compiler_facts.compiled_regions(row) == said
 
 
 def test_a_part_that_is_never_called_is_not_what_was_asked(compose):
@@ -341,4 +341,4 @@ def test_the_summary_and_the_report_name_the_parts(compose, tmp_path, capsys):
         "default, scope=step",
         "eager",
     ]
-    assert "compiled features (1 graph)." in tables.markdown_comparison(compare([row, eager, whole]))
+    assert "compiled features (1 graph)." in markdown.markdown_comparison(compare([row, eager, whole]))

@@ -19,7 +19,7 @@ from trainkit.diagnosis import break_costs, output, trial
 from trainkit.diagnosis.diagnose import diagnose, look, stages, stages_of, write_code
 from trainkit.diagnosis.findings import Finding, Phase, merged, read_diagnosis
 from trainkit.diagnosis.trial import subject
-from trainkit.report.labels import finding_lines
+from trainkit.report.diagnosis_labels import finding_lines
 from trainkit.stats import Estimate
 
 FILE = "tests/defects.py"
@@ -237,7 +237,7 @@ def test_what_was_not_looked_at_is_said(name, note, compose):
     (found,) = look(of(compose, name)).findings
     said = finding_lines(found, [])["note"]
     assert note in said
-    assert said.endswith("what comes after it there was not looked at; mend it and diagnose again")
+    assert said.endswith("the code after it was not diagnosed, fix it and diagnose again")
 
 
 def test_recompiles_of_a_part_are_in_its_own_forward(compose):

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import pytest
 
-from tests.report.test_page import diagnosis
+from tests.sweeps import diagnosis
 from trainkit.diagnosis.findings import read_diagnoses, read_diagnosis, write_diagnosis
 
 

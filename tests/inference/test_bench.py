@@ -19,9 +19,9 @@ from trainkit.config.fallback import compose_fallback
 from trainkit.config.schema import RunConfig
 from trainkit.inference.bench import NUM_MEASURING, forward
 from trainkit.inference.deadlines import Requests, choose, miss_frac
+from trainkit.report.markdown import markdown_comparison
 from trainkit.report.page import html_comparison
 from trainkit.report.summary import print_run
-from trainkit.report.tables import markdown_comparison
 from trainkit.results.facts import ExpectedLatency, ShapeLatency, Stage
 from trainkit.results.files import read_row
 from trainkit.results.row import Row
@@ -67,7 +67,7 @@ def test_a_sweep_of_calls_ends_in_rows_and_a_comparison(tmp_path):
     assert [link.call_frac for link in rows[1].chain] == [1.0, 0.0]
     assert "simple_cnn on digits, batch 64, forward only" in done.stdout
     report = (tmp_path / "runs/sweeps/s/report.md").read_text().replace("\\", "")
-    assert "answered by simple_cnn eager 100.0 %, model=simple_net 0.0 %" in report
+    assert "served by simple_cnn eager 100.0 %, model=simple_net 0.0 %" in report
     assert report.count("Missed: a request comes once in each deadline") == 1
 
 
@@ -233,8 +233,8 @@ def test_a_link_that_is_too_slow_is_measured_and_never_called_again(bench, capsy
     assert slow.expected_ms[0].time_ms >= 50
     print_run(row, tmp_path)
     said = " ".join(capsys.readouterr().out.split())
-    assert "0.0 % tests.networks.Naps eager: got eager, graphs 0; expected " in said
-    assert "100.0 % +model.ms=0: got eager, graphs 0; p50 " in said
+    assert "0.0 % tests.networks.Naps eager: effective eager, graphs 0; expected " in said
+    assert "100.0 % +model.ms=0: effective eager, graphs 0; p50 " in said
     assert (fast.num_calls, fast.call_frac) == (20, 1.0)
     assert (fast.settings, fast.effective_mode) == ("+model.ms=0", "eager")
     assert (row.num_steps, row.num_warmup_steps) == (20 + 2 * NUM_MEASURING, 2 * NUM_MEASURING)
@@ -417,7 +417,7 @@ def test_calls_are_compared_in_groups_of_their_own_and_said_as_calls():
     assert "| 12.5 % |" in text
     page = html_comparison(comparison, {}, "calls")
     assert "Latency by shape of the inputs" in page
-    assert "Which link answered" in page
+    assert "Calls served by each stage" in page
     assert "Time to reach a call" in page
     assert "<td>7.250</td>" in page
     assert "<td>default</td><td>3</td><td>5.500 to 11.000</td><td>25.0 %</td>" in page.replace("\n", "")
@@ -429,7 +429,7 @@ def test_the_terminal_shows_shapes_links_and_misses(capsys, tmp_path):
     print_run(forward_row("default", 0, 4.0), tmp_path)
     said = capsys.readouterr().out
     assert "12.5 % of calls missed 10 ms" in said
-    assert "25.0 % resnet50 default: got default, graphs 3; p50 7.250 ms" in said
+    assert "25.0 % resnet50 default: effective default, graphs 3; p50 7.250 ms" in said
     assert "[1, 3, 8, 8]: p50 7.250 ms, p90 8.000 ms, p99 9.000 ms; 9 calls" in said
     assert "epoch" not in said
 
@@ -437,7 +437,7 @@ def test_the_terminal_shows_shapes_links_and_misses(capsys, tmp_path):
 def test_a_link_that_was_never_called_has_what_was_expected_of_it(capsys, tmp_path):
     row = forward_row("default", 0, 4.0)
     print_run(replace(row, chain=[row.chain[0], replace(row.chain[1], num_calls=0)]), tmp_path)
-    assert "got default, graphs 3; expected 5.500 to 11.000 ms" in capsys.readouterr().out
+    assert "effective default, graphs 3; expected 5.500 to 11.000 ms" in capsys.readouterr().out
 
 
 def test_a_chain_with_a_link_in_another_mode_is_dropped_with_the_reason():

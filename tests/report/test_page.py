@@ -13,28 +13,16 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageStat
 
-from tests.sweeps import epochs_of, gpu_sweep
+from tests.sweeps import HOSTILE, diagnosis, epochs_of, gpu_sweep, hostile_sweep
 from trainkit.analysis.comparison import Comparison, compare
-from trainkit.diagnosis.findings import Diagnosis, Finding, Phase
 from trainkit.diagnosis.remedies.cuda_graphs import remedy_for_skip
 from trainkit.diagnosis.remedies.graph_breaks import remedy_for_break
 from trainkit.diagnosis.remedies.recompiles import CHANGING_SIZE
 from trainkit.report.page import html_comparison, write_report
-from trainkit.report.plots import CURVES
+from trainkit.report.plots.curves import CURVES
 from trainkit.results.facts import GraphBreak
 from trainkit.results.row import Row
-from trainkit.stats import Estimate
 
-HOSTILE = [
-    "a$b$c",
-    "<script>document.title='ran'</script>",
-    "]]>",
-    '"onload="document.title=1',
-    "--> <!-- &amp; </svg></style>",
-    "_hidden",
-    "x" * 300,
-    "\x1b[31mred\x1b[0m\x07\x00\u202e",
-]
 VOID = {"meta", "br"}
 OURS = {
     *(
@@ -112,27 +100,6 @@ class Parsed(HTMLParser):
 
 def page_of(rows: list[Row], num_planned_steps: int | None = None, title: str = "a sweep") -> str:
     return html_comparison(compare(rows, num_planned_steps), {row.run_id: epochs_of(row) for row in rows}, title)
-
-
-def hostile_sweep() -> list[Row]:
-    """What users and logs can say, wherever a page shows words of theirs."""
-    rows = []
-    for n, words in enumerate(HOSTILE):
-        said = {
-            "model": HOSTILE[1],
-            "data": HOSTILE[4],
-            "overrides": [f"optimizer.note={words}", f"data.path={HOSTILE[3]}"],
-            "device_name": HOSTILE[3],
-            "git_commit": words,
-            "recompiles": [words],
-            "graph_breaks": [GraphBreak(words, 3, f"{words}\n{words}")],
-            "check_reason": words,
-        }
-        rows += [replace(row, run_id=f"{n}/{row.run_id}/{words}", **said) for row in gpu_sweep(2)[:4]]
-    return [
-        *rows,
-        replace(rows[1], status="failed", error=f"</pre></details>{HOSTILE[1]}\n{HOSTILE[4]}", run_id=HOSTILE[1]),
-    ]
 
 
 SWEEPS: dict[str, Callable[[], list[Row]]] = {
@@ -375,25 +342,6 @@ def test_the_page_is_drawn_in_light_and_in_dark(tmp_path, width):
         means.append(sum(drawn.mean) / 3)
     assert means[0] < 80
     assert means[1] > 200
-
-
-def diagnosis(words: str = "") -> Diagnosis:
-    """One finding of each kind, with the words wherever a user or torch can say something."""
-    broke = Finding("graph break", "tensor branch", "why", "torch.where", f"reason {words}", f"net{words}.py", 7)
-    broke = replace(
-        broke, code=f"if x.sum() > 0: {words}", phases=["forward", "training"], cost_ms=Estimate(0.25, 0.125, 0.5)
-    )
-    again = Finding(
-        "recompile", "shape", "why", "dynamic", words, num_recompiles=3, recompile_s=2.0, phases=["forward"]
-    )
-    step, eager, gain, share = (Estimate(x, 0.9 * x, 1.1 * x) for x in (1.0, 2.0, 2.0, 0.75))
-    forward = Phase("forward", 2, False, step, eager, gain, share, device_busy_frac=Estimate(0.25, 0.125, 0.5))
-    phases = [forward, Phase("training", error=words)]
-    stages = {"eager": {"capture": 0.5}, "inductor": {"capture": 0.5, "lowering": 1.25}}
-    machine = vars(gpu_sweep()[0])
-    return Diagnosis(
-        f"net{words}", "digits", 64, "default", "32-true", [words], machine, phases, [broke, again], stages
-    )
 
 
 def test_a_diagnosis_is_a_section_of_the_page(tmp_path):

@@ -10,7 +10,10 @@ import pytest
 from tests.sweeps import epochs_of, gpu_sweep
 from trainkit.analysis.candidates import Candidate
 from trainkit.analysis.comparison import Group, compare
-from trainkit.report.plots import breakdown, compile_cost, curves, looks_of, memory, speedups, times_to_step
+from trainkit.report.plots.costs import plot_compile_time, plot_memory, plot_step_parts, plot_time_to_step
+from trainkit.report.plots.curves import plot_curve
+from trainkit.report.plots.palette import looks_of
+from trainkit.report.plots.ratios import plot_speedups
 from trainkit.results.row import Row
 from trainkit.stats import Ratio
 
@@ -55,7 +58,7 @@ def height_at(line: list[tuple[float, float]], x: float) -> float:
 @pytest.mark.parametrize("label", LABELS)
 def test_a_label_is_drawn_letter_by_letter(label):
     group = with_settings(group_of(gpu_sweep()), lambda setting: replace(setting, label=f"{setting.label} {label}"))
-    plot = speedups(group, looks_of([group]), "p")
+    plot = plot_speedups(group, looks_of([group]), "p")
     assert plot is not None
     assert f"default {label}" in " ".join(words(plot.svg))
     assert f"default {label} 1.14x [" in ElementTree.fromstring(plot.svg).get("aria-label", "")
@@ -63,7 +66,7 @@ def test_a_label_is_drawn_letter_by_letter(label):
 
 def test_a_label_of_several_lines_is_cut_after_the_fifth():
     group = with_settings(group_of(gpu_sweep()), lambda setting: replace(setting, label="word " * 60))
-    plot = compile_cost(group, "p")
+    plot = plot_compile_time(group, "p")
     assert plot is not None
     assert words(plot.svg).count("seconds") == 1
     assert sum(line.startswith("word") for line in words(plot.svg)) == 5 * len(group.candidates[:-1])
@@ -71,7 +74,7 @@ def test_a_label_of_several_lines_is_cut_after_the_fifth():
 
 def test_a_label_breaks_within_names_and_within_no_number():
     label = "default, trainer.activation_checkpointing=false, trainer.gradient_clip_val=0.125"
-    plot = compile_cost(with_settings(group_of(gpu_sweep()), lambda setting: replace(setting, label=label)), "p")
+    plot = plot_compile_time(with_settings(group_of(gpu_sweep()), lambda setting: replace(setting, label=label)), "p")
     assert plot is not None
     said = "default, trainer.activation_|checkpointing=false, trainer.gradient_clip_|val=0.125|"
     assert said in "|".join(words(plot.svg))
@@ -79,7 +82,7 @@ def test_a_label_breaks_within_names_and_within_no_number():
 
 def test_ids_begin_with_the_name_and_no_colour_is_left_that_a_theme_cannot_change():
     group = group_of(gpu_sweep())
-    plot = memory(group, looks_of([group]), "some-name")
+    plot = plot_memory(group, looks_of([group]), "some-name")
     assert plot is not None
     ids = [value for e in ElementTree.fromstring(plot.svg).iter() if (value := e.get("id"))]
     assert ids
@@ -90,7 +93,7 @@ def test_ids_begin_with_the_name_and_no_colour_is_left_that_a_theme_cannot_chang
 def test_a_compiled_setting_crosses_eager_at_its_dot():
     group = group_of(gpu_sweep())
     looks = looks_of([group])
-    plot = times_to_step(group, looks, "p")
+    plot = plot_time_to_step(group, looks, "p")
     assert plot is not None
     (eager,) = lines(plot.svg, "ink")
     for setting in group.candidates[:-1]:
@@ -103,7 +106,7 @@ def test_a_compiled_setting_crosses_eager_at_its_dot():
 def test_the_planned_steps_are_a_line_where_they_are_among_the_crossings():
     for planned, drawn in ((2_000, True), (1_000_000, False)):
         group = group_of(gpu_sweep(), planned)
-        plot = times_to_step(group, looks_of([group]), "p")
+        plot = plot_time_to_step(group, looks_of([group]), "p")
         assert plot is not None
         assert (len(lines(plot.svg, "muted")) == 1) == drawn
         assert ("Dashed: the 2,000 steps planned." in plot.note) == drawn
@@ -116,7 +119,7 @@ def test_minutes_and_seconds():
         def slow(setting: Candidate, times: int = slower) -> Candidate:
             return replace(setting, step_time_ms=replace(setting.step_time_ms, median=30.0 * times))
 
-        plot = times_to_step(with_settings(group, slow), looks_of([group]), "p")
+        plot = plot_time_to_step(with_settings(group, slow), looks_of([group]), "p")
         assert plot is not None
         assert words(plot.svg).count(unit) == 1
 
@@ -124,8 +127,8 @@ def test_minutes_and_seconds():
 def test_an_interval_is_drawn_from_its_low_to_its_high_end_and_none_where_it_is_unknown():
     group = group_of(gpu_sweep())
     looks = looks_of([group])
-    known = speedups(group, looks, "p")
-    unknown = speedups(
+    known = plot_speedups(group, looks, "p")
+    unknown = plot_speedups(
         with_settings(group, lambda s: replace(s, speedup=s.speedup and Ratio(s.speedup.value))), looks, "p"
     )
     assert known is not None
@@ -141,7 +144,7 @@ def test_an_interval_over_many_powers_of_ten_does_not_hide_the_others():
         return replace(setting, speedup=Ratio(1.5, 1e-9, 1e9, 1e9, False)) if setting.label == "default" else setting
 
     group = with_settings(group_of(gpu_sweep()), wide)
-    plot = speedups(group, looks_of([group]), "p")
+    plot = plot_speedups(group, looks_of([group]), "p")
     assert plot is not None
     assert "1.50x [0.00, 1,000+]" in words(plot.svg)
     assert {"1", "2"} <= set(words(plot.svg))
@@ -158,7 +161,7 @@ def test_each_setting_has_a_band_of_its_own_noise_floor():
         return replace(setting, speedup=Ratio(1.5, *known))
 
     group = with_settings(group_of(gpu_sweep()), noisy)
-    plot = speedups(group, looks_of([group]), "p")
+    plot = plot_speedups(group, looks_of([group]), "p")
     assert plot is not None
     bands = re.findall(r'd="M (\S+) \S+ L (\S+) [^"]*" clip-path="[^"]*" style="fill: var\(--band\)', plot.svg)
     narrow, wide = sorted(float(right) - float(left) for left, right in bands)
@@ -167,12 +170,12 @@ def test_each_setting_has_a_band_of_its_own_noise_floor():
 
 def test_memory_is_one_bar_where_there_is_one_figure_and_marks_the_peak_while_compiling():
     rows = gpu_sweep()
-    three = memory(group_of(rows), looks_of([group_of(rows)]), "p")
+    three = plot_memory(group_of(rows), looks_of([group_of(rows)]), "p")
     resident = [
         replace(row, peak_allocated_bytes=2**29, peak_reserved_bytes=2**29, peak_device_bytes=2**29) for row in rows
     ]
     resident = [replace(row, compile_peak_device_bytes=None) for row in resident]
-    one = memory(group_of(resident), looks_of([group_of(resident)]), "p")
+    one = plot_memory(group_of(resident), looks_of([group_of(resident)]), "p")
     assert three is not None
     assert one is not None
     assert {"5.30 / 6.45 / 7.75", "GiB", "allocated", "reserved", "device"} <= set(words(three.svg))
@@ -184,7 +187,7 @@ def test_memory_is_one_bar_where_there_is_one_figure_and_marks_the_peak_while_co
 
 def test_only_parts_that_cost_something_are_in_the_key():
     rows = [row for row in gpu_sweep() if row.compile_mode in ("eager", "default")]
-    plot = compile_cost(group_of(rows), "p")
+    plot = plot_compile_time(group_of(rows), "p")
     assert plot is not None
     parts = {"start-up", "forward", "backward", "autotuning", "CUDA graphs", "recompiles"} & set(words(plot.svg))
     assert parts == {"start-up", "forward", "backward", "recompiles"}
@@ -193,7 +196,7 @@ def test_only_parts_that_cost_something_are_in_the_key():
 
 def test_a_step_is_split_for_the_settings_that_know_all_parts():
     rows = [replace(r, backward_time_ms_p50=None) if r.compile_mode == "default" else r for r in gpu_sweep()]
-    plot = breakdown(group_of(rows), "p")
+    plot = plot_step_parts(group_of(rows), "p")
     assert plot is not None
     assert "max-autotune" in words(plot.svg)
     assert "default" not in words(plot.svg)
@@ -203,21 +206,21 @@ def test_each_repeat_is_a_thin_line_around_the_median_and_what_is_unknown_is_lef
     rows = gpu_sweep()
     group, epochs = group_of(rows), {row.run_id: epochs_of(row) for row in rows}
     looks = looks_of([group])
-    plot = curves(group, looks, epochs, "val_accuracy", "p")
+    plot = plot_curve(group, looks, epochs, "val_accuracy", "p")
     assert plot is not None
     assert len(lines(plot.svg, "s0")) == 4
     assert [len(line) for line in lines(plot.svg, "s0")] == [12] * 4
     assert [label for label, _ in plot.keys] == [setting.label for setting in group.candidates]
     never = {run: [replace(record, val_accuracy=None) for record in records] for run, records in epochs.items()}
-    assert curves(group, looks, never, "val_accuracy", "p") is None
-    assert curves(group, looks, {}, "train_loss", "p") is None
+    assert plot_curve(group, looks, never, "val_accuracy", "p") is None
+    assert plot_curve(group, looks, {}, "train_loss", "p") is None
 
 
 def test_a_plot_without_figures_is_none():
     group = group_of([Row(run_id="a", status="ok", compile_mode="default", step_time_ms_p50=1.0)])
     looks = looks_of([group])
-    assert speedups(group, looks, "p") is None
-    assert times_to_step(group, looks, "p") is None
-    assert memory(group, looks, "p") is None
-    assert compile_cost(group, "p") is None
-    assert breakdown(group, "p") is None
+    assert plot_speedups(group, looks, "p") is None
+    assert plot_time_to_step(group, looks, "p") is None
+    assert plot_memory(group, looks, "p") is None
+    assert plot_compile_time(group, "p") is None
+    assert plot_step_parts(group, "p") is None

@@ -23,11 +23,13 @@ from trainkit.analysis.studies import PlannedComparison, planned_pairs, read_stu
 from trainkit.config.composition import FORWARD, compose_config
 from trainkit.config.schema import RunConfig
 from trainkit.diagnosis.findings import Diagnosis, write_diagnosis
-from trainkit.report.labels import contrast_of
+from trainkit.report.labels import pair_label
+from trainkit.report.markdown import markdown_compiled
 from trainkit.report.pairwise import claim_sentence, pairwise_sentences
-from trainkit.report.plots import contrast, looks_of, series_of, speedups_over
+from trainkit.report.plots.palette import looks_of
+from trainkit.report.plots.ratios import plot_pairs, plot_speedups_over
+from trainkit.report.plots.series import series_of
 from trainkit.report.studies import RULE, write_pages
-from trainkit.report.tables import markdown_compiled
 from trainkit.results.files import write_row
 from trainkit.results.requested import requested_fields
 from trainkit.results.row import Row
@@ -133,11 +135,11 @@ def test_shares_stand_beside_each_other_with_and_without():
     assert pairwise_sentences(found) == [
         "Missed deadlines with fallback!=null and with fallback=null: 0.0 % and 50.5 % (50.0 % to 51.0 %)."
     ]
-    plot = contrast(found, "shares")
+    plot = plot_pairs(found, "shares")
     assert plot is not None
     assert plot.title == "Missed deadlines with fallback!=null and with fallback=null"
     assert "0.0 % and 50.5 %" in plot.svg
-    assert contrast([], "none") is None
+    assert plot_pairs([], "none") is None
 
 
 def test_a_ratio_of_single_runs_says_so():
@@ -216,7 +218,7 @@ def test_a_setting_that_eager_rows_lack_is_no_place():
 
 
 def test_choices_of_which_one_says_nothing_more_keep_what_they_share():
-    assert contrast_of("compile_time_s", "compile.mode=default cache_found=warm", "compile.mode=default") == (
+    assert pair_label("compile_time_s", "compile.mode=default cache_found=warm", "compile.mode=default") == (
         "Compile time of default, cache_found=warm over default"
     )
 
@@ -397,20 +399,20 @@ def test_a_claim_that_is_none_names_the_file(tmp_path, measured, complaint):
 def test_groups_over_a_number_are_a_series_and_no_other_groups_are():
     groups = compare(crossing()).groups
     (series,) = series_of(groups)
-    assert (series.name, [number for number, _ in series.groups]) == ("model.num_ops", [1, 10, 30])
+    assert (series.setting, [number for number, _ in series.groups]) == ("model.num_ops", [1, 10, 30])
     assert series_of(groups[:2]) == []
     deadlines = {"1": 2.0, "10": 10.0, "30": 50.0}
     late = [replace(one, deadline_ms=deadlines[one.overrides[0].partition("=")[2]]) for one in crossing()]
     late = [replace(one, overrides=[f"forward.deadline_ms={one.deadline_ms}", *one.overrides[1:]]) for one in late]
     assert series_of(compare(late).groups) == []
     other = [replace(one, model="other", run_id=f"other-{one.run_id}") for one in crossing()]
-    assert [of.beside for of in series_of(compare([*crossing(), *other]).groups)] == ["op_chain", "other"]
+    assert [of.condition for of in series_of(compare([*crossing(), *other]).groups)] == ["op_chain", "other"]
     larger = [replace(one, batch_size=2048, run_id=f"larger-{one.run_id}") for one in crossing()]
     two = series_of(compare([*crossing(), *larger]).groups)
-    assert [of.beside for of in two] == [f"data.batch_size={crossing()[0].batch_size}", "data.batch_size=2048"]
+    assert [of.condition for of in two] == [f"data.batch_size={crossing()[0].batch_size}", "data.batch_size=2048"]
     called = [replace(one, kind="forward", run_id=f"called-{one.run_id}") for one in crossing()]
-    assert [of.beside for of in series_of(compare([*crossing(), *called]).groups)] == ["train", "forward"]
-    plot = speedups_over(series, looks_of(groups), "p")
+    assert [of.condition for of in series_of(compare([*crossing(), *called]).groups)] == ["train", "forward"]
+    plot = plot_speedups_over(series, looks_of(groups), "p")
     assert plot is not None
     assert dict(plot.keys) == {"default, dynamic=false": "0.60x to 3.50x", "default, dynamic=true": "0.48x to 2.80x"}
 

@@ -8,7 +8,7 @@ from trainkit.analysis.grouping import MACHINE, NUMBER, short_override
 from trainkit.analysis.pairs import PairwiseComparison
 from trainkit.formatting import clean, factor, shares
 from trainkit.report.figures import ratio_text
-from trainkit.report.labels import contrast_of
+from trainkit.report.labels import pair_label
 
 Pairs = Sequence[PairwiseComparison]
 
@@ -18,7 +18,7 @@ def pairwise_sentences(pairs: Pairs) -> list[str]:
     work. Each line goes along the values of one condition that differs: a number if there is one.
     """
     first = pairs[0]
-    subject = contrast_of(first.column, first.choice, first.baseline)
+    subject = pair_label(first.column, first.choice, first.baseline)
     axis = _axis(pairs)
     kinds: dict[str, list[PairwiseComparison]] = {}
     for pair in pairs:

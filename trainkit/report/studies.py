@@ -1,26 +1,24 @@
-"""A study: one question, the sweep that answers it, and the page that its rows make.
-
-The question, what was claimed elsewhere and which settings are compared with which stand in the head of the experiment
-that runs it, `conf/experiment/studies/NAME.yaml`, in lines `# Question: ...`, `# Claimed: ...` and, one or more,
-`# Measured: [field of a row of] SETTINGS over SETTINGS[; claimed below 1 | above 1 | about NUMBER]`; a line that starts
-with `#   ` goes on with the last one. In the index the first comparison that was measured answers the question; those
-before it are said to be missing.
-"""
+"""The pages of studies, and their index, from the rows that were measured."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
+from trainkit.analysis.comparison import Group
 from trainkit.analysis.pairs import PairwiseComparison
 from trainkit.analysis.studies import PlannedComparison, StudyResult, evaluate_study, read_study
 from trainkit.diagnosis.findings import Diagnosis, read_diagnoses
-from trainkit.report.labels import contrast_of, machine_of
+from trainkit.report.labels import machine_label, pair_label
+from trainkit.report.markdown import escape, markdown_comparison, markdown_compiled, markdown_stages
 from trainkit.report.pairwise import claim_sentence, pairwise_sentences
-from trainkit.report.plots import Plot, apart, compile_cost, contrast, looks_of, series_of, speedups, speedups_over
-from trainkit.report.svg import file_of
-from trainkit.report.tables import escape, markdown_comparison, markdown_compiled, markdown_stages
+from trainkit.report.plots.costs import plot_compile_time
+from trainkit.report.plots.palette import Looks, looks_of
+from trainkit.report.plots.ratios import plot_pairs, plot_speedups, plot_speedups_over
+from trainkit.report.plots.series import condition_labels, series_of
+from trainkit.report.plots.svg import Plot, standalone_svg
+from trainkit.results.row import Row
 from trainkit.results.runs import read_rows
 
-MOST_GROUPS = 3  # with a plot for each
+MAX_GROUPS = 3  # with a plot for each
 RULE = (
     "A difference is measurable where its interval leaves out 1x and it is larger than what two sets of runs of one "
     "setting differ by chance. A claim of below or above 1x held, or did not, where the difference is measurable; one "
@@ -41,37 +39,23 @@ def write_pages(measurements: Path, experiments: Path, folder: Path) -> list[Pat
     each diagnosis that cannot be read.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    written, answered, complaints = [], [], []
+    written, results, complaints = [], [], []
     for path in sorted(experiments.glob("*.yaml")):
         study = read_study(path)
         rows = read_rows(rows_of(measurements, study.name))
         try:
-            answer = evaluate_study(study, rows)
-            written += _write_page(folder, answer, diagnoses_of(measurements, study.name)) if rows else []
-            answered.append(answer)
-        except ValueError as error:  # of one study; the others get their pages
+            result = evaluate_study(study, rows)
+            if rows:
+                written += _write_page(folder, result, diagnoses_of(measurements, study.name))
+            results.append(result)
+        except ValueError as error:  # the other studies get their pages
             complaints.append(f"{study.name}: {error}")
-    machines = list(dict.fromkeys(machine for answer in answered for machine in _machines(answer)))
-    entries = [f"Measured on {machines[0]}."] if len(machines) == 1 else []
-    entries += [_entry(answer, _machines(answer) if len(machines) > 1 else []) for answer in answered]
     index, about = folder / "README.md", folder / "about.md"
-    said = [about.read_text(encoding="utf-8").strip()] if about.exists() else []
-    index.write_text("\n\n".join(["# Studies", *said, *entries]) + "\n", encoding="utf-8")
+    introduction = about.read_text(encoding="utf-8").strip() if about.exists() else ""
+    index.write_text(_index(results, introduction), encoding="utf-8")
     if complaints:
         raise ValueError("; ".join(complaints))
     return [*written, index]
-
-
-def _machines(answer: StudyResult) -> list[str]:
-    return list(dict.fromkeys(escape(machine_of(group.machine)) for group in answer.comparison.groups))
-
-
-def _lines(answer: StudyResult) -> list[str]:
-    """Of each of what it measures what it came to, as Markdown."""
-    return [
-        "\n".join(f"{'  ' * bool(number)}- {escape(line)}" for number, line in enumerate(_said(asked, pairs)))
-        for asked, pairs in zip(answer.study.comparisons, answer.pairs, strict=True)
-    ]
 
 
 def rows_of(measurements: Path, name: str) -> Path:
@@ -94,81 +78,142 @@ def diagnoses_of(measurements: Path, name: str) -> list[Diagnosis]:
     return diagnoses
 
 
-def _write_page(folder: Path, answer: StudyResult, diagnoses: Sequence[Diagnosis]) -> list[Path]:
-    plots = _plots(answer)
-    plots_dir = folder / answer.study.name
+def _write_page(folder: Path, result: StudyResult, diagnoses: Sequence[Diagnosis]) -> list[Path]:
+    name = result.study.name
+    page, plots_dir = folder / f"{name}.md", folder / name
     plots_dir.mkdir(exist_ok=True)
-    for name, plot in plots.items():
-        (plots_dir / name).write_text(file_of(plot.svg), encoding="utf-8")
-    page = folder / f"{answer.study.name}.md"
-    page.write_text(page_of(answer, plots, diagnoses), encoding="utf-8")
-    return [page, *(plots_dir / name for name in plots)]
+    plots = _plots(result)
+    for file_name, plot in plots.items():
+        (plots_dir / file_name).write_text(standalone_svg(plot.svg), encoding="utf-8")
+    page.write_text(_page(result, plots, diagnoses), encoding="utf-8")
+    return [page, *(plots_dir / file_name for file_name in plots)]
 
 
-def page_of(answer: StudyResult, plots: dict[str, Plot], diagnoses: Sequence[Diagnosis] = ()) -> str:
-    """The page: question, claim, what was measured, the plots (by the names of their files), all settings as tables,
-    and the stages of a compile from each diagnosis that has them."""
-    figures = [
-        f"**{escape(plot.title)}**\n\n![{escape(plot.title)}]({answer.study.name}/{name})\n\n{escape(plot.note)}"
-        for name, plot in plots.items()
-    ]
-    blocks = [f"# {escape(answer.study.question)}", *_answered(answer), *figures, "## All that was measured"]
-    blocks += [markdown_comparison(answer.comparison), "## What the compiler did", markdown_compiled(answer.rows)]
-    staged = [markdown_stages(diagnosis) for diagnosis in diagnoses if diagnosis.stages]
-    return "\n\n".join(blocks + (["## What a first compile goes through", *staged] if staged else []))
+def _page(result: StudyResult, plots: dict[str, Plot], diagnoses: Sequence[Diagnosis]) -> str:
+    """Question, claim and answer, the plots, all settings as tables, and the stages of a compile if a diagnosis has
+    them."""
+    study = result.study
+    blocks = [f"# {escape(study.question)}", f"Claimed: {escape(study.claimed)}", _measured(result)]
+    if any(comparison.claim for comparison in study.comparisons):
+        blocks.append(RULE)
+    machines = _machines(result)
+    if machines:
+        blocks.append("On:\n\n" + "\n".join(f"- {machine}" for machine in machines))
+    for file_name, plot in plots.items():
+        title = escape(plot.title)
+        blocks += [f"**{title}**", f"![{title}]({study.name}/{file_name})", escape(plot.note)]
+    blocks += ["## All that was measured", markdown_comparison(result.comparison)]
+    blocks += ["## What the compiler did", markdown_compiled(result.rows)]
+    stages = [markdown_stages(diagnosis) for diagnosis in diagnoses if diagnosis.stages]
+    if stages:
+        blocks += ["## What a first compile goes through", *stages]
+    return "\n\n".join(blocks)
 
 
-def _entry(answer: StudyResult, machines: list[str]) -> str:
-    study, lines = answer.study, _lines(answer)
-    title, claim = escape(study.question), f"Claimed: {escape(study.claimed)}"
-    if not answer.rows:
-        return "\n\n".join([f"## {title}", claim, "Not measured here."])
-    on = f" on {' and '.join(machines)}" if machines else ""
-    first = next((number for number, pairs in enumerate(answer.pairs) if pairs), 0)
-    shown = lines[: first + 1]
-    if study.comparisons[first].claim is None:
-        told = zip(lines, study.comparisons, answer.pairs, strict=True)
-        shown += [line for line, asked, pairs in told if asked.claim is not None and pairs]
-    return "\n\n".join([f"## [{title}]({study.name}.md)", claim, f"Measured{on}:", "\n".join(shown)])
+def _measured(result: StudyResult) -> str:
+    """The answer to each comparison, under a line with the commands that measured it."""
+    commands = dict.fromkeys(_command(row, override) for row in result.rows for override in row.overrides)
+    named = ", ".join(f"`{command}`" for command in commands if command)
+    heading = f"Measured ({named}):" if named else "Measured:"
+    return f"{heading}\n\n" + "\n".join(_answers(result))
 
 
-def _said(asked: PlannedComparison, pairs: list[PairwiseComparison]) -> list[str]:
+def _command(row: Row, override: str) -> str:
+    """The command that ran the experiment of an override; "" if the override is of something else."""
+    if not override.startswith("experiment="):
+        return ""
+    script = "scripts/bench.py" if row.kind == "forward" else "train.py"
+    return f"python {script} -m {override}"
+
+
+def _machines(result: StudyResult) -> list[str]:
+    labels = [escape(machine_label(group.machine)) for group in result.comparison.groups]
+    return list(dict.fromkeys(labels))
+
+
+def _answers(result: StudyResult) -> list[str]:
+    """The answer to each comparison of the study, as a Markdown list."""
+    answers = []
+    for comparison, pairs in zip(result.study.comparisons, result.pairs, strict=True):
+        first, *others = _sentences(comparison, pairs)
+        lines = [f"- {escape(first)}", *(f"  - {escape(sentence)}" for sentence in others)]
+        answers.append("\n".join(lines))
+    return answers
+
+
+def _sentences(comparison: PlannedComparison, pairs: list[PairwiseComparison]) -> list[str]:
     if not pairs:
-        return [f"{contrast_of(asked.column, asked.choice, asked.baseline)}: not measured."]
-    lines = pairwise_sentences(pairs)
-    if asked.claim is None:
-        return lines
-    held = claim_sentence(asked.claim, pairs)
-    return [*lines, held] if len(lines) > 1 else [f"{lines[0]} {held}"]
+        return [f"{pair_label(comparison.column, comparison.choice, comparison.baseline)}: not measured."]
+    sentences = pairwise_sentences(pairs)
+    if comparison.claim is None:
+        return sentences
+    judgement = claim_sentence(comparison.claim, pairs)
+    if len(sentences) == 1:
+        return [f"{sentences[0]} {judgement}"]
+    return [*sentences, judgement]
 
 
-def _answered(answer: StudyResult) -> list[str]:
-    where = "\n".join(f"- {machine}" for machine in _machines(answer))
-    # The size that ran: a study's own, or its small one.
-    ran = dict.fromkeys(
-        f"{'scripts/bench.py' if row.kind == 'forward' else 'train.py'} -m {word}"
-        for row in answer.rows
-        for word in row.overrides
-        if word.startswith("experiment=")
-    )
-    again = ", ".join(f"`python {words}`" for words in ran)
-    measured = "\n".join(_lines(answer))
-    blocks = [f"Claimed: {escape(answer.study.claimed)}", f"Measured{f' ({again})' if ran else ''}:\n\n{measured}"]
-    blocks += [RULE] if any(asked.claim for asked in answer.study.comparisons) else []
-    return [*blocks, f"On:\n\n{where}"] if where else blocks
+def _index(results: Sequence[StudyResult], introduction: str) -> str:
+    blocks = ["# Studies"]
+    if introduction:
+        blocks.append(introduction)
+    machines: dict[str, None] = {}
+    for result in results:
+        machines |= dict.fromkeys(_machines(result))
+    if len(machines) == 1:
+        blocks.append(f"Measured on {next(iter(machines))}.")
+    for result in results:
+        blocks += _entry(result, with_machines=len(machines) > 1)
+    return "\n\n".join(blocks) + "\n"
 
 
-def _plots(answer: StudyResult) -> dict[str, Plot]:
-    """Over a number where the study sweeps one; else the settings of a few groups, with the time that they compile for
-    where the study asks for it, and what is compared across them."""
-    groups = [group for group in answer.comparison.groups if len(group.candidates) > 1]
+def _entry(result: StudyResult, with_machines: bool) -> list[str]:
+    """The blocks of a study in the index.
+
+    Its first comparison that was measured answers the question; comparisons before it are named as missing. If that
+    one has no claim, those with a claim follow.
+    """
+    study = result.study
+    title, claim = escape(study.question), f"Claimed: {escape(study.claimed)}"
+    if not result.rows:
+        return [f"## {title}", claim, "Not measured here."]
+    answers = _answers(result)
+    measured = [number for number, pairs in enumerate(result.pairs) if pairs]
+    first = measured[0] if measured else 0
+    shown = answers[: first + 1]
+    if study.comparisons[first].claim is None:
+        shown += [answers[number] for number in measured if study.comparisons[number].claim is not None]
+    heading = f"Measured on {' and '.join(_machines(result))}:" if with_machines else "Measured:"
+    return [f"## [{title}]({study.name}.md)", claim, heading, "\n".join(shown)]
+
+
+def _plots(result: StudyResult) -> dict[str, Plot]:
+    """The plots of a study by file name.
+
+    A study that sweeps a number has series over it. Any other has the settings of a few groups, with their compile
+    times if the study compares those, and its pairwise comparisons.
+    """
+    groups = [group for group in result.comparison.groups if len(group.candidates) > 1]
     looks = looks_of(groups)
-    drawn = [speedups_over(series, looks, f"series{n}") for n, series in enumerate(series_of(groups))]
-    if not drawn:
-        few = groups if len(groups) <= MOST_GROUPS else []
-        costs = any((asked.column or "").startswith("compile_") for asked in answer.study.comparisons)
-        for n, (group, beside) in enumerate(zip(few, apart(few), strict=True)):
-            drawn += [speedups(group, looks, f"speedup{n}", beside)]
-            drawn += [compile_cost(group, f"compile{n}", beside)] if costs else []
-        drawn += [contrast(pairs, f"contrast{n}") for n, pairs in enumerate(answer.pairs) if len(pairs) > 1]
-    return {f"plot{n}.svg": plot for n, plot in enumerate(plot for plot in drawn if plot is not None)}
+    plots = []
+    for number, series in enumerate(series_of(groups)):
+        plots.append(plot_speedups_over(series, looks, f"series{number}"))
+    if not plots:
+        if len(groups) <= MAX_GROUPS:
+            plots += _group_plots(result, groups, looks)
+        for number, pairs in enumerate(result.pairs):
+            if len(pairs) > 1:
+                plots.append(plot_pairs(pairs, f"contrast{number}"))
+    drawn = [plot for plot in plots if plot is not None]
+    return {f"plot{number}.svg": plot for number, plot in enumerate(drawn)}
+
+
+def _group_plots(result: StudyResult, groups: Sequence[Group], looks: Looks) -> list[Plot | None]:
+    columns = [comparison.column or "" for comparison in result.study.comparisons]
+    compares_compiling = any(column.startswith("compile_") for column in columns)
+    plots = []
+    for number, (group, condition) in enumerate(zip(groups, condition_labels(groups), strict=True)):
+        plots.append(plot_speedups(group, looks, f"speedup{number}", condition))
+        if compares_compiling:
+            plots.append(plot_compile_time(group, f"compile{number}", condition))
+    return plots

@@ -1,9 +1,9 @@
-"""What one run says in the terminal: of each epoch, and of the whole at its end.
+"""The summary of one run in the terminal: a line for each epoch, a table at its end.
 
-Names, reasons and errors came from users and logs: they are printed as they are, never read as markup.
+Names, reasons and errors come from users and logs: they are printed as they are, never read as markup.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from rich.console import Console
@@ -12,28 +12,27 @@ from rich.text import Text
 
 from trainkit.analysis.dropping import step_time_ms, why_dropped
 from trainkit.formatting import clean, decimals, fixed, percent, scientific, seconds, short, size
-from trainkit.report.labels import (
-    COMPILE_PARTS,
-    compiled_parts,
-    expected,
+from trainkit.report.cascades import expected_ms, missed_deadlines, stage_label
+from trainkit.report.compiler_facts import (
+    COMPILE_PHASES,
+    Cause,
+    compiled_regions,
     graph_breaks,
-    link_of,
-    machine_of,
-    missed,
     recompiles,
-    skipped,
-    step_of,
-    trained_of,
-    uncompiled,
+    skipped_steps,
+    uncompiled_steps,
 )
-from trainkit.report.tables import terminal
+from trainkit.report.labels import machine_label, step_noun, work_label
+from trainkit.report.terminal import terminal
 from trainkit.results.epoch import EpochRecord
 from trainkit.results.facts import ShapeLatency, Stage
 from trainkit.results.row import Row
 
 FILES = ("row.json", "epochs.jsonl", "checkpoints", "wandb", "csv")
-MOST_CAUSES = 8
-MOST_SHAPES = 12
+MAX_CAUSES = 8
+MAX_SHAPES = 12
+
+Line = tuple[str, str]  # a title, "" if it is the one of the line before, and a text
 
 
 def print_epoch(record: EpochRecord, max_epochs: int | None, console: Console | None = None) -> None:
@@ -41,158 +40,200 @@ def print_epoch(record: EpochRecord, max_epochs: int | None, console: Console | 
     number = f"{record.epoch + 1}"
     if max_epochs is not None and max_epochs > 0:
         number = f"{number:>{len(str(max_epochs))}}/{max_epochs}"
-    validating = f" + {seconds(record.val_time_s)}" if record.val_time_s else ""
-    compiling = f" ({seconds(record.compile_time_s)} compile)" if record.compile_time_s else ""
-    worth = f"loss {fixed(record.train_loss, 4)}  val {fixed(record.val_loss, 4)}"
-    line = f"epoch {number}  {worth}  accuracy {fixed(record.val_accuracy, 3)}  {seconds(record.train_time_s)}"
-    (console or terminal()).print(Text(line + validating + compiling), soft_wrap=True)
+    losses = f"loss {fixed(record.train_loss, 4)}  val {fixed(record.val_loss, 4)}"
+    line = f"epoch {number}  {losses}  accuracy {fixed(record.val_accuracy, 3)}  {seconds(record.train_time_s)}"
+    if record.val_time_s:
+        line += f" + {seconds(record.val_time_s)}"
+    if record.compile_time_s:
+        line += f" ({seconds(record.compile_time_s)} compile)"
+    (console or terminal()).print(Text(line), soft_wrap=True)
 
 
 def job_outcome(row: Row) -> str:
-    """One line on how a job of a sweep ended: what a step takes, or why a comparison will drop the row."""
+    """One line about a finished job of a sweep: its step time, or the reason for which a comparison drops its row."""
     digits = decimals([step_time_ms(row)], 4)
-    measured = f"{step_of(row)} {fixed(step_time_ms(row), digits)} ms, compile {seconds(row.compile_time_s)}"
+    measured = f"{step_noun(row)} {fixed(step_time_ms(row), digits)} ms, compile {seconds(row.compile_time_s)}"
     return short(why_dropped(row) or f"{row.status}: {measured}")
 
 
 def print_run(row: Row, run_dir: Path | str, console: Console | None = None) -> None:
-    """Print what was asked and got, what it cost and was worth, where its files lie, and what went wrong."""
+    """Print the settings, measurements and files of a run, and at last what went wrong."""
     console = console or terminal()
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(style="bold")
     table.add_column(overflow="fold")
-    for name, words in _run_lines(row, Path(run_dir)):
-        table.add_row(name, Text(clean(words)))
+    for title, text in _run_lines(row, Path(run_dir)):
+        table.add_row(title, Text(clean(text)))
     console.print(table)
-    if reason := why_dropped(row):
+    reason = why_dropped(row)
+    if reason:
         console.print(Text(short(reason), style="yellow" if row.status == "ok" else "red"))
 
 
-def _run_lines(row: Row, run_dir: Path) -> Iterable[tuple[str, str]]:
-    """Name and words of each line of a run's summary. What was not measured is "-"."""
+def _run_lines(row: Row, run_dir: Path) -> Iterator[Line]:
+    """The lines of a run's summary. "-" stands for what was not measured."""
     yield "run", f"{row.run_id}: {row.status}"
-    yield "asked", ", ".join([trained_of(row), row.compile_mode, row.precision, f"seed {row.seed}"])
+    yield "requested", ", ".join([work_label(row), row.compile_mode, row.precision, f"seed {row.seed}"])
     yield "overrides", " ".join(row.overrides) or "-"
-    yield "got", row.effective_mode or "-"
-    yield "compile", _named({"time": seconds(row.compile_time_s), **_compiled(row)})
-    if row.compile_time_s:
-        yield "", ", ".join([f"start-up {seconds(row.compile_startup_s)} apart", *_shares(row)])
-    if row.compiled_parts:
-        yield "parts", compiled_parts(row)
-    yield from _graph_breaks(row)
-    yield from _recompiles(row)
-    hits = {"hits": fixed(row.cache_hits, 0), "misses": fixed(row.cache_misses, 0)}
-    yield "cache", _named({"found": row.cache_found or "-", **hits})
-    yield step_of(row), _steps(row)
-    yield from (("", words) for words in (uncompiled(row), skipped(row)) if words)
-    if row.forward_time_ms_p50 is not None:
-        parts = (row.forward_time_ms_p50, row.backward_time_ms_p50, row.optimizer_time_ms_p50)
-        words = [f"{fixed(ms, decimals(parts, 3))} ms" for ms in parts]
-        yield "", f"{_named(dict(zip(('forward', 'backward', 'optimizer'), words, strict=True)))} (profiling epoch)"
-    yield from _calls(row) if row.kind == "forward" else _training(row)
-    yield "memory", _named({name: size(value) for name, value in _peaks(row).items()})
+    yield "effective", row.effective_mode or "-"
+    yield from _compile_lines(row)
+    yield from _step_lines(row)
+    yield from _call_lines(row) if row.kind == "forward" else _training_lines(row)
+    yield "memory", _listed({name: size(peak) for name, peak in _peaks(row).items()})
     if row.check_passed is not None or row.check_reason is not None:
-        yield "check", _checked(row)
-    yield "machine", machine_of(vars(row))
-    names = [f"{name}/" if (run_dir / name).is_dir() else name for name in FILES if (run_dir / name).exists()]
-    yield "files", " ".join([f"{run_dir}:", *names]) if names else f"{run_dir}"
+        yield "check", _check_result(row)
+    yield "machine", machine_label(vars(row))
+    yield "files", _files(run_dir)
 
 
-def _training(row: Row) -> Iterable[tuple[str, str]]:
-    yield "epoch", _named({"train": seconds(row.epoch_train_time_s), "validation": seconds(row.epoch_val_time_s)})
-    yield "speed", _named({"samples/s": fixed(row.samples_per_s, 0), "waiting for data": percent(row.data_wait_frac)})
-    yield "loss", _named({"train": fixed(row.train_loss, 4), "validation": fixed(row.val_loss, 4)})
-    yield "accuracy", _named({"validation": fixed(row.val_accuracy, 3), "epochs": fixed(row.num_epochs, 0)})
+def _files(run_dir: Path) -> str:
+    names = []
+    for name in FILES:
+        path = run_dir / name
+        if path.exists():
+            names.append(f"{name}/" if path.is_dir() else name)
+    return " ".join([f"{run_dir}:", *names]) if names else str(run_dir)
 
 
-def _calls(row: Row) -> Iterable[tuple[str, str]]:
-    if words := missed(row):
-        yield "deadline", words
-    for number, link in enumerate(row.chain or []):
-        got = f"got {link.effective_mode or '-'}, graphs {fixed(link.num_graphs, 0)}"
-        took = _latency(link) if link.num_calls else f"expected {expected(link)} ms"
-        yield "" if number else "chain", f"{percent(link.call_frac)} {link_of(link, row)}: {got}; {took}"
-    shapes = sorted(row.latency_by_shape or [], key=lambda latency: -latency.num_calls)
-    for number, latency in enumerate(shapes[:MOST_SHAPES]):
-        calls = f"{fixed(latency.num_calls, 0)} calls"
-        yield "" if number else "shapes", f"{latency.shape}: {_latency(latency)}; {calls}"
-    if others := shapes[MOST_SHAPES:]:
-        yield "", f"{len(others)} more, in row.json"
-    yield "speed", _named({"samples/s": fixed(row.samples_per_s, 0)})
-    yield "accuracy", fixed(row.val_accuracy, 3)
-
-
-def _latency(measured: ShapeLatency | Stage) -> str:
-    times_ms = {"p50": measured.time_ms_p50, "p90": measured.time_ms_p90, "p99": measured.time_ms_p99}
-    digits = decimals(times_ms.values(), 4)
-    return _named({name: "-" if ms is None else f"{fixed(ms, digits)} ms" for name, ms in times_ms.items()})
-
-
-def _named(words: dict[str, str]) -> str:
-    return ", ".join(f"{name} {word}" for name, word in words.items())
-
-
-def _compiled(row: Row) -> dict[str, str]:
+def _compile_lines(row: Row) -> Iterator[Line]:
     counts = {
         "graphs": row.num_graphs,
         "breaks": row.num_graph_breaks,
         "recompiles": row.num_recompiles,
         "CUDA graphs": row.num_cudagraphs,
     }
-    return {name: fixed(count, 0) for name, count in counts.items()}
+    texts = {name: fixed(count, 0) for name, count in counts.items()}
+    yield "compile", _listed({"time": seconds(row.compile_time_s), **texts})
+    if row.compile_time_s:
+        startup = f"start-up {seconds(row.compile_startup_s)} apart"
+        yield "", ", ".join([startup, *_phase_shares(row, row.compile_time_s)])
+    if row.compiled_parts:
+        yield "regions", compiled_regions(row)
+    yield from _break_lines(graph_breaks(row))
+    yield from _recompile_lines(recompiles(row))
+    hits, misses = fixed(row.cache_hits, 0), fixed(row.cache_misses, 0)
+    yield "cache", _listed({"found": row.cache_found or "-", "hits": hits, "misses": misses})
 
 
-def _graph_breaks(row: Row) -> Iterable[tuple[str, str]]:
-    """A line for each of the first, with what to do about it in the next, and one for the others."""
-    every = graph_breaks(row)
-    for number, (cause, told) in enumerate(every[:MOST_CAUSES]):
-        yield "" if number else "graph breaks", short(cause)
-        yield "", f"{told.cause}: {told.fix}"
-    if len(every) > MOST_CAUSES:
-        yield "", f"{len(every) - MOST_CAUSES} more, in row.json"
+def _phase_shares(row: Row, compile_time_s: float) -> Iterator[str]:
+    """Seconds and share of each phase of compiling. Start-up is not part of the compile time."""
+    for phase, name in COMPILE_PHASES.items():
+        phase_s = getattr(row, f"compile_{phase}_s")
+        if phase != "startup" and phase_s:
+            yield f"{name} {seconds(phase_s)} ({percent(phase_s / compile_time_s)})"
 
 
-def _recompiles(row: Row) -> Iterable[tuple[str, str]]:
-    """A line for each of the dearest, one for the others, and what to do about each kind of cause."""
-    every = sorted(recompiles(row), key=lambda one: -(one[2] or 0.0))
-    for number, (cause, _, time_s) in enumerate(every[:MOST_CAUSES]):
-        yield "" if number else "recompiles", f"{seconds(time_s)}: {short(cause)}"
-    if others := every[MOST_CAUSES:]:
-        yield "", f"{seconds(sum(time_s or 0.0 for *_, time_s in others))}: {len(others)} more, in row.json"
-    for told in dict.fromkeys(told for _, told, _ in every):
-        yield "", f"{told.cause}: {told.fix}"
+def _break_lines(causes: list[Cause]) -> Iterator[Line]:
+    """Two lines for each of the first causes: torch's reason and the remedy."""
+    title = "graph breaks"
+    for cause in causes[:MAX_CAUSES]:
+        yield title, short(cause.reason)
+        yield "", f"{cause.remedy.cause}: {cause.remedy.fix}"
+        title = ""
+    if len(causes) > MAX_CAUSES:
+        yield "", f"{len(causes) - MAX_CAUSES} more, in row.json"
 
 
-def _shares(row: Row) -> Iterable[str]:
-    """What the compile time went into: seconds and share of each part that took any."""
-    for part, name in COMPILE_PARTS.items():
-        cost = getattr(row, f"compile_{part}_s")
-        if part != "startup" and cost and row.compile_time_s:
-            yield f"{name} {seconds(cost)} ({percent(cost / row.compile_time_s)})"
+def _recompile_lines(causes: list[Cause]) -> Iterator[Line]:
+    """A line for each of the slowest recompiles and one for the others, then each remedy once."""
+    slowest_first = sorted(causes, key=lambda cause: cause.time_s or 0.0, reverse=True)
+    title = "recompiles"
+    for cause in slowest_first[:MAX_CAUSES]:
+        yield title, f"{seconds(cause.time_s)}: {short(cause.reason)}"
+        title = ""
+    others = slowest_first[MAX_CAUSES:]
+    if others:
+        yield "", f"{seconds(sum(cause.time_s or 0.0 for cause in others))}: {len(others)} more, in row.json"
+    for remedy in dict.fromkeys(cause.remedy for cause in slowest_first):
+        yield "", f"{remedy.cause}: {remedy.fix}"
 
 
-def _checked(row: Row) -> str:
-    if row.check_passed is None:
-        return f"unknown: {row.check_reason}"
-    differences = {
-        name: f"{scientific(mine)} (eager {scientific(its)})"
-        for name in ("loss", "grad", "param")
-        if (mine := getattr(row, f"check_{name}_rel_diff")) is not None
-        and (its := getattr(row, f"check_eager_{name}_rel_diff")) is not None
-    }
-    return f"{'same as eager' if row.check_passed else 'differs from eager'}: {_named(differences)} off float64"
-
-
-def _steps(row: Row) -> str:
-    quantiles = {"p50": row.step_time_ms_p50, "p90": row.step_time_ms_p90, "p99": row.step_time_ms_p99}
-    digits = decimals(quantiles.values(), 4)
-    words = {name: "-" if value is None else f"{fixed(value, digits)} ms" for name, value in quantiles.items()}
+def _step_lines(row: Row) -> Iterator[Line]:
+    times_ms = {"p50": row.step_time_ms_p50, "p90": row.step_time_ms_p90, "p99": row.step_time_ms_p99}
     counts = {"compiling": row.num_compiling_steps, "warm-up": row.num_warmup_steps, "steady": row.num_steady_steps}
-    kinds = ", ".join(f"{fixed(count, 0)} {kind}" for kind, count in counts.items())
-    return f"{_named(words)}; {kinds} of {fixed(row.num_steps, 0)}"
+    kinds = [f"{fixed(count, 0)} {kind}" for kind, count in counts.items()]
+    yield step_noun(row), f"{_milliseconds(times_ms, 4)}; {', '.join(kinds)} of {fixed(row.num_steps, 0)}"
+    for text in (uncompiled_steps(row), skipped_steps(row)):
+        if text:
+            yield "", text
+    if row.forward_time_ms_p50 is not None:
+        parts_ms = {
+            "forward": row.forward_time_ms_p50,
+            "backward": row.backward_time_ms_p50,
+            "optimizer": row.optimizer_time_ms_p50,
+        }
+        yield "", f"{_milliseconds(parts_ms, 3)} (profiling epoch)"
+
+
+def _training_lines(row: Row) -> Iterator[Line]:
+    yield "epoch", _listed({"train": seconds(row.epoch_train_time_s), "validation": seconds(row.epoch_val_time_s)})
+    yield "speed", _listed({"samples/s": fixed(row.samples_per_s, 0), "waiting for data": percent(row.data_wait_frac)})
+    yield "loss", _listed({"train": fixed(row.train_loss, 4), "validation": fixed(row.val_loss, 4)})
+    yield "accuracy", _listed({"validation": fixed(row.val_accuracy, 3), "epochs": fixed(row.num_epochs, 0)})
+
+
+def _call_lines(row: Row) -> Iterator[Line]:
+    missed = missed_deadlines(row)
+    if missed:
+        yield "deadline", missed
+    title = "cascade"
+    for stage in row.chain or []:
+        yield title, _stage_line(stage, row)
+        title = ""
+    yield from _shape_lines(row.latency_by_shape or [])
+    yield "speed", _listed({"samples/s": fixed(row.samples_per_s, 0)})
+    yield "accuracy", fixed(row.val_accuracy, 3)
+
+
+def _stage_line(stage: Stage, row: Row) -> str:
+    compiled = f"effective {stage.effective_mode or '-'}, graphs {fixed(stage.num_graphs, 0)}"
+    latency = _latency(stage) if stage.num_calls else f"expected {expected_ms(stage)} ms"
+    return f"{percent(stage.call_frac)} {stage_label(stage, row)}: {compiled}; {latency}"
+
+
+def _shape_lines(latencies: Iterable[ShapeLatency]) -> Iterator[Line]:
+    """A line for each of the most frequent shapes, and one for the others."""
+    most_frequent_first = sorted(latencies, key=lambda latency: latency.num_calls, reverse=True)
+    title = "shapes"
+    for latency in most_frequent_first[:MAX_SHAPES]:
+        yield title, f"{latency.shape}: {_latency(latency)}; {fixed(latency.num_calls, 0)} calls"
+        title = ""
+    others = most_frequent_first[MAX_SHAPES:]
+    if others:
+        yield "", f"{len(others)} more, in row.json"
+
+
+def _latency(measured: ShapeLatency | Stage) -> str:
+    times_ms = {"p50": measured.time_ms_p50, "p90": measured.time_ms_p90, "p99": measured.time_ms_p99}
+    return _milliseconds(times_ms, 4)
 
 
 def _peaks(row: Row) -> dict[str, int | None]:
-    if row.accelerator == "cpu":  # where all three are the same figure
+    if row.accelerator == "cpu":  # its three peaks are the same figure
         return {"resident": row.peak_device_bytes}
     return {"allocated": row.peak_allocated_bytes, "reserved": row.peak_reserved_bytes, "device": row.peak_device_bytes}
+
+
+def _check_result(row: Row) -> str:
+    if row.check_passed is None:
+        return f"unknown: {row.check_reason}"
+    differences = {}
+    for name in ("loss", "grad", "param"):
+        difference = getattr(row, f"check_{name}_rel_diff")
+        eager_difference = getattr(row, f"check_eager_{name}_rel_diff")
+        if difference is not None and eager_difference is not None:
+            differences[name] = f"{scientific(difference)} (eager {scientific(eager_difference)})"
+    result = "same as eager" if row.check_passed else "differs from eager"
+    return f"{result}: {_listed(differences)} off float64"
+
+
+def _milliseconds(times_ms: Mapping[str, float | None], num_digits: int) -> str:
+    digits = decimals(times_ms.values(), num_digits)
+    texts = {}
+    for name, time_ms in times_ms.items():
+        texts[name] = "-" if time_ms is None else f"{fixed(time_ms, digits)} ms"
+    return _listed(texts)
+
+
+def _listed(texts: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {text}" for name, text in texts.items())

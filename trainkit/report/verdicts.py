@@ -6,7 +6,7 @@ from trainkit.analysis.candidates import BreakEven, Candidate, break_even
 from trainkit.analysis.comparison import Group
 from trainkit.formatting import clean, duration, fixed, percent
 from trainkit.report.figures import factor_text, median_of, ratio_text
-from trainkit.report.labels import num_runs, step_of
+from trainkit.report.labels import run_count, step_noun
 
 
 def verdict(candidate: Candidate, group: Group) -> str:
@@ -19,7 +19,7 @@ def verdict(candidate: Candidate, group: Group) -> str:
             sentence += f"; for a run of {_planned_steps(group)} stay with eager"
     if candidate.num_failed:
         total = candidate.num_failed + candidate.num_repeats
-        sentence += f"; {candidate.num_failed} of {num_runs(total)} failed"
+        sentence += f"; {candidate.num_failed} of {run_count(total)} failed"
     return clean(sentence + _accuracy_caveat(candidate))
 
 
@@ -92,7 +92,7 @@ def _accuracy_caveat(candidate: Candidate) -> str:
 
 def _break_even_text(pays: BreakEven, group: Group) -> str:
     """`20,000 steps (6.4 epochs, 3 min; 1,000 with a warm cache)`."""
-    step, planned = step_of(group), group.num_planned_steps
+    step, planned = step_noun(group), group.num_planned_steps
     steps = break_even_steps(pays, step)
     # Not rounded up beyond the planned steps if it pays off within them.
     if planned is not None and pays.num_steps <= planned < 1.1 * pays.num_steps:
@@ -113,7 +113,7 @@ def _round_up(num_steps: int) -> str:
 
 
 def _planned_steps(group: Group) -> str:
-    return f"{fixed(group.num_planned_steps, 0)} {step_of(group)}s"
+    return f"{fixed(group.num_planned_steps, 0)} {step_noun(group)}s"
 
 
 def _advantages(group: Group, recommended: Candidate) -> str:
@@ -150,7 +150,7 @@ def _why_eager(group: Group, eager: Candidate) -> str:
         fastest = _fastest(group, eager)
         if fastest is None:
             return "no setting is measurably faster"
-        return f"{fastest.label} has faster {step_of(group)}s, but compiling does not pay off by then"
+        return f"{fastest.label} has faster {step_noun(group)}s, but compiling does not pay off by then"
     paying = []
     for candidate in group.candidates:
         if candidate.break_even is not None and candidate.baseline == eager.label:

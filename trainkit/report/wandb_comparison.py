@@ -8,7 +8,7 @@ import wandb
 
 from trainkit.analysis.candidates import Candidate
 from trainkit.analysis.comparison import Comparison, Group
-from trainkit.report.labels import work_of
+from trainkit.report.labels import group_label
 from trainkit.report.verdicts import verdict
 
 COLUMNS = (
@@ -56,7 +56,7 @@ def _rows(comparison: Comparison) -> list[list[Any]]:
 def _row(setting: Candidate, group: Group) -> list[Any]:
     gain = setting.speedup
     return [
-        work_of(group),
+        group_label(group),
         setting.label,
         setting.num_repeats,
         gain and gain.value,

@@ -16,7 +16,7 @@ from omegaconf import DictConfig
 from trainkit.analysis.comparison import compare
 from trainkit.config.errors import ConfigError
 from trainkit.diagnosis.findings import read_diagnoses
-from trainkit.report import summary, tables
+from trainkit.report import summary, terminal
 from trainkit.results.requested import run_overrides
 from trainkit.results.row import Row
 from trainkit.results.runs import read_rows, read_runs
@@ -153,7 +153,7 @@ def _report(sweep: Sweep, config: DictConfig) -> None:
     runs = read_runs(sweep.folder)
     epochs = {run.row.run_id: run.epochs for run in runs}
     comparison = compare(run.row for run in runs)
-    tables.print_comparison(comparison)
+    terminal.print_comparison(comparison)
     diagnoses, complaints = read_diagnoses(sweep.folder)
     markdown, html = page.write_report(sweep.folder, comparison, epochs, diagnoses)
     for complaint in complaints:

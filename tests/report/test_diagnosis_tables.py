@@ -1,0 +1,46 @@
+"""A diagnosis in the terminal."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.report.conftest import shown
+from tests.sweeps import diagnosis
+from trainkit.report.diagnosis_tables import print_measurements
+from trainkit.stats import Estimate
+
+
+@pytest.mark.parametrize(
+    ("mode", "share", "said"),
+    [
+        ("default", 0.75, "(67.5 % to 82.5 %).\n"),
+        ("default", 0.25, "(22.5 % to 27.5 %) and waits for the host in the rest: compile.mode=reduce-overhead"),
+        (
+            "reduce-overhead",
+            0.25,
+            "in the rest: kernels outside of CUDA graphs, as those of the optimizer, are launched",
+        ),
+    ],
+)
+def test_how_much_a_gpu_works_is_said_with_what_helps_where_it_waits(mode, share, said):
+    one = diagnosis()
+    phases = [replace(phase, device_busy_frac=Estimate(share, 0.9 * share, 1.1 * share)) for phase in one.phases[:1]]
+    written = shown(print_measurements, replace(one, compile_mode=mode, phases=phases), width=300)
+    assert f"forward: the GPU works for {100 * share:.1f} % of the compiled step " in written
+    assert said in written
+
+
+@pytest.mark.parametrize(
+    ("cost", "said"),
+    [
+        (Estimate(-2.0, -17.0, 3.0), "no measurable difference (-17.0 to 3.0 ms); the rounds differ too much"),
+        (Estimate(0.1, -0.2, 0.4), "no measurable difference (-0.20 to 0.40 ms)\n"),
+        (Estimate(0.5, 0.1, 1.5), "0.50 ms (0.10 to 1.50 ms), 50.0 % of the forward step; the rounds differ too much"),
+    ],
+)
+def test_a_cost_whose_range_is_wider_than_the_step_asks_for_the_machine(cost, said, capsys):
+    one = diagnosis()
+    print_measurements(replace(one, findings=[replace(one.findings[0], cost_ms=cost)]))
+    written = capsys.readouterr().out
+    assert said in written
+    assert written.count("is the machine busy?") == said.count("differ too much")

@@ -1,0 +1,32 @@
+"""The comparison and the work of the compiler as Markdown."""
+
+from tests.sweeps import five_modes, make_row
+from trainkit.analysis.comparison import compare
+from trainkit.report.markdown import markdown_comparison
+
+
+def test_markdown_has_a_table_for_each_group_and_a_list_of_what_was_dropped():
+    text = markdown_comparison(compare([*five_modes(), make_row("eager", 3.0, model="simple_cnn")]))
+    heads = [line for line in text.splitlines() if line.startswith("| setting")]
+    assert heads == [
+        "| setting | speed-up over eager | compile s | step ms | epoch s | memory GiB | accuracy | runs |",
+    ] * len(heads)
+    assert len(heads) == 2
+    assert "| default | 1.10x (1.09-1.11) | 0.0 | 31.05 (31.00-31.10) | 12.3 | 5.99 | 0.972 | 2 |" in text
+    assert "- max-autotune (1 run): timeout: stopped after 600 s" in text.replace("resnet18, ", "")
+    assert "**simple\\_cnn on synthetic, batch 64" in text
+
+
+def test_markdown_of_names_and_errors_is_escaped():
+    rows = [
+        make_row("eager", 2.0, overrides=["a=x|y"]),
+        make_row("eager", 2.0, overrides=["a=<b>"]),
+        make_row("default", None, status="failed", error="`a` | *b* <script>\nmore"),
+    ]
+    text = markdown_comparison(compare(rows))
+    assert "One run only of every setting" in text
+    assert "One run only of eager, a=\\<b\\>: " in markdown_comparison(compare([*rows, rows[0]]))
+    assert "| eager, a=x\\|y |" in text
+    assert "| eager, a=\\<b\\> |" in text
+    assert "\\`a\\` \\| \\*b\\* \\<script\\>" in text
+    assert "more" not in text.split("Dropped")[1]

@@ -1,0 +1,138 @@
+"""scripts/report.py as a process of its own."""
+
+import re
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests import forked
+from tests.conftest import ROOT
+from tests.report.conftest import line_of
+from tests.sweeps import EPOCH, ROW, changed, five_modes
+from trainkit.results.files import append_epoch, read_epochs, write_row
+
+BAD_VALUES = (("killed", 1), ("ok", '"12"'), ("ok", "NaN"))
+
+
+def script(*argv: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return forked.python(ROOT / "scripts" / "report.py", *argv, cwd=cwd)
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    for number, measured in enumerate(five_modes()):
+        run_dir = tmp_path / "runs" / "sweep" / f"{number:03d}"
+        run_dir.mkdir(parents=True)
+        write_row(run_dir, measured)
+    return tmp_path / "runs"
+
+
+def test_the_script_prints_the_comparison_of_all_directories_in_a_width_that_cuts_nothing(sweep):
+    ended = script(sweep / "sweep" / "000", sweep / "sweep" / "001", cwd=sweep)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "default" in ended.stdout
+    assert "1.10x" in ended.stdout
+    assert "1 x NVIDIA H100, torch 2.11.0, triton 3.6.0, CUDA 13.0, Python 3.12.3, lightning 2.6.6\n" in ended.stdout
+
+
+def test_the_script_prints_markdown(sweep):
+    ended = script("--markdown", sweep, cwd=sweep)
+    assert ended.returncode == 0
+    assert "| default | 1.10x (1.09-1.11) |" in ended.stdout
+
+
+def test_a_row_given_twice_is_one_row(sweep):
+    ended = script("--markdown", sweep, sweep / "sweep", "sweep/../sweep/001", sweep, cwd=sweep)
+    assert ended.stdout == script("--markdown", sweep, cwd=sweep).stdout
+
+
+def test_the_script_writes_the_report_beside_the_rows_and_advises_for_the_steps_planned(sweep):
+    ended = script(sweep, "--steps", "10,000", cwd=sweep)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "for a run of 10,000 steps" in ended.stdout
+    assert ended.stdout.splitlines()[-1] == f"written: {sweep / 'report.md'} {sweep / 'report.html'}"
+    assert "| default | 1.10x (1.09-1.11) |" in (sweep / "report.md").read_text()
+    assert "<svg" in (sweep / "report.html").read_text()
+    (sweep / "diagnosis.json").write_text('{"model": 3}')
+    wrong = script(sweep, cwd=sweep)
+    complaint = f"report: {sweep / 'diagnosis.json'} is not a diagnosis: it has no"
+    assert wrong.returncode == 2
+    assert re.fullmatch(f"{complaint} .*; it is left out of the page", wrong.stderr.strip())
+    wrong = script(sweep, "--steps", "0", cwd=sweep)
+    assert (wrong.returncode, wrong.stderr.splitlines()[-1]) == (
+        2, "report.py: error: argument --steps: 0: expected a whole number above 0",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("times", "status", "says"), [(1.2, 1, "slower"), (0.8, 0, "faster"), (1.0, 0, "no measurab")])
+def test_the_script_against_a_baseline_exits_1_where_a_setting_got_slower(times, status, says, tmp_path):
+    for name, by in (("then", 1.0), ("now", times)):
+        for measured in changed(default=by):
+            run_dir = tmp_path / name / measured.run_id
+            run_dir.mkdir(parents=True)
+            write_row(run_dir, measured)
+    ended = script("now", "--against", "then", cwd=tmp_path)
+    assert (ended.returncode, ended.stderr) == (status, "")
+    assert says in line_of(ended.stdout, "default")
+    assert not list(tmp_path.rglob("report.*"))  # a check of CI writes nothing
+
+
+def test_the_script_against_other_work_checks_nothing_and_says_so(sweep, tmp_path):
+    write_row(tmp_path, replace(ROW, model="gpt2"))
+    ended = script(tmp_path / "row.json", "--against", sweep, cwd=tmp_path)
+    assert ended.returncode == 2
+    ended = script(sweep, "--against", tmp_path / "nothing", cwd=tmp_path)
+    assert (ended.returncode, ended.stderr) == (2, f"report: no row.json in or below {tmp_path / 'nothing'}\n")
+
+
+def test_runs_of_one_name_in_two_places_stay_apart(tmp_path):
+    for place, accuracy in (("x", 0.9), ("y", 0.2)):
+        run_dir = tmp_path / place / "sweep" / "000-eager"
+        run_dir.mkdir(parents=True)
+        write_row(run_dir, replace(ROW, overrides=[f"optimizer.lr={accuracy}"]))
+        append_epoch(run_dir, replace(EPOCH, val_accuracy=accuracy))
+        append_epoch(run_dir, replace(EPOCH, epoch=3, val_accuracy=accuracy + 0.01))
+    with (tmp_path / "y" / "sweep" / "000-eager" / "epochs.jsonl").open("a") as file:
+        file.write('{"epoch": 4, "train_ti')  # what a kill leaves of a line
+    ended = script("x", "y", "x/sweep", cwd=tmp_path)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    page = (tmp_path / "x" / "report.html").read_text()
+    assert "0.9100" in page
+    assert "0.2100" in page
+    append_epoch(tmp_path / "y" / "sweep" / "000-eager", EPOCH)
+    assert len(list(read_epochs(tmp_path / "y" / "sweep" / "000-eager"))) == 3
+
+
+def test_the_script_against_a_baseline_exits_1_where_a_setting_fails_now(tmp_path):
+    for name in ("then", "now"):
+        for measured in changed():
+            failed = name == "now" and measured.compile_mode == "default"
+            run_dir = tmp_path / name / measured.run_id
+            run_dir.mkdir(parents=True)
+            write_row(run_dir, replace(measured, status="compile_error", error="boom") if failed else measured)
+    ended = script("now", "--against", "then", cwd=tmp_path)
+    assert (ended.returncode, ended.stderr) == (1, "")
+    assert "Failed now: default: compile_error: boom" in ended.stdout
+    assert script("now", "--against", "then", "--steps", "5", cwd=tmp_path).returncode == 2
+
+
+@pytest.mark.parametrize("path", ["empty", "missing"])
+def test_a_path_without_rows_is_one_line_and_status_2(sweep, path):
+    (sweep / "empty").mkdir()
+    ended = script(sweep, path, cwd=sweep)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == f"report: no row.json in or below {path}\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{", "{}", "[1]", *(f'{{"run_id": "a", "status": "{s}", "step_time_ms_p50": {t}}}' for s, t in BAD_VALUES)],
+)
+def test_a_file_that_is_no_row_is_one_line_and_status_2(tmp_path, text):
+    (tmp_path / "row.json").write_text(text)
+    ended = script(tmp_path, cwd=tmp_path)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith(f"report: {tmp_path / 'row.json'} is not a row: ")
+    assert ended.stderr.count("\n") == 1

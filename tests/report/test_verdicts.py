@@ -1,0 +1,130 @@
+"""The verdict on a setting, and the setting that is recommended."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from tests.report.conftest import line_of, shown
+from tests.sweeps import gpu_sweep, make_row
+from trainkit.analysis.candidates import BreakEven, Candidate, Spread
+from trainkit.analysis.comparison import Comparison, Group, compare
+from trainkit.report.markdown import markdown_comparison
+from trainkit.report.terminal import print_comparison
+from trainkit.report.verdicts import recommendation, verdict
+from trainkit.results.row import Row
+from trainkit.stats import Ratio
+
+ROUNDED = BreakEven(num_steps=4387, num_epochs=7.02, minutes=2.95)
+
+
+def judged(num_planned_steps: int | None = None, **fields) -> tuple[Candidate, Group]:
+    """A compiled setting of a group of three repeats each, with other figures, and its group."""
+    (group,) = compare(gpu_sweep(), num_planned_steps).groups
+    setting = replace(group.candidates[1], **{"speedup": Ratio(1.449, 1.431, 1.467, 0.012, True), **fields})
+    return setting, replace(group, candidates=(group.candidates[0], setting, *group.candidates[2:]))
+
+
+def test_a_verdict_says_gain_cost_and_when_it_pays():
+    setting, group = judged(compile_time_s=Spread(46.2, 46.0, 47.0), break_even=ROUNDED)
+    gain = "reduce-overhead: 1.45x [1.43, 1.47] over eager"
+    words = f"{gain}, +46 s compile, pays off after 4,400 steps (7 epochs, 3.0 min)"
+    assert verdict(setting, group) == words
+    assert verdict(setting, replace(group, num_planned_steps=10_000)) == words
+    short_run = replace(group, num_planned_steps=2_000)
+    assert verdict(setting, short_run) == f"{words}; for a run of 2,000 steps stay with eager"
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        (
+            {"speedup": Ratio(1.008, 0.99, 1.02, 0.012, False)},
+            "no measurable difference from eager (1.01x [0.99, 1.02], ",
+        ),
+        ({"speedup": Ratio(1.008, 0.99, 1.02, 0.012, False)}, "noise floor 1.2 %)"),
+        ({"speedup": Ratio(0.74, 0.72, 0.76, 0.012, True)}, "reduce-overhead: 0.74x [0.72, 0.76]: slower than eager"),
+        ({"speedup": Ratio(1.3)}, "reduce-overhead: unknown: 1 run of eager (1.30x over eager)"),
+        ({"speedup": None}, "reduce-overhead: no eager row to compare with"),
+        ({"compile_time_s": None}, "1.45x [1.43, 1.47] over eager, compile time unknown"),
+        ({"accuracy_matches": False}, "; accuracy 0.910 differs from eager's by more than chance"),
+    ],
+)
+def test_a_verdict_says_what_is_unknown_and_what_speaks_against_a_setting(fields, words):
+    assert words in verdict(*judged(break_even=None, **fields))
+
+
+def test_a_verdict_of_one_repeat_is_unknown():
+    (group,) = compare(gpu_sweep(1)).groups
+    assert verdict(group.candidates[0], group) == "max-autotune: unknown: 1 run (1.52x over eager)"
+    assert recommendation(group) == "No advice: too few runs."
+
+
+def test_the_advice_without_planned_steps_names_what_pays_in_the_end_and_what_pays_first():
+    (group,) = compare(gpu_sweep()).groups
+    assert recommendation(group) == (
+        "Train with max-autotune: 1.50x [1.48, 1.53] over eager; it pays off after 9,500 steps (15 epochs, 5.4 min). "
+        "For shorter runs: reduce-overhead pays off first, after 2,600 steps (4 epochs, 88 s)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("num_steps", "words"),
+    [
+        (2_000, "Stay with eager for a run of 2,000 steps: max-autotune has faster steps, but compiling does not"),
+        (
+            20_000,
+            "Train with reduce-overhead for a run of 20,000 steps: 1.45x [1.42, 1.47] over eager, 8.3 min in all; ",
+        ),
+        (10**6, "Train with max-autotune for a run of 1,000,000 steps: 1.50x [1.48, 1.53] over eager, 6.3 h in all; "),
+    ],
+)
+def test_the_advice_for_planned_steps_is_what_needs_the_least_time(num_steps, words):
+    (group,) = compare(gpu_sweep(), num_steps).groups
+    assert recommendation(group).startswith(words)
+
+
+def test_the_advice_where_nothing_is_better_or_nothing_can_be_said():
+    alike = [
+        replace(row, compile_mode=mode, effective_mode=mode) for mode in ("eager", "default") for row in slow_rows()
+    ]
+    (group,) = compare(alike).groups
+    assert recommendation(group) == "Stay with eager: no setting is measurably faster."
+    (eager,) = compare(slow_rows()).groups
+    assert recommendation(eager) == "No advice: there is nothing to compare eager with."
+    (compiled,) = compare(alike[3:]).groups
+    assert recommendation(compiled) == "No advice: eager was not measured."
+
+
+def slow_rows() -> list[Row]:
+    return [make_row("eager", ms, repeat=n) for n, ms in enumerate((2.0, 2.1, 2.2))]
+
+
+def shared_cache(mode: str, cold_s: float, warm_s: float) -> list[Row]:
+    """Three runs of a mode as a sweep leaves them: the first finds nothing in the compile cache, the others all."""
+    cache = [(cold_s, "cold"), (warm_s, "warm"), (warm_s, "warm")]
+    return [
+        make_row(mode, 17.0 + 0.01 * n, repeat=n, compile_time_s=cost, cache_found=found, compile_cache="warm")
+        for n, (cost, found) in enumerate(cache)
+    ]
+
+
+def test_a_cold_compile_and_a_warm_one_are_two_costs():
+    eager = [make_row("eager", 34.0 + 0.01 * n, repeat=n) for n in range(3)]
+    (group,) = compare([*eager, *shared_cache("default", 17.0, 1.7)]).groups
+    text = shown(print_comparison, Comparison((group,), ()))
+    assert line_of(text, "default").split()[2] == "17.0"
+    assert "warm 1.7" in text
+    assert "+17 s compile (1.7 s warm), pays off after 1,100 steps" in " ".join(text.split())
+    assert "110 with a warm cache" in " ".join(text.split())
+    assert "cache was shared" not in text  # by one compiled setting only
+    autotuned = shared_cache("max-autotune", 30.0, 2.0)
+    assert "cache was shared" in shown(print_comparison, compare([*eager, *autotuned, *shared_cache("default", 17, 1)]))
+    warm = [replace(r, cache_found="warm") for r in shared_cache("default", 1.7, 1.7)]
+    assert "| 1.7 (warm) |" in markdown_comparison(compare([*eager, *warm]))
+    assert "+1.7 s compile with a warm cache, pays" in markdown_comparison(compare([*eager, *warm]))
+    mixed = [replace(warm[0], cache_found="mixed", compile_time_s=9.0), *warm[1:]]
+    text = markdown_comparison(compare([*eager, *mixed]))
+    assert "| 9.0 (partly warm; warm 1.7) |" in text
+    assert "+9.0 s compile with a partly warm cache (1.7 s warm), pays" in text
+    assert re.search(r"it pays off after [\d,]+ steps \([^)]*\) with a partly warm cache\.\*\*", text)

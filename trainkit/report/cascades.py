@@ -1,0 +1,50 @@
+"""Labels of a cascade's stages, and of the deadline of its calls."""
+
+from collections.abc import Sequence
+
+from trainkit.formatting import decimals, fixed, percent, shares
+from trainkit.results.facts import Stage
+from trainkit.results.row import Row
+
+
+def served_shares(rows: Sequence[Row]) -> str:
+    """The share of calls that each stage served, over the repeats; "" if there is no cascade."""
+    first = rows[0]
+    if not first.chain:
+        return ""
+    labels = []
+    for number, stage in enumerate(first.chain):
+        fracs = []
+        for row in rows:
+            frac = (row.chain or [])[number].call_frac
+            if frac is not None:
+                fracs.append(frac)
+        served = shares(fracs) if fracs else "-"
+        labels.append(f"{stage_label(stage, first)} {served}")
+    return f"served by {', '.join(labels)}"
+
+
+def stage_label(stage: Stage, row: Row) -> str:
+    """The settings of a stage, and its effective mode if that is not the requested one."""
+    settings = stage.settings or f"{row.model} {row.compile_mode}"
+    if stage.effective_mode in (None, stage.compile_mode):
+        return settings
+    return f"{settings} (effective {stage.effective_mode}: {stage.effective_mode_reason})"
+
+
+def expected_ms(stage: Stage) -> str:
+    """The milliseconds that the cascade expects of a stage, from the shortest to the longest over input shapes."""
+    times_ms = [expected.time_ms for expected in stage.expected_ms if expected.time_ms is not None]
+    if not times_ms:
+        return "-"
+    digits = decimals(times_ms, 4)
+    low, high = fixed(min(times_ms), digits), fixed(max(times_ms), digits)
+    return low if low == high else f"{low} to {high}"
+
+
+def missed_deadlines(row: Row) -> str:
+    """The share of steady calls that missed their deadline; "" if the run has no deadline."""
+    if row.deadline_ms is None:
+        return ""
+    deadline = fixed(row.deadline_ms, decimals([row.deadline_ms], 2))
+    return f"{percent(row.deadline_miss_frac)} of calls missed {deadline} ms"

@@ -1,0 +1,103 @@
+"""Facts about compilation as text: compiled regions, graph breaks, recompiles, skipped steps."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import groupby
+
+from trainkit.diagnosis.remedies.cuda_graphs import remedy_for_skip
+from trainkit.diagnosis.remedies.graph_breaks import remedy_for_break
+from trainkit.diagnosis.remedies.matching import Remedy
+from trainkit.diagnosis.remedies.recompiles import BY_BATCH_SHAPE, guard, remedy_for_recompile
+from trainkit.formatting import fixed
+from trainkit.report.labels import counted, step_noun
+from trainkit.results.facts import Region
+from trainkit.results.row import Row
+
+# Phases of a compile, in the order in which plots stack them, by the part of the column's name.
+COMPILE_PHASES = {
+    "startup": "start-up",
+    "forward": "forward",
+    "backward": "backward",
+    "autotune": "autotuning",
+    "cudagraph": "CUDA graphs",
+    "recompile": "recompiles",
+}
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A graph break, a recompile or a skipped CUDA graph: torch's reason, a remedy, and the seconds that it took."""
+
+    reason: str
+    remedy: Remedy
+    time_s: float | None = None
+
+
+def graph_breaks(row: Row) -> list[Cause]:
+    causes = []
+    for site in row.graph_breaks or ():
+        causes.append(Cause(f"{site.file}:{site.line}: {site.reason}", remedy_for_break(site)))
+    return causes
+
+
+def recompiles(row: Row) -> list[Cause]:
+    """The recompiles of a run. If a size is the cause, the shapes of the batch replace torch's comment on the guard."""
+    reasons = row.recompiles or []
+    shapes: Iterable[list[list[int]] | None] = row.recompile_shapes or [None for _ in reasons]
+    times_s: Iterable[float | None] = row.recompile_times_s or [None for _ in reasons]
+    causes = []
+    for reason, shape, time_s in zip(reasons, shapes, times_s, strict=True):
+        remedy = remedy_for_recompile(reason, row.compile_dynamic)
+        if shape and remedy in BY_BATCH_SHAPE:
+            reason = f"{guard(reason)} (by a batch of {batch_shapes(shape)})"
+        causes.append(Cause(reason, remedy, time_s))
+    return causes
+
+
+def cudagraph_skips(row: Row) -> list[Cause]:
+    return [Cause(reason, remedy_for_skip(reason)) for reason in row.cudagraph_skips or ()]
+
+
+def batch_shapes(shapes: Iterable[list[int]]) -> str:
+    """The shapes of a batch's inputs and targets."""
+    return " and ".join(str(shape) for shape in shapes)
+
+
+def compiled_regions(row: Row) -> str:
+    """The regions that were compiled, each with its mode and graphs; "" if the whole network was."""
+    labels = []
+    for state, alike in groupby(row.compiled_parts or [], key=lambda region: _region_state(region, row.compile_mode)):
+        names = [region.name for region in alike]
+        name = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+        labels.append(f"{name} ({state})")
+    return ", ".join(labels)
+
+
+def _region_state(region: Region, default_mode: str) -> str:
+    graphs = "never called" if region.num_calls == 0 else _region_graphs(region)
+    return graphs if region.mode == default_mode else f"{region.mode}, {graphs}"
+
+
+def _region_graphs(region: Region) -> str:
+    reused = region.num_graphs == 0 if region.reused is None else region.reused  # None in old rows
+    if reused:
+        return "reused"
+    if region.num_graphs == 0:
+        return "no graph"
+    return counted(region.num_graphs, "graph")
+
+
+def uncompiled_steps(row: Row) -> str:
+    """The number of steps that ran uncompiled although compilation was requested; "" if none did."""
+    if not row.num_eager_steps or row.compile_mode == "eager":
+        return ""
+    steps = f"{fixed(row.num_eager_steps, 0)} of {fixed(row.num_steps, 0)} {step_noun(row)}s"
+    return f"{steps} ran uncompiled, as a whole or in part"
+
+
+def skipped_steps(row: Row) -> str:
+    """The number of steps that the gradient scaler skipped, and why; "" if there are none or there is no scaler."""
+    if not row.num_skipped_steps:
+        return ""
+    steps = f"{fixed(row.num_skipped_steps, 0)} of {fixed(row.num_steps, 0)} steps"
+    return f"{steps} skipped: a gradient overflowed fp16, and no parameter moved"

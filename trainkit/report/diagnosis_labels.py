@@ -1,0 +1,179 @@
+"""A diagnosis as text: its title, its phases, its findings with their cost, the stages of a compile.
+
+Names, reasons and code come from users and logs: they become one line without control characters.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainkit.config.schema import CUDAGRAPH_MODES
+from trainkit.diagnosis.findings import KINDS, Diagnosis, Finding, Phase
+from trainkit.formatting import clean, decimals, factor, fixed, percent, seconds, short
+from trainkit.report.columns import Cell
+from trainkit.report.compiler_facts import batch_shapes
+from trainkit.report.labels import counted
+from trainkit.stats import Estimate
+
+BUSY_FRAC = 0.8  # a GPU that works for less of a step waits for the host too much
+WAITS_WITHOUT_CUDAGRAPHS = (
+    "compile.mode=reduce-overhead launches the kernels of a graph at once; or take a larger batch"
+)
+WAITS_WITH_CUDAGRAPHS = (
+    "kernels outside of CUDA graphs, as those of the optimizer, are launched one by one; take a larger batch"
+)
+ROUNDS = "Medians over interleaved rounds of all variants, with the lowest and the highest round."
+FIX_FIRST = "the code after it was not diagnosed, fix it and diagnose again"
+NOISY = "; the rounds differ too much: is the machine busy?"
+# Singular and plural of a kind of finding, if it is not counted by its name.
+COUNTED_AS = {
+    "recompile": ("cause of recompiles", "causes of recompiles"),
+    "CUDA graphs skipped": ("cause of skipped CUDA graphs", "causes of skipped CUDA graphs"),
+}
+
+
+def diagnosis_title(diagnosis: Diagnosis) -> str:
+    """The network, data and settings that were diagnosed."""
+    work = f"{diagnosis.model} on {diagnosis.data}, batch {fixed(diagnosis.batch_size, 0)}"
+    return clean(", ".join([work, f"mode {diagnosis.compile_mode}", diagnosis.precision, *diagnosis.overrides]))
+
+
+def finding_counts(diagnosis: Diagnosis) -> str:
+    """The number of findings of each kind, as a sentence."""
+    counts = []
+    for kind in KINDS:
+        count = sum(finding.kind == kind for finding in diagnosis.findings)
+        if count:
+            counts.append(f"{count} {_counted_kind(kind, count)}")
+    if counts:
+        return f"Found: {', '.join(counts)}."
+    if any(phase.error for phase in diagnosis.phases):
+        return "Found: nothing, up to the failure."
+    return "Nothing to fix: no graph break, no recompile, no CUDA graph skipped."
+
+
+def _counted_kind(kind: str, count: int) -> str:
+    singular, plural = COUNTED_AS.get(kind, (kind, f"{kind}s"))
+    return singular if count == 1 else plural
+
+
+def phase_cells(phase: Phase) -> dict[str, Cell]:
+    """The cells of a phase in the table of phases, by the title of their column."""
+    times = [time.value for time in (phase.step_time_ms, phase.eager_step_time_ms) if time]
+    digits = decimals(times, 3)
+    optimizer_frac = phase.optimizer_frac if phase.name == "training" else None
+    return {
+        "graphs": Cell(fixed(phase.num_graphs, 0), "limit reached" if phase.recompile_limit_hit else ""),
+        "step ms": _estimate_cell(phase.step_time_ms, lambda ms: fixed(ms, digits)),
+        "eager ms": _estimate_cell(phase.eager_step_time_ms, lambda ms: fixed(ms, digits)),
+        "gain": _gain_cell(phase.gain),
+        "compiled share": _estimate_cell(phase.compiled_frac, percent),
+        "optimizer": _estimate_cell(optimizer_frac, percent),
+    }
+
+
+def _gain_cell(gain: Estimate | None) -> Cell:
+    cell = _estimate_cell(gain, lambda value: f"{factor(value)}x")
+    if gain is not None and gain.low <= 1 <= gain.high:
+        return Cell("none measurable", cell.range)
+    return cell
+
+
+def _estimate_cell(estimate: Estimate | None, text: Callable[[float], str]) -> Cell:
+    if estimate is None:
+        return Cell("-")
+    return Cell(text(estimate.value), f"{text(estimate.low)} to {text(estimate.high)}")
+
+
+def device_use(phase: Phase, compile_mode: str) -> str:
+    """The share of the compiled step in which the GPU works, and a remedy if it waits; "" if that was not measured."""
+    busy_frac = phase.device_busy_frac
+    if busy_frac is None:
+        return ""
+    cell = _estimate_cell(busy_frac, percent)
+    sentence = f"{phase.name}: the GPU works for {cell.text} of the compiled step ({cell.range})"
+    if busy_frac.high >= BUSY_FRAC:
+        return f"{sentence}."
+    remedy = WAITS_WITH_CUDAGRAPHS if compile_mode in CUDAGRAPH_MODES else WAITS_WITHOUT_CUDAGRAPHS
+    return f"{sentence} and waits for the host in the rest: {remedy}."
+
+
+def finding_title(finding: Finding) -> str:
+    return clean(f"{finding.kind}: {finding.cause}, in {' and '.join(finding.phases)}")
+
+
+def source_location(finding: Finding, folder: Path | None = None) -> str:
+    """file:line, relative to the folder if the file is in it."""
+    if finding.file is None:
+        return "no line of yours"
+    path = Path(finding.file)
+    if folder is not None and path.is_relative_to(folder):
+        path = path.relative_to(folder)
+    return clean(f"{path}:{finding.line}")
+
+
+def finding_lines(finding: Finding, phases: Sequence[Phase]) -> dict[str, str]:
+    """The facts of a finding, each with its title, the remedy second and torch's reason last."""
+    lines = {"why": finding.why, "do": finding.remedy}
+    if finding.uncompiled:
+        lines["note"] = f"because of this all of {finding.uncompiled} runs uncompiled; {FIX_FIRST}"
+    elif finding.uncompiled_after:
+        lines["note"] = f"because of this {finding.uncompiled_after} runs uncompiled from here on; {FIX_FIRST}"
+    cost = recompile_cost(finding) if finding.num_recompiles else break_cost(finding, phases)
+    if cost:
+        lines["cost"] = cost
+    lines["torch"] = short(finding.reason)
+    return {name: clean(line) for name, line in lines.items()}
+
+
+def recompile_cost(finding: Finding) -> str:
+    cost = counted(finding.num_recompiles, "recompile")
+    if finding.recompile_s is not None:
+        cost += f", {seconds(finding.recompile_s)}"
+    if finding.recompile_shapes:
+        batches = [batch_shapes(shapes) for shapes in finding.recompile_shapes]
+        cost += f", by batches of {'; '.join(batches)}"
+    return cost
+
+
+def break_cost(finding: Finding, phases: Iterable[Phase]) -> str:
+    """The time that a graph break costs a step, with its interval; "" if nobody measured it."""
+    if finding.cost_unknown is not None:
+        return f"not measured: {finding.cost_unknown}"
+    cost = finding.cost_ms
+    if cost is None:
+        return ""
+    digits = decimals([cost.value, cost.high - cost.low], 2)
+    value, interval = fixed(cost.value, digits), f"{fixed(cost.low, digits)} to {fixed(cost.high, digits)} ms"
+    step_time_ms, phase_name = None, ""
+    for phase in phases:
+        if phase.step_time_ms and phase.name in finding.phases:
+            step_time_ms, phase_name = phase.step_time_ms.value, phase.name  # the last such phase
+    noise = NOISY if step_time_ms is not None and cost.high - cost.low > step_time_ms else ""
+    if cost.low <= 0 <= cost.high:
+        return f"no measurable difference ({interval}){noise}"
+    if cost.high < 0:
+        return f"none, the step is slower without it: {value} ms ({interval}){noise}"
+    share = f", {percent(cost.value / step_time_ms)} of the {phase_name} step" if step_time_ms else ""
+    return f"{value} ms ({interval}){share}{noise}"
+
+
+@dataclass(frozen=True)
+class StageTable:
+    """The seconds of each stage of a compile, by backend."""
+
+    stages: list[str]
+    seconds: dict[str, list[str]]
+    totals: dict[str, str]
+
+
+def stage_table(stages: Mapping[str, Mapping[str, float]]) -> StageTable:
+    names: dict[str, None] = {}  # in the order of first appearance
+    for spent in stages.values():
+        names |= dict.fromkeys(spent)
+    cells = {}
+    totals = {}
+    for backend, spent in stages.items():
+        cells[backend] = [fixed(spent.get(name), 2) for name in names]
+        totals[backend] = fixed(sum(spent.values()), 2)
+    return StageTable(list(names), cells, totals)

@@ -1,0 +1,106 @@
+"""A diagnosis in the terminal.
+
+Names, reasons and code come from users and logs: they are printed as they are, never read as markup.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from trainkit.diagnosis.findings import Diagnosis, Finding, Phase
+from trainkit.formatting import clean
+from trainkit.report.diagnosis_labels import (
+    ROUNDS,
+    break_cost,
+    device_use,
+    diagnosis_title,
+    finding_counts,
+    finding_lines,
+    finding_title,
+    phase_cells,
+    source_location,
+    stage_table,
+)
+from trainkit.report.labels import machine_label
+from trainkit.report.terminal import indented, plain_table, stacked, terminal
+
+LINE_STYLES = {"do": "green", "torch": "dim"}
+
+
+def print_findings(diagnosis: Diagnosis, console: Console | None = None) -> None:
+    """Print each finding with its source location, the reason and the remedy."""
+    console = console or terminal()
+    console.print(Text(diagnosis_title(diagnosis), style="bold"))
+    console.print(Text(machine_label(diagnosis.machine), style="dim"))
+    console.print()
+    console.print(Text(finding_counts(diagnosis), style="bold" if diagnosis.findings else "bold green"))
+    for finding in diagnosis.findings:
+        console.print()
+        _print_finding(finding, diagnosis.phases, console)
+    console.print()
+
+
+def _print_finding(finding: Finding, phases: Sequence[Phase], console: Console) -> None:
+    console.print(Text(finding_title(finding), style="bold yellow"))
+    console.print(indented(Text(source_location(finding, Path.cwd()), style="cyan")))
+    if finding.code:
+        console.print(indented(Text(clean(finding.code), style="bold"), 4))
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    for name, line in finding_lines(finding, phases).items():
+        table.add_row(Text(name, style="dim"), Text(line, style=LINE_STYLES.get(name, "")))
+    console.print(indented(table))
+
+
+def print_measurements(diagnosis: Diagnosis, console: Console | None = None) -> None:
+    """Print the gain or the failure of each phase, the cost of each graph break, and the stages of a compile."""
+    console = console or terminal()
+    console.print(_phases_table(diagnosis.phases))
+    if any(phase.step_time_ms for phase in diagnosis.phases):
+        console.print(Text(ROUNDS, style="dim"))
+    for phase in diagnosis.phases:
+        if phase.error:
+            console.print(Text(f"{phase.name} failed: {clean(phase.error)}", style="red"))
+        used = device_use(phase, diagnosis.compile_mode)
+        if used:
+            console.print(Text(used))
+    costs = _costs_table(diagnosis)
+    if costs.row_count:
+        console.print()
+        console.print(costs)
+    if diagnosis.stages:
+        console.print()
+        console.print(_stages_table(diagnosis.stages))
+
+
+def _costs_table(diagnosis: Diagnosis) -> Table:
+    table = plain_table("graph break", "cost")
+    for finding in diagnosis.findings:
+        cost = break_cost(finding, diagnosis.phases)
+        if cost:
+            table.add_row(Text(source_location(finding, Path.cwd())), Text(clean(cost)))
+    return table
+
+
+def _phases_table(phases: Sequence[Phase]) -> Table:
+    """Intervals stand below their figures."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("phase")
+    for number, phase in enumerate(phases):
+        cells = phase_cells(phase)
+        if number == 0:
+            for title in cells:
+                table.add_column(title, justify="right")
+        table.add_row(clean(phase.name), *[stacked(cell) for cell in cells.values()])
+    return table
+
+
+def _stages_table(stages: Mapping[str, Mapping[str, float]]) -> Table:
+    spent = stage_table(stages)
+    table = plain_table("compile, s", *spent.stages, "total")
+    for backend, cells in spent.seconds.items():
+        table.add_row(backend, *cells, spent.totals[backend])
+    return table

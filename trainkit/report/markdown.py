@@ -1,0 +1,123 @@
+"""A comparison, the work of the compiler and a diagnosis as Markdown."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from trainkit.analysis.comparison import Comparison, Group
+from trainkit.analysis.dropping import Dropped, why_dropped
+from trainkit.analysis.grouping import as_typed
+from trainkit.diagnosis.findings import Diagnosis
+from trainkit.formatting import clean, fixed, short
+from trainkit.report.columns import comparison_columns
+from trainkit.report.compiler_facts import recompiles
+from trainkit.report.diagnosis_labels import stage_table
+from trainkit.report.labels import dropped_title, group_label, machine_label, machine_labels, run_count
+from trainkit.report.notes import comparison_notes
+from trainkit.report.verdicts import recommendation, verdict
+from trainkit.results.row import Row
+
+COMPILER_COLUMNS = {
+    "graphs": "num_graphs",
+    "breaks": "num_graph_breaks",
+    "recompiles": "num_recompiles",
+    "steps uncompiled": "num_eager_steps",
+    "steps": "num_steps",
+}
+
+
+def escape(text: str) -> str:
+    """Text of a user or a log as one line without markup."""
+    return re.sub(r"([\\`*_<>|\[\]])", r"\\\1", clean(text))
+
+
+def markdown_comparison(comparison: Comparison) -> str:
+    """A table and a list of verdicts for each group, then notes, then the rows that were dropped."""
+    groups = comparison.groups
+    blocks = []
+    if not groups:
+        blocks.append("Nothing to compare: no run was measured.")
+    notes = comparison_notes(groups)
+    for group, machine, own_notes in zip(groups, machine_labels(groups), notes.by_group, strict=True):
+        blocks += [_group_table(group, machine), _verdicts(group)]
+        blocks += [escape(note) for note in own_notes]
+    blocks += [escape(note) for note in notes.shared]
+    if comparison.dropped:
+        dropped = [_dropped_line(dropped) for dropped in comparison.dropped]
+        blocks.append("\n".join([dropped_title(comparison), "", *dropped]))
+    return "\n\n".join(blocks) + "\n"
+
+
+def _group_table(group: Group, machine: str) -> str:
+    heading = f"**{escape(group_label(group))}**"
+    if machine:
+        heading += f"<br>{escape(machine)}"
+    columns = comparison_columns(group.candidates)
+    lines = []
+    for number, candidate in enumerate(group.candidates):
+        cells = [column.cells[number].inline for column in columns]
+        lines.append([escape(candidate.label), *cells])
+    return f"{heading}\n\n{_table(['setting', *(column.title for column in columns)], lines)}"
+
+
+def _verdicts(group: Group) -> str:
+    verdicts = [f"- {escape(verdict(candidate, group))}" for candidate in group.candidates]
+    return "\n".join([f"**{escape(recommendation(group))}**", "", *verdicts])
+
+
+def _dropped_line(dropped: Dropped) -> str:
+    return f"- {escape(f'{dropped.label} ({run_count(len(dropped.rows))}): {short(dropped.reason)}')}"
+
+
+def markdown_compiled(rows: Iterable[Row]) -> str:
+    """A table of the compiler's work in each compiled setting, dropped rows included, and the causes of recompiles.
+
+    Settings are named by their overrides, and by the kind of the run if there are several kinds.
+    """
+    rows = list(rows)
+    several_kinds = len({row.kind for row in rows}) > 1
+    lines: dict[str, list[str]] = {}
+    settings_by_reason: dict[str, list[str]] = {}
+    for row in rows:
+        setting = _typed_setting(row, several_kinds)
+        if row.compile_mode == "eager" or row.num_graphs is None or setting in lines:
+            continue
+        counts = [fixed(getattr(row, column), 0) for column in COMPILER_COLUMNS.values()]
+        lines[setting] = [escape(setting), *counts, escape(short(why_dropped(row) or ""))]
+        for cause in recompiles(row):
+            settings = settings_by_reason.setdefault(short(cause.reason), [])
+            if setting not in settings:
+                settings.append(setting)
+    table = _table(["setting", *COMPILER_COLUMNS, "dropped because"], lines.values(), last_is_text=True)
+    paragraphs = [table]
+    for reason, settings in settings_by_reason.items():
+        paragraphs.append(f"Recompiled for {escape(reason)}: {escape('; '.join(settings))}.")
+    return "\n\n".join(paragraphs) + "\n"
+
+
+def _typed_setting(row: Row, with_kind: bool) -> str:
+    words = [f"kind={row.kind}"] if with_kind else []
+    words += [as_typed(word) for word in row.overrides if not word.startswith("experiment=")]
+    return " ".join(words)
+
+
+def markdown_stages(diagnosis: Diagnosis) -> str:
+    """The seconds of each stage of a compile by backend, under a line that names the network and the machine."""
+    table = stage_table(diagnosis.stages or {})
+    lines = []
+    for backend, cells in table.seconds.items():
+        lines.append([backend, *cells, table.totals[backend]])
+    setting = f"{diagnosis.model}, {diagnosis.compile_mode}, {' '.join(diagnosis.overrides)}"
+    heading = f"**{escape(setting)}**<br>{escape(machine_label(diagnosis.machine))}"
+    return f"{heading}\n\n{_table(['compile, s', *table.stages, 'total'], lines)}\n"
+
+
+def _table(titles: Sequence[str], lines: Iterable[Sequence[str]], last_is_text: bool = False) -> str:
+    """A table with text in the first column, and in the last one if asked for, and numbers between them."""
+    alignments = [":--", *("--:" for _ in titles[1:])]
+    if last_is_text:
+        alignments[-1] = ":--"
+    return "\n".join(_table_line(cells) for cells in [titles, alignments, *lines])
+
+
+def _table_line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"

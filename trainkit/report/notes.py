@@ -1,0 +1,97 @@
+"""Notes of a comparison: how its groups were measured, as far as that matters for reading the figures."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from trainkit.analysis.candidates import Candidate
+from trainkit.analysis.comparison import Group
+from trainkit.formatting import clean, percent
+from trainkit.report.cascades import served_shares
+from trainkit.report.compiler_facts import compiled_regions, skipped_steps
+
+SINGLE_RUN = "One run only of {settings}: its spread is unknown. hydra.launcher.repeats=2 or more shows it."
+SHARED_CACHE = (
+    "The compile cache was shared: kernels that one setting compiled or chose are found by the next, however cold its "
+    "graphs. compile.cache=cold measures what each costs alone."
+)
+QUEUED_REQUESTS = (
+    "Missed: a request comes once in each deadline and waits for those before it, so one late call can make the next "
+    "ones late too."
+)
+AUTOTUNED_AGAIN = (
+    "With a warm cache kernels are autotuned again, for much of the compile time ({shares}): torch 2.11 does not find "
+    "all that it chose before (https://github.com/pytorch/pytorch/issues/172819, fixed in 2.12)."
+)
+
+
+@dataclass(frozen=True)
+class Notes:
+    """The notes of each group, in the order of the groups, and the notes that hold for all groups."""
+
+    by_group: list[list[str]]
+    shared: list[str]
+
+
+def comparison_notes(groups: Sequence[Group]) -> Notes:
+    general = [list(_general_notes(group)) for group in groups]
+    shared: list[str] = []
+    if general:
+        shared = [note for note in general[0] if all(note in notes for notes in general)]
+    by_group = []
+    for group, notes in zip(groups, general, strict=True):
+        own = [*_candidate_notes(group), *notes]
+        by_group.append([clean(note) for note in own if note not in shared])
+    return Notes(by_group, shared)
+
+
+def _candidate_notes(group: Group) -> Iterator[str]:
+    candidates = group.candidates
+    single = [candidate.label for candidate in candidates if candidate.num_repeats == 1]
+    if single:
+        settings = "every setting" if len(single) == len(candidates) else "; ".join(single)
+        yield SINGLE_RUN.format(settings=settings)
+    for candidate in candidates:
+        most_skipped = max(candidate.rows, key=lambda row: row.num_skipped_steps or 0)
+        skipped = skipped_steps(most_skipped)
+        if skipped:
+            yield f"{candidate.label}: {skipped}; the learning rate's schedule went on."
+    for candidate in candidates:
+        served = served_shares(candidate.rows)
+        if served:
+            yield f"{candidate.label}: {served}."
+    for candidate in candidates:
+        regions = compiled_regions(candidate.rows[0])
+        if regions:
+            yield f"{candidate.label}: compiled {regions}."
+    autotuned = _autotuned_shares(candidates)
+    if autotuned:
+        yield AUTOTUNED_AGAIN.format(shares="; ".join(autotuned))
+
+
+def _general_notes(group: Group) -> Iterator[str]:
+    num_shared, any_cold = 0, False
+    for candidate in group.candidates:
+        found = [row.cache_found for row in candidate.rows if row.compile_cache == "warm"]
+        num_shared += any(found)
+        any_cold = any_cold or "cold" in found
+    if num_shared > 1 and any_cold:
+        yield SHARED_CACHE
+    if group.candidates[0].rows[0].deadline_ms is not None:
+        yield QUEUED_REQUESTS
+
+
+def _autotuned_shares(candidates: Sequence[Candidate]) -> list[str]:
+    """The candidates whose compiles with a warm cache autotuned kernels for more than half of the compile time.
+
+    Only torch 2.11 does so: https://github.com/pytorch/pytorch/issues/172819.
+    """
+    shares = []
+    for candidate in candidates:
+        autotune_s = compile_time_s = 0.0
+        for row in candidate.rows:
+            if row.cache_found == "warm" and str(row.torch_version).startswith("2.11"):
+                autotune_s += row.compile_autotune_s or 0.0
+                compile_time_s += row.compile_time_s or 0.0
+        if 2 * autotune_s > compile_time_s:
+            shares.append(f"{percent(autotune_s / compile_time_s)} of {candidate.label}")
+    return shares

@@ -1,0 +1,232 @@
+"""The tables of a group on the page, below its plots: calls, the compiler, numerics, memory, environment."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trainkit.analysis.candidates import Candidate
+from trainkit.analysis.comparison import Group
+from trainkit.diagnosis.remedies.matching import Remedy
+from trainkit.formatting import decimals, fixed, percent, scientific, seconds, size
+from trainkit.report.cascades import expected_ms, stage_label
+from trainkit.report.columns import Cell
+from trainkit.report.compiler_facts import Cause, cudagraph_skips, graph_breaks, recompiles
+from trainkit.results.facts import ShapeLatency, Stage
+from trainkit.results.row import Row
+
+LATENCY_TITLES = ["calls", "p50 ms", "p90 ms", "p99 ms"]
+COMPILER_COLUMNS = {
+    "graphs": "num_graphs",
+    "graph breaks": "num_graph_breaks",
+    "recompiles": "num_recompiles",
+    "CUDA graphs": "num_cudagraphs",
+    "skipped": "num_cudagraph_skips",
+    "limit hit": "recompile_limit_hit",
+    "steps uncompiled": "num_eager_steps",
+    "cache found": "cache_found",
+    "hits": "cache_hits",
+    "misses": "cache_misses",
+}
+PEAK_COLUMNS = {
+    "allocated": "peak_allocated_bytes",
+    "reserved": "peak_reserved_bytes",
+    "device": "peak_device_bytes",
+    "allocated, compiling": "compile_peak_allocated_bytes",
+    "reserved, compiling": "compile_peak_reserved_bytes",
+    "device, compiling": "compile_peak_device_bytes",
+}
+CHECK_COLUMNS = {
+    "passed": "check_passed",
+    "loss": "check_loss_rel_diff",
+    "loss of eager": "check_eager_loss_rel_diff",
+    "gradients": "check_grad_rel_diff",
+    "gradients of eager": "check_eager_grad_rel_diff",
+    "parameters": "check_param_rel_diff",
+    "parameters of eager": "check_eager_param_rel_diff",
+    "reason": "check_reason",
+}
+ENVIRONMENT_COLUMNS = {
+    "device": "device_name",
+    "devices": "num_devices",
+    "processes": "world_size",
+    "torch": "torch_version",
+    "triton": "triton_version",
+    "CUDA": "cuda_version",
+    "Python": "python_version",
+    "lightning": "lightning_version",
+    "precision": "precision",
+    "matmul precision": "matmul_precision",
+    "strategy": "strategy",
+    "backend": "compile_backend",
+    "compile scope": "compile_scope",
+    "compile cache": "compile_cache",
+    "commit": "git_commit",
+    "uncommitted changes": "git_dirty",
+}
+
+
+@dataclass(frozen=True)
+class SettingTable:
+    """A line of cells for each setting, by its label."""
+
+    title: str
+    heads: list[str]
+    lines: list[tuple[str, list[Cell]]]
+
+
+@dataclass(frozen=True)
+class FoundCause:
+    """A cause, the settings in which it was found, and the most seconds that it took in a run."""
+
+    reason: str
+    remedy: Remedy
+    labels: list[str]
+    everywhere: bool
+    cost: str
+
+    @property
+    def first_line(self) -> str:
+        return self.reason.strip().partition("\n")[0]
+
+
+@dataclass(frozen=True)
+class CauseTable:
+    """Each distinct cause once; `timed` if their seconds are known."""
+
+    title: str
+    causes: list[FoundCause]
+    timed: bool
+
+
+@dataclass(frozen=True)
+class GroupFacts:
+    """The tables of a group; a table without lines is not shown."""
+
+    latencies: SettingTable
+    stages: SettingTable
+    compiled: SettingTable
+    causes: list[CauseTable]
+    checks: SettingTable
+    peaks: SettingTable
+    environment: dict[str, str]
+
+
+def group_facts(group: Group) -> GroupFacts:
+    candidates = group.candidates
+    compiled = [candidate for candidate in candidates if not candidate.is_eager]
+    checked = []
+    for candidate in candidates:
+        if _values_text(candidate.rows, "check_passed") or _values_text(candidate.rows, "check_reason"):
+            checked.append(candidate)
+    check_title = "Same numbers as eager? Largest relative difference to float64"
+    return GroupFacts(
+        latencies=_latency_table(candidates),
+        stages=_stage_table(candidates),
+        compiled=_column_table("What the compiler did", COMPILER_COLUMNS, compiled),
+        causes=[
+            _cause_table("Graph breaks", compiled, graph_breaks),
+            _cause_table("Recompiles", compiled, recompiles, timed=True),
+            _cause_table("CUDA graphs skipped", compiled, cudagraph_skips),
+        ],
+        checks=_column_table(check_title, CHECK_COLUMNS, checked),
+        peaks=_column_table("Peak memory", PEAK_COLUMNS, candidates),
+        environment=_environment(group),
+    )
+
+
+def _latency_table(candidates: Iterable[Candidate]) -> SettingTable:
+    """The latency of a call by the shape of its inputs, of the first repeat of each setting."""
+    lines = []
+    for candidate in candidates:
+        for latency in candidate.rows[0].latency_by_shape or ():
+            shape = " x ".join(str(dim) for dim in latency.shape)
+            lines.append((candidate.label, [Cell(shape), *_latency_cells(latency)]))
+    return SettingTable("Latency by shape of the inputs", ["shape", *LATENCY_TITLES], lines)
+
+
+def _stage_table(candidates: Iterable[Candidate]) -> SettingTable:
+    """The share and the latency of each stage of a cascade, of the first repeat of each setting."""
+    lines = []
+    for candidate in candidates:
+        row = candidate.rows[0]
+        for stage in row.chain or ():
+            texts = [
+                stage_label(stage, row),
+                stage.effective_mode or "-",
+                fixed(stage.num_graphs, 0),
+                expected_ms(stage),
+                percent(stage.call_frac),
+            ]
+            lines.append((candidate.label, [*map(Cell, texts), *_latency_cells(stage)]))
+    titles = ["stage", "effective", "graphs", "expected ms", "share", *LATENCY_TITLES]
+    return SettingTable("Calls served by each stage", titles, lines)
+
+
+def _latency_cells(measured: ShapeLatency | Stage) -> list[Cell]:
+    times_ms = [measured.time_ms_p50, measured.time_ms_p90, measured.time_ms_p99]
+    digits = decimals(times_ms, 4)
+    return [Cell(fixed(measured.num_calls, 0)), *(Cell(fixed(time_ms, digits)) for time_ms in times_ms)]
+
+
+def _column_table(title: str, columns: dict[str, str], candidates: Sequence[Candidate]) -> SettingTable:
+    """The columns that any row knows. If repeats differ, their values stand side by side."""
+    shown = {}
+    for head, column in columns.items():
+        texts = [_values_text(candidate.rows, column) for candidate in candidates]
+        if any(texts):
+            shown[head] = [Cell(text or "-") for text in texts]
+    lines = []
+    if shown:
+        for number, candidate in enumerate(candidates):
+            lines.append((candidate.label, [cells[number] for cells in shown.values()]))
+    return SettingTable(title, list(shown), lines)
+
+
+def _cause_table(
+    title: str, candidates: Sequence[Candidate], causes_of: Callable[[Row], list[Cause]], timed: bool = False
+) -> CauseTable:
+    labels: dict[tuple[str, Remedy], list[str]] = {}
+    times_s: dict[tuple[str, Remedy], float] = {}
+    for candidate in candidates:
+        for row in candidate.rows:
+            spent_s: dict[tuple[str, Remedy], float] = {}
+            for cause in causes_of(row):
+                key = (cause.reason, cause.remedy)
+                spent_s[key] = spent_s.get(key, 0.0) + (cause.time_s or 0.0)
+            for key, time_s in spent_s.items():
+                times_s[key] = max(times_s.get(key, 0.0), time_s)
+                settings = labels.setdefault(key, [])
+                if candidate.label not in settings:
+                    settings.append(candidate.label)
+    found = []
+    for (reason, remedy), settings in labels.items():
+        everywhere = len(candidates) > 1 and len(settings) == len(candidates)
+        found.append(FoundCause(reason, remedy, settings, everywhere, seconds(times_s[reason, remedy] or None)))
+    return CauseTable(title, found, timed)
+
+
+def _environment(group: Group) -> dict[str, str]:
+    rows: list[Row] = []
+    for candidate in group.candidates:
+        rows += candidate.rows
+    texts = {title: _values_text(rows, column) for title, column in ENVIRONMENT_COLUMNS.items()}
+    return {title: text for title, text in texts.items() if text}
+
+
+def _values_text(rows: Iterable[Row], column: str) -> str:
+    """The distinct values of a column, or the largest of measured ones; "" if no row knows it."""
+    values = [getattr(row, column) for row in rows]
+    values = [value for value in values if value not in (None, "")]
+    if values and column.endswith(("_bytes", "_diff")):
+        values = [max(values)]
+    return ", ".join(dict.fromkeys(_value_text(column, value) for value in values))
+
+
+def _value_text(column: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if column.endswith("_bytes"):
+        return size(value)
+    if column.endswith("_diff"):
+        return scientific(value)
+    return fixed(value, 0) if isinstance(value, int) else str(value)

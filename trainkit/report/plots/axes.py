@@ -1,0 +1,163 @@
+"""Axes for bars with labels above them, and for curves. Lengths are px of the SVG's viewBox."""
+
+import re
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator
+from matplotlib.transforms import ScaledTranslation, Transform
+
+from trainkit.formatting import clean
+from trainkit.report.plots.palette import FONT, MUTED, PAPER
+
+WIDTH = 340  # narrow, so that text of FONT px is about as large on a phone
+LINE, BAR, GAP = 14, 13, 5  # a line of text, the thickness of a bar, the space around it
+BELOW = 34  # ticks and the name of the axis
+LINE_CHARS = 52  # that fit into the width
+MIN_LABEL_CHARS, MAX_LABEL_LINES = 16, 5
+TICK_STEPS = [1, 2, 5, 10]  # ticks are at multiples of these
+MAX_NUMBER_TICKS = 9
+LOG_RANGE = 64  # numbers further apart are drawn on a logarithmic axis
+
+
+@dataclass(frozen=True)
+class LabelledRows:
+    """Axes with a row for each label; `ys` are the centres of their bars. One unit of y is 1 px."""
+
+    figure: Figure
+    axes: Axes
+    ys: list[float]
+
+
+def labelled_rows(entries: Sequence[tuple[str, str]], head: int = 0) -> LabelledRows:
+    """A row for each (label, figure): the label, the figure on the right, and below them space for a bar.
+
+    `head` lines stay free above the first row.
+    """
+    wrapped = [_wrapped(label, LINE_CHARS - 2 - len(figure_text)) for label, figure_text in entries]
+    heights = [LINE * len(lines) + BAR + 2 * GAP for lines in wrapped]
+    figure, axes = _figure(head * LINE + sum(heights) + GAP, left=8, right=8, top=head * LINE)
+    axes.set_ylim(sum(heights), -GAP)
+    axes.yaxis.set_visible(False)
+    axes.grid(axis="x")
+    # Text hides the lines and bands of the axes behind it.
+    text: dict[str, Any] = {
+        "transform": axes.get_yaxis_transform(),
+        "bbox": {"facecolor": PAPER, "linewidth": 0, "pad": 1},
+    }
+    ys, top = [], 0
+    for lines, (_, figure_text), height in zip(wrapped, entries, heights, strict=True):
+        for number, line in enumerate(lines):
+            axes.text(0, top + LINE * (number + 1) - 4, line, **text)
+        axes.text(1, top + LINE - 4, figure_text, ha="right", **text)
+        ys.append(top + LINE * len(lines) + BAR / 2 + GAP / 2)
+        top += height
+    return LabelledRows(figure, axes, ys)
+
+
+class _Wrapper(textwrap.TextWrapper):
+    """Breaks lines within the name of a setting too, `trainer.activation_` and `checkpointing`, and in no number."""
+
+    wordsep_re = re.compile(r"(\s+|(?<=\w[._,/-])(?=[^\W\d]))")
+
+
+def _wrapped(label: str, width: int) -> list[str]:
+    """The first lines of a label. The page's table has the whole label."""
+    wrapper = _Wrapper(max(width, MIN_LABEL_CHARS), max_lines=MAX_LABEL_LINES, placeholder=" ...")
+    return wrapper.wrap(clean(label)) or [""]
+
+
+def curve_axes(x_title: str, y_title: str, num_ticks: int, head: int = 0) -> tuple[Figure, Axes]:
+    """Axes for curves over a count; `head` lines stay free above them."""
+    figure, axes = _figure(190 + head * LINE, left=46, right=20, top=16 + head * LINE)
+    axes.xaxis.set_major_locator(MaxNLocator(num_ticks, steps=TICK_STEPS, integer=True))
+    axes.set_xlabel(x_title)
+    axes.set_title(y_title, loc="left", x=-0.14, fontsize=FONT - 1, color=MUTED, pad=5)
+    axes.grid(axis="y")
+    return figure, axes
+
+
+def _figure(height: float, left: float, right: float, top: float) -> tuple[Figure, Axes]:
+    """Transparent axes with margins; below them there is space for ticks and a title."""
+    figure = Figure(figsize=(WIDTH / 72, (height + BELOW) / 72))
+    figure.patch.set_visible(False)
+    width, above = (WIDTH - left - right) / WIDTH, (height - top) / (height + BELOW)
+    axes = figure.add_axes((left / WIDTH, BELOW / (height + BELOW), width, above))
+    axes.patch.set_visible(False)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(5, steps=TICK_STEPS))
+    return figure, axes
+
+
+def set_ratio_scale(axes: Axes, axis_name: Literal["x", "y"], low: float, high: float) -> None:
+    """Make an axis logarithmic, for ratios: twice and half are equally far from 1."""
+    axis: Axis = axes.xaxis if axis_name == "x" else axes.yaxis
+    ticks = LogLocator(subs=[1, 2, 5]) if high > 4 * low else MaxNLocator(5, steps=TICK_STEPS)
+    axes.set(**{f"{axis_name}scale": "log", f"{axis_name}lim": (low, high)})
+    axis.set_major_locator(FixedLocator(ticks.tick_values(low, high)))
+    axis.set_minor_locator(NullLocator())
+
+
+def set_number_scale(axes: Axes, numbers: Sequence[float]) -> None:
+    """Fit the x axis to ascending numbers: a tick at each of a few, logarithmic if they are far apart."""
+    low, high = numbers[0], numbers[-1]
+    if high > LOG_RANGE * max(low, 1):
+        low = max(low, 1)
+        margin = (high / low) ** 0.05
+        axes.set(xscale="log", xlim=(low / margin, high * margin))
+        axes.xaxis.set_minor_locator(NullLocator())
+    else:
+        margin = 0.05 * (high - low)
+        axes.set_xlim(low - margin, high + margin)
+    if len(numbers) <= MAX_NUMBER_TICKS:
+        axes.xaxis.set_major_locator(FixedLocator(numbers))
+
+
+def shifted(axes: Axes, right: float = 0.0, up: float = 0.0) -> Transform:
+    """The transform of data coordinates, shifted by some px."""
+    return axes.transData + _shift(axes, right, up)
+
+
+def _shift(axes: Axes, right: float, up: float) -> Transform:
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    return ScaledTranslation(right / 72, up / 72, figure.dpi_scale_trans)
+
+
+@dataclass(frozen=True)
+class LegendEntry:
+    """A square of a colour, and its label."""
+
+    color: str
+    label: str
+    alpha: float = 1.0
+
+
+def add_legend(axes: Axes, entries: Sequence[LegendEntry], num_columns: int = 3, up: int = 0) -> None:
+    """Add a legend above the axes, `up` lines higher."""
+    if not entries:
+        return
+    squares = []
+    for column in range(num_columns):  # matplotlib fills column by column, people read line by line
+        for entry in entries[column::num_columns]:
+            squares.append(Patch(facecolor=entry.color, alpha=entry.alpha, linewidth=0, label=entry.label))
+    axes.legend(
+        handles=squares,
+        ncols=num_columns,
+        loc="lower left",
+        bbox_to_anchor=(0, 1),
+        bbox_transform=axes.transAxes + _shift(axes, 0, up * LINE),
+        borderaxespad=0.2,
+        borderpad=0,
+        handlelength=0.9,
+        handleheight=0.9,
+        handletextpad=0.5,
+        columnspacing=1.4,
+        labelspacing=0.3,
+    )

@@ -1,0 +1,95 @@
+"""Colours and line styles of plots.
+
+matplotlib knows no CSS. It draws in placeholder colours that nothing else uses; svg.py replaces them by CSS variables,
+which colors.css defines for light and dark.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainkit.analysis.comparison import Group
+
+FONT = 11  # px
+DASHES = ((), (6, 2.5), (1.5, 2))  # the second and the third round through the hues
+HUES = [f"#a0000{n}" for n in range(7)]  # of settings
+SHADES = [f"#b0000{n}" for n in range(6)]  # of the parts of a bar
+INK, MUTED, RULE, BAND, PAPER = "#c00000", "#c00001", "#c00002", "#c00003", "#c00004"
+COLORS = Path(__file__).with_name("colors.css").read_text(encoding="utf-8")
+
+
+def _variables() -> dict[str, str]:
+    """The CSS variable of each placeholder colour."""
+    variables = {INK: "ink", MUTED: "muted", RULE: "line", BAND: "band", PAPER: "paper"}
+    for number, color in enumerate(HUES):
+        variables[color] = f"s{number}"
+    for number, color in enumerate(SHADES):
+        variables[color] = f"p{number}"
+    return variables
+
+
+VARIABLES = _variables()
+# For matplotlib.rc_context. Text stays text, and no label is read as mathematics.
+STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "trainkit",
+    "text.parse_math": False,
+    "font.size": FONT,
+    "text.color": INK,
+    "axes.edgecolor": RULE,
+    "axes.linewidth": 1.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.spines.left": False,
+    "axes.axisbelow": True,
+    "axes.labelcolor": MUTED,
+    "grid.color": RULE,
+    "grid.linewidth": 0.8,
+    "xtick.color": RULE,
+    "ytick.color": RULE,
+    "xtick.labelcolor": MUTED,
+    "ytick.labelcolor": MUTED,
+    "xtick.major.size": 3.0,
+    "ytick.major.size": 0.0,
+    "legend.frameon": False,
+    "legend.fontsize": FONT - 1,
+    "legend.labelcolor": MUTED,
+}
+
+
+@dataclass(frozen=True)
+class Look:
+    """The colour and the dashes of a setting in every plot."""
+
+    color: str
+    dash: tuple[float, ...]
+
+    @property
+    def variable(self) -> str:
+        return f"var(--{VARIABLES[self.color]})"
+
+    @property
+    def line(self) -> tuple[float, tuple[float, ...]] | str:
+        """matplotlib's line style."""
+        return (0, self.dash) if self.dash else "solid"
+
+
+Looks = Mapping[str, Look]
+
+
+def looks_of(groups: Iterable[Group]) -> dict[str, Look]:
+    """A look for each label, the same in all groups. Eager has the colour of the text."""
+    candidates = {}
+    for group in groups:
+        for candidate in group.candidates:
+            candidates[candidate.label] = candidate
+    compiled = [label for label, candidate in candidates.items() if not candidate.is_eager]
+    eager = [label for label, candidate in candidates.items() if candidate.is_eager]
+    looks = {}
+    for number, label in enumerate(compiled):
+        round_number, hue = divmod(number, len(HUES))
+        looks[label] = Look(HUES[hue], DASHES[round_number % len(DASHES)])
+    for number, label in enumerate(eager):
+        looks[label] = Look(INK, DASHES[number % len(DASHES)])
+    return looks

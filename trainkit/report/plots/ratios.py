@@ -1,0 +1,200 @@
+"""Plots of ratios with their intervals: speed-ups over eager, and pairwise comparisons."""
+
+from collections.abc import Sequence
+from statistics import median
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+
+from trainkit.analysis.comparison import Group
+from trainkit.analysis.pairs import PairwiseComparison
+from trainkit.formatting import clean, percent
+from trainkit.report.figures import factor_text, ratio_text
+from trainkit.report.labels import choice_labels, pair_label, step_noun
+from trainkit.report.plots.axes import (
+    BAR,
+    GAP,
+    LegendEntry,
+    add_legend,
+    curve_axes,
+    labelled_rows,
+    set_number_scale,
+    set_ratio_scale,
+    shifted,
+)
+from trainkit.report.plots.palette import BAND, HUES, MUTED, STYLE, Look, Looks
+from trainkit.report.plots.series import Series
+from trainkit.report.plots.svg import Plot, figure_svg, plot_description
+from trainkit.stats import Ratio
+
+INTERVALS = "with 95 % intervals where there are repeats; within its band a difference may be chance"
+ARROW_INSET = 3.0  # px from the edge of the axes
+CURVE_DISTANCE = 5  # px: curves are drawn beside each other, not one on the other
+NAMED_BY_VALUE = ("model", "amp.precision", "compile.mode")
+
+
+@rc_context(STYLE)
+def plot_speedups(group: Group, looks: Looks, name: str, condition: str = "") -> Plot | None:
+    """Each setting's speed-up over eager; None if there is none. `condition` tells the group from others."""
+    entries, speedups, colors = [], [], []
+    for candidate in group.candidates:
+        if candidate.speedup is not None:
+            entries.append((candidate.label, ratio_text(candidate.speedup)))
+            speedups.append(candidate.speedup)
+            colors.append(looks[candidate.label].color)
+    if not entries:
+        return None
+    rows = labelled_rows(entries)
+    rows.axes.axvline(1, color=MUTED, linewidth=1)
+    _draw_intervals(rows.axes, rows.ys, speedups, colors)
+    rows.axes.set_xlabel("times as fast as eager")
+    title = f"Speed-up over eager, {condition}" if condition else "Speed-up over eager"
+    svg = figure_svg(rows.figure, name, plot_description(title, entries))
+    return Plot(title, svg, f"Per {step_noun(group)}, {INTERVALS}.")
+
+
+@rc_context(STYLE)
+def plot_speedups_over(series: Series, looks: Looks, name: str) -> Plot | None:
+    """Each setting's speed-up over eager against a number, with its interval; None if there is none."""
+    curves = _speedup_curves(series, looks)
+    if not curves:
+        return None
+    figure, axes = curve_axes(series.setting, "times as fast as eager", num_ticks=7, head=len(curves) + 1)
+    set_number_scale(axes, [number for number, _ in series.groups])
+    drawn_ratios: list[Ratio] = []
+    for curve in curves.values():
+        drawn_ratios += curve.values()
+    set_ratio_scale(axes, "y", *_ratio_limits(drawn_ratios))
+    axes.axhline(1, color=MUTED, linewidth=1)
+    keys = []
+    for position, (label, curve) in enumerate(curves.items()):
+        _draw_curve(axes, curve, looks[label], CURVE_DISTANCE * (position - (len(curves) - 1) / 2))
+        speedups = list(curve.values())
+        keys.append((label, f"{factor_text(speedups[0])} to {factor_text(speedups[-1])}"))
+    # A file has no key beside it.
+    add_legend(axes, [LegendEntry(looks[label].color, clean(label)) for label in curves], num_columns=1, up=1)
+    title = f"Speed-up over eager by {series.setting}"
+    if series.condition:
+        title += f", {series.condition}"
+    note = "Per step; bars are 95 % intervals where there are repeats. Above the line compiled steps are shorter."
+    return Plot(title, figure_svg(figure, name, plot_description(title, keys)), note, tuple(keys))
+
+
+def _speedup_curves(series: Series, looks: Looks) -> dict[str, dict[float, Ratio]]:
+    """The speed-ups of each compiled setting by number, in the order of the looks."""
+    curves: dict[str, dict[float, Ratio]] = {}
+    for number, group in series.groups:
+        for candidate in group.candidates:
+            if candidate.speedup is not None and not candidate.is_eager:
+                curves.setdefault(candidate.label, {})[number] = candidate.speedup
+    return {label: curves[label] for label in looks if label in curves}
+
+
+def _draw_curve(axes: Axes, curve: dict[float, Ratio], look: Look, right: float) -> None:
+    """Draw a curve some px to the right, with an interval at each number."""
+    numbers, values = list(curve), [speedup.value for speedup in curve.values()]
+    transform = shifted(axes, right)
+    axes.plot(numbers, values, color=look.color, linestyle=look.line, linewidth=1.8, transform=transform)
+    axes.plot(numbers, values, "o", color=look.color, markersize=4.5, transform=transform)
+    for number, speedup in curve.items():
+        if speedup.low is None or speedup.high is None:
+            continue
+        ends = [speedup.low, speedup.high]
+        axes.plot([number, number], ends, "_-", color=look.color, linewidth=1.2, markersize=6, transform=transform)
+        bottom, top = axes.get_ylim()
+        if speedup.low < bottom:
+            inwards = shifted(axes, right, ARROW_INSET)
+            axes.plot([number], [bottom], "v", color=look.color, markersize=5, transform=inwards)
+        if speedup.high > top:
+            inwards = shifted(axes, right, -ARROW_INSET)
+            axes.plot([number], [top], "^", color=look.color, markersize=5, transform=inwards)
+
+
+@rc_context(STYLE)
+def plot_pairs(pairs: Sequence[PairwiseComparison], name: str) -> Plot | None:
+    """One choice of settings over another, for each work that has both, with its interval; None without pairs.
+
+    For fractions it shows both sides, from the lowest run to the highest.
+    """
+    if not pairs:
+        return None
+    first = pairs[0]
+    if first.of_fraction:
+        return _plot_fractions(pairs, name)
+    title = pair_label(first.column, first.choice, first.baseline)
+    ratios = [pair.ratio for pair in pairs if pair.ratio is not None]
+    entries = [(_pair_condition(pair), ratio_text(pair.ratio)) for pair in pairs]
+    rows = labelled_rows(entries)
+    rows.axes.axvline(1, color=MUTED, linewidth=1)
+    _draw_intervals(rows.axes, rows.ys, ratios, [HUES[0] for _ in ratios])
+    rows.axes.set_xlabel("times as much" if first.column else "times as fast")
+    svg = figure_svg(rows.figure, name, plot_description(title, entries))
+    return Plot(title, svg, f"{INTERVALS.capitalize()}.")
+
+
+def _plot_fractions(pairs: Sequence[PairwiseComparison], name: str) -> Plot:
+    first = pairs[0]
+    labels = choice_labels(first.choice, first.baseline)
+    entries = []
+    for pair in pairs:
+        medians = f"{percent(median(pair.choice_values))} and {percent(median(pair.baseline_values))}"
+        entries.append((_pair_condition(pair), medians))
+    rows = labelled_rows(entries, head=2)
+    for y, pair in zip(rows.ys, pairs, strict=True):
+        _draw_range(rows.axes, y, pair.baseline_values, MUTED)
+        _draw_range(rows.axes, y, pair.choice_values, HUES[0])
+    rows.axes.set_xlim(-3, 103)
+    add_legend(rows.axes, [LegendEntry(HUES[0], labels.choice), LegendEntry(MUTED, labels.baseline)], num_columns=1)
+    title = pair_label(first.column, first.choice, first.baseline)
+    svg = figure_svg(rows.figure, name, plot_description(title, entries))
+    return Plot(title, svg, "In percent, from the lowest to the highest run.")
+
+
+def _draw_range(axes: Axes, y: float, fracs: Sequence[float], color: str) -> None:
+    percents = [100 * frac for frac in fracs]
+    axes.plot([min(percents), max(percents)], [y, y], "|-", color=color, linewidth=2.5, markersize=10)
+    axes.plot([median(percents)], [y], "o", color=color, markersize=6.5)
+
+
+def _pair_condition(pair: PairwiseComparison) -> str:
+    """The settings that tell the pair from the others, by the last word of each name."""
+    words = []
+    for name, value in pair.conditions.items():
+        words.append(value if name in NAMED_BY_VALUE else f"{name.rpartition('.')[2]}={value}")
+    return ", ".join(words) or pair.choice
+
+
+def _draw_intervals(axes: Axes, ys: Sequence[float], ratios: Sequence[Ratio], colors: Sequence[str]) -> None:
+    """Draw each ratio with its interval over a band around 1, in which both sides may differ by chance."""
+    set_ratio_scale(axes, "x", *_ratio_limits(ratios))
+    for y, ratio, color in zip(ys, ratios, colors, strict=True):
+        if ratio.noise_floor is not None:
+            low, high = 1 / (1 + ratio.noise_floor), 1 + ratio.noise_floor
+            axes.barh(y, high - low, BAR + GAP, low, color=BAND, linewidth=0, zorder=0)
+        if ratio.low is not None and ratio.high is not None:
+            ends = [ratio.low, ratio.high]
+            axes.plot(ends, [y, y], "|-", color=color, linewidth=2.5, markersize=10, markeredgewidth=1.6)
+        axes.plot([ratio.value], [y], "o", color=color, markersize=6.5)
+        if ratio.low is not None and ratio.high is not None:
+            left, right = axes.get_xlim()
+            if ratio.low < left:
+                axes.plot([left], [y], "<", color=color, markersize=6.5, transform=shifted(axes, ARROW_INSET))
+            if ratio.high > right:
+                axes.plot([right], [y], ">", color=color, markersize=6.5, transform=shifted(axes, -ARROW_INSET))
+
+
+def _ratio_limits(ratios: Sequence[Ratio]) -> tuple[float, float]:
+    """From the lowest to the highest end and 1, with a margin, but at most twice beyond the values themselves.
+
+    Intervals of two repeats can be so wide that nothing else would be visible: they run out of the axes.
+    """
+    low = min(ratio.value for ratio in ratios)
+    high = max(ratio.value for ratio in ratios)
+    lowest, highest = low, high
+    for ratio in ratios:
+        for end in (ratio.low, ratio.high):
+            if end is not None:
+                lowest, highest = min(lowest, end), max(highest, end)
+    left, right = min(1, max(lowest, 0.5 * low)), max(1, min(highest, 2 * high))
+    margin = 1.01 * (right / left) ** 0.06
+    return left / margin, right * margin

@@ -1,0 +1,179 @@
+"""A comparison, and the changes against a baseline, as tables of the terminal.
+
+Names, reasons and errors come from users and logs: they are printed as they are, never read as markup.
+"""
+
+import re
+import textwrap
+from collections.abc import Iterable
+from statistics import median
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from trainkit.analysis.comparison import Comparison, Group
+from trainkit.analysis.dropping import Dropped, step_times_ms
+from trainkit.analysis.regressions import Change, Changes
+from trainkit.formatting import clean, decimals, fixed, short, size
+from trainkit.report.columns import Cell, comparison_columns
+from trainkit.report.figures import factor_text, ratio_text
+from trainkit.report.labels import dropped_title, group_label, machine_labels, work_label
+from trainkit.report.notes import comparison_notes
+from trainkit.report.verdicts import recommendation, verdict
+
+MIN_LABEL_WIDTH, LABEL_WIDTH = len("max-autotune-no-"), len("max-autotune-no-cudagraphs")
+
+
+class Unpadded(Console):
+    """Prints no blanks at the ends of lines, with which rich fills cells up."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        with self.capture() as captured:
+            super().print(*objects, **options)
+        self.file.write(re.sub(r" +$", "", captured.get(), flags=re.MULTILINE))
+        self.file.flush()
+
+
+def terminal() -> Console:
+    """Standard output; wide enough for a table's columns if it is a file or a pipe."""
+    console = Console()
+    return console if console.is_terminal else Unpadded(width=120)
+
+
+def print_comparison(comparison: Comparison, console: Console | None = None) -> None:
+    """Print a table and verdicts for each group, fastest setting first; then notes, then the rows that were dropped."""
+    console = console or terminal()
+    groups = comparison.groups
+    if not groups:
+        console.print(Text("Nothing to compare: no run was measured."))
+    notes = comparison_notes(groups)
+    for group, machine, own_notes in zip(groups, machine_labels(groups), notes.by_group, strict=True):
+        console.print(Text(group_label(group), style="bold"))
+        if machine:
+            console.print(Text(machine, style="dim"))
+        console.print(_group_table(group, console.width), crop=False)
+        console.print(Text(recommendation(group), style="bold"))
+        for candidate in group.candidates:
+            console.print(indented(Text(verdict(candidate, group))))
+        for note in own_notes:
+            console.print(Text(note, style="yellow"))
+        console.print()
+    for note in notes.shared:
+        console.print(Text(note, style="yellow"))
+    if comparison.dropped:
+        console.print(Text(dropped_title(comparison), style="bold yellow"))
+        console.print(_dropped_table(comparison.dropped))
+
+
+def _group_table(group: Group, width: int) -> Table:
+    """Ranges stand below their medians. In a narrow terminal the labels wrap; no number is ever cut."""
+    columns = comparison_columns(group.candidates)
+    labels = [clean(candidate.label) for candidate in group.candidates]
+    numbers_width = sum(column.width for column in columns)
+    longest_label = max(len(label) for label in ["setting", *labels])
+    gap = 2 if longest_label + numbers_width + 2 * len(columns) <= width else 1
+    gaps_width = gap * len(columns)
+    label_width = min(longest_label, max(width - numbers_width - gaps_width, MIN_LABEL_WIDTH))
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, gap - 1, 0, 0),
+        width=label_width + numbers_width + gaps_width,
+    )
+    table.add_column("setting", width=label_width)
+    for column in columns:
+        table.add_column(Text(f"{column.name}\n{column.unit}"), justify="right", width=column.width)
+    for number, label in enumerate(labels):
+        cells = [stacked(column.cells[number]) for column in columns]
+        table.add_row(_wrapped(label, label_width), *cells)
+    return table
+
+
+def stacked(cell: Cell) -> Text:
+    """A figure, and its interval or range below it."""
+    return Text.assemble(cell.text, (f"\n{cell.range}".rstrip(), "dim"))
+
+
+def indented(text: Text | Table, columns: int = 2) -> Padding:
+    return Padding(text, (0, 0, 0, columns), expand=False)
+
+
+def _wrapped(label: str, width: int) -> Text:
+    # Not left to rich, which wraps at spaces only: `max-autotune-no-cudagraphs` breaks at its hyphens.
+    return Text("\n".join(textwrap.wrap(label, width)))
+
+
+def _dropped_table(all_dropped: Iterable[Dropped]) -> Table:
+    """The median step time of dropped rows is still shown; the line below a reason names their runs."""
+    table = plain_table("setting", "runs", "step ms", "reason")
+    for dropped in all_dropped:
+        times_ms = step_times_ms(dropped.rows)
+        step_time_ms = median(times_ms) if times_ms else None
+        run_ids = ", ".join(row.run_id for row in dropped.rows)
+        table.add_row(
+            _wrapped(clean(dropped.label), LABEL_WIDTH),
+            str(len(dropped.rows)),
+            fixed(step_time_ms, decimals([step_time_ms], 4)),
+            Text.assemble(short(dropped.reason), "\n", (clean(run_ids), "dim")),
+        )
+    return table
+
+
+def plain_table(first: str, *others: str) -> Table:
+    """A table with text in the first and the last column, and numbers between them."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column(first, overflow="fold")
+    for name in others[:-1]:
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column(others[-1], overflow="fold")
+    return table
+
+
+def print_changes(changes: Changes, console: Console | None = None) -> None:
+    """Print how each setting changed against its baseline; then the settings that only one side has."""
+    console = console or terminal()
+    table = plain_table("setting", "step", "memory", "verdict")
+    for change in changes.changes:
+        setting = Text.assemble(clean(change.label), "\n", (clean(work_label(change)), "dim"))
+        table.add_row(setting, _step_change(change), _memory_change(change), _change_verdict(change))
+    if changes.changes:
+        console.print(table)
+    for label in changes.failed:
+        console.print(Text(f"Failed now: {clean(label)}", style="red"))
+    for label in changes.missing:
+        console.print(Text(f"Not measured now: {clean(label)}", style="yellow"))
+    for label in changes.added:
+        console.print(Text(f"Not in the baseline: {clean(label)}", style="yellow"))
+
+
+def _step_change(change: Change) -> Text:
+    now, baseline = change.step_time_ms
+    digits = decimals(change.step_time_ms, 4)
+    return Text(f"{fixed(baseline, digits)} -> {fixed(now, digits)} ms\n{ratio_text(change.step_time)}")
+
+
+def _memory_change(change: Change) -> Text:
+    if change.memory is None or change.peak_allocated_bytes is None:
+        return Text("-")
+    now, baseline = change.peak_allocated_bytes
+    return Text(f"{size(int(baseline))} -> {size(int(now))}\n{factor_text(change.memory)}")
+
+
+def _change_verdict(change: Change) -> Text:
+    worse = []
+    if change.slower:
+        worse.append("slower")
+    if change.uses_more_memory:
+        worse.append("uses more memory")
+    if worse:
+        return Text(", ".join(worse), style="red")
+    if change.step_time.measurable is None:
+        return Text("unknown: too few runs", style="yellow")
+    if change.step_time.measurable:
+        return Text("faster", style="green")
+    return Text("no measurable difference")
