@@ -4,13 +4,9 @@ import dataclasses
 import itertools
 
 import pytest
-import torch
 
-from tests.conftest import parameters, same
-from tests.networks import network
 from trainkit.config.errors import ConfigError
-from trainkit.data.schedule import Schedule, padded
-from trainkit.data.synthetic import Synthetic
+from trainkit.data.schedule import Schedule
 from trainkit.report import summary
 from trainkit.results.files import read_epochs, read_row
 from trainkit.training.run import run
@@ -23,90 +19,12 @@ TOKENS = (
 )  # fmt: skip
 
 
-def test_the_orders_of_a_schedule():
-    assert Schedule("x", [1, 2, 3], "cycle", 0).of_epoch(0, 7) == [1, 2, 3, 1, 2, 3, 1]
-    assert Schedule("x", [1, 2, 3], "list", 0).of_epoch(0, 7) == [1, 1, 1, 2, 2, 3, 3]
-    drawn = Schedule("x", [8, 2, 5], "random", 0)
-    assert set(drawn.of_epoch(0, 500)) == set(range(2, 9))
-    assert drawn.of_epoch(3, 50) == Schedule("x", [2, 8], "random", 0).of_epoch(3, 50)
-    for other in (Schedule("y", [2, 8], "random", 0), Schedule("x", [2, 8], "random", 1)):
-        assert other.of_epoch(3, 50) != drawn.of_epoch(3, 50)
-    assert drawn.of_epoch(4, 50) != drawn.of_epoch(3, 50)
-
-
-def test_a_length_is_filled_up_to_the_smallest_bucket_that_holds_it():
-    assert [padded(n, "longest", [8, 16], 32) for n in (1, 8, 9)] == [1, 8, 9]
-    assert [padded(n, "buckets", [8, 16], 32) for n in (1, 8, 9, 16, 17, 32)] == [8, 8, 16, 16, 32, 32]
-    assert [padded(n, "fixed", [8, 16], 32) for n in (1, 32)] == [32, 32]
-
-
-def shapes(**settings) -> list[tuple[int, ...]]:
-    data = Synthetic(
-        inputs="tokens", batch_size=4, seq_len=32, num_batches=6, next_token=True, num_classes=1024, **settings
-    )
-    data.setup("fit")
-    return [tuple(inputs.shape) for inputs, targets in data.train_dataloader() if inputs.shape == targets.shape]
-
-
-def test_batches_have_the_sizes_of_the_schedules():
-    assert shapes() == [(4, 32)] * 6
-    assert shapes(batch_sizes=[2, 8]) == [(2, 32), (8, 32)] * 3
-    assert shapes(seq_lens=[5, 9, 32], order="list") == [(4, 5)] * 2 + [(4, 9)] * 2 + [(4, 32)] * 2
-    assert shapes(seq_lens=[5, 9, 32], padding="buckets", buckets=[8, 16]) == [(4, 8), (4, 16), (4, 32)] * 2
-    assert shapes(seq_lens=[5, 9, 32], batch_sizes=[1, 2], padding="fixed") == [(1, 32), (2, 32)] * 3
-
-
-def test_what_is_filled_up_is_token_0_and_the_rest_is_as_it_was():
-    data = Synthetic(inputs="tokens", batch_size=4, seq_len=8, seq_lens=[3], padding="fixed", num_distinct=1)
-    data.setup("fit")
-    inputs, targets = next(iter(data.train_dataloader()))
-    whole = data.train_dataloader().batches[0][0]
-    assert torch.equal(inputs[:, :3], whole[:, :3])
-    assert not inputs[:, 3:].any()
-    assert targets.shape == (4,)
-
-
-def test_random_sizes_are_a_function_of_the_epoch_and_a_resumed_run_goes_on_with_them(compose, tmp_path):
-    words = (*IMAGES, "data.batch_sizes=[2,9]", "data.order=random", "data.num_batches=8", "compile.mode=eager")
-    run(compose(*words, "trainer.max_epochs=4", run_dir=tmp_path / "whole"))
-    run(compose(*words, "trainer.max_epochs=2", run_dir=tmp_path / "parts"))
-    run(compose(*words, "trainer.max_epochs=4", "ckpt_path=last", run_dir=tmp_path / "parts"))
-    whole, parts = ([epoch.num_samples for epoch in read_epochs(tmp_path / name)] for name in ("whole", "parts"))
-    assert whole == [sum(Schedule("batch_size", [2, 9], "random", 0).of_epoch(n, 8)) for n in range(4)]
-    assert parts[-2:] == whole[-2:]
-    assert same(parameters(tmp_path / "parts"), parameters(tmp_path / "whole"))
-
-
-def test_samples_are_counted_as_they_come_and_the_loss_is_of_each_alike(compose, tmp_path):
-    words = (*IMAGES, "data.batch_sizes=[2,30]", "data.order=list", "data.num_batches=60", "compile.mode=eager")
-    words = (*words, "trainer.max_epochs=1", "optimizer.lr=1e-12", "data.num_distinct=1")
-    row = run(compose(*words))
-    (record,) = read_epochs(tmp_path / "run")
-    assert record.num_samples == 30 * 2 + 30 * 30
-    # Of the steady steps, by their own sizes: with all of 64 it would be that many more.
-    assert row.samples_per_s * row.step_time_ms_p50 / 1e3 < 31
-    more = {"fewer": "trainer.limit_train_batches=31", "large": "data.batch_sizes=[30]"}
-    fewer, large = (run(compose(*words, word, run_dir=tmp_path / name)).train_loss for name, word in more.items())
-    assert row.train_loss == pytest.approx(((30 * 2 + 30) * fewer + 29 * 30 * large) / (30 * 32), rel=1e-5)
-
-
 @pytest.mark.parametrize(("dynamic", "num_graphs"), [("null", 2), ("true", 1), ("false", 4)])
 def test_the_dynamic_flag_decides_what_is_compiled_for_four_lengths(compose, dynamic, num_graphs):
     words = (*TOKENS, "data.seq_lens=[6,10,14,32]", "data.num_batches=8", "compile.backend=eager")
     row = run(compose(*words, f"compile.dynamic={dynamic}", "trainer.max_epochs=1"))
     assert (row.num_graphs, row.num_recompiles) == (num_graphs, num_graphs - 1)
     assert (row.num_compiled_steps, row.num_eager_steps) == (8, 0)
-
-
-def test_each_recompile_has_its_shape_and_its_seconds(compose, tmp_path, capsys):
-    row = run(compose(*TOKENS, "data.seq_lens=[6,10,14]", "data.num_batches=6", *STATIC))
-    assert row.recompile_shapes == [[[4, 10], [4]], [[4, 14], [4]]]
-    assert "expected 6, actual 10" in row.recompiles[0]
-    assert len(row.recompile_times_s) == 2
-    assert 0 < sum(row.recompile_times_s) == pytest.approx(row.compile_recompile_s, rel=0.2)
-    assert read_row(tmp_path / "run") == row
-    summary.print_run(row, tmp_path / "run")
-    assert "(by a batch of [4, 14] and [4])" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize("marks", [[(0, 2, 64)], [(0, 2, None)]])
@@ -159,86 +77,6 @@ def test_a_fixed_mark_goes_on_uncompiled_where_it_is_asked_to(compose):
     row = run(compose(*words, "compile.mark_dynamic=[{dim: 1}]"))
     assert (row.status, row.num_eager_steps, row.num_compiled_steps) == ("ok", 4, 0)
     assert "compile.mark_dynamic, inputs 1: the network fixes it to 3; " in row.effective_mode_reason
-
-
-def test_a_thousand_shapes_stay_within_the_budget(compose, tmp_path):
-    words = ("data.batch_sizes=[2,1001]", "data.order=random", "data.num_batches=250", "data.num_distinct=1")
-    row = run(compose(*IMAGES, *words, *STATIC, "compile.max_recompiles=8", "trainer.max_epochs=4"))
-    assert (row.status, row.num_steps, row.num_graphs, row.num_recompiles) == ("ok", 1000, 9, 8)
-    assert row.num_compiled_steps + row.num_eager_steps == 1000
-    seen = {tuple(map(tuple, shapes)) for shapes in row.recompile_shapes}
-    assert len(seen) == 8
-    drawn = [n for epoch in range(4) for n in Schedule("batch_size", [2, 1001], "random", 0).of_epoch(epoch, 250)]
-    compiled = {drawn[0], *(shapes[1][0] for shapes in row.recompile_shapes)}
-    assert row.num_compiled_steps == sum(size in compiled for size in drawn)
-    assert (row.recompile_limit_hit, row.effective_mode) == (True, "mixed")
-    assert row.effective_mode_reason.startswith("compile.max_recompiles (8) reached: ")
-    peaks = [epoch.peak_device_bytes for epoch in read_epochs(tmp_path / "run")]
-    assert peaks[3] - peaks[1] < 2 * 2**20
-
-
-def test_the_budget_is_above_torchs_own_limit_where_it_is_larger(compose):
-    words = (*IMAGES, "data.batch_sizes=[2,3,4,5,6,7,8,9,10,11,12,13,14]", "data.num_batches=26", *STATIC)
-    row = run(compose(*words, "compile.max_recompiles=11"))
-    assert (row.num_graphs, row.num_recompiles, row.num_eager_steps) == (12, 11, 2)
-
-
-def test_without_a_budget_torchs_own_limit_is_said_and_the_steps_are_counted(compose):
-    words = (*IMAGES, "data.batch_sizes=[2,3,4,5,6,7,8,9,10,11]", "data.num_batches=20", *STATIC)
-    row = run(compose(*words))
-    assert (row.num_graphs, row.num_eager_steps, row.effective_mode) == (8, 4, "mixed")
-    assert "recompile limit (8)" in row.effective_mode_reason
-
-
-def test_the_budget_fails_where_it_is_asked_to(compose, capsys):
-    words = (*IMAGES, "data.batch_sizes=[2,3,4,5]", "data.num_batches=8", *STATIC, "compile.on_recompile_limit=raise")
-    row = run(compose(*words, "compile.max_recompiles=2"))
-    assert row.status == "compile_error"
-    assert row.error == "RecompileLimitError: compile.max_recompiles = 2: [5, 3, 4, 4] and [5] needed one more"
-    assert (row.num_steps, row.num_recompiles, row.num_graphs) == (3, 2, 3)  # the one more was not compiled
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("compile.max_recompiles = 2: [5, 3, 4, 4] and [5] needed one more; raise compile.max_recomp")
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("compile.fullgraph=true",),
-        ("compile.scope=blocks", "trainer.activation_checkpointing=true", "model.depth=3"),
-        ("trainer.accumulate_grad_batches=2",),
-    ],
-    ids=["fullgraph", "checkpointed blocks", "accumulation"],
-)
-def test_over_the_budget_it_trains_as_eager_does(compose, tmp_path, words):
-    words = (*TOKENS, "data.seq_lens=[6,10,14,32]", "data.num_batches=8", *STATIC, *words)
-    row = run(compose(*words, "compile.max_recompiles=2", run_dir=tmp_path / "budget"))
-    assert row.status == "ok"
-    assert row.num_recompiles == 2
-    assert row.num_eager_steps > 0
-    eager = run(compose(*words, "compile.mode=eager", run_dir=tmp_path / "eager"))
-    assert (eager.num_eager_steps, eager.num_compiled_steps) == (eager.num_steps, 0)
-    for name, tensor in parameters(tmp_path / "budget").items():
-        torch.testing.assert_close(tensor, parameters(tmp_path / "eager")[name])
-
-
-def test_after_a_budget_the_next_run_of_the_process_compiles_again(compose, tmp_path):
-    words = (*IMAGES, "data.batch_sizes=[2,3]", "data.num_batches=4", *STATIC)
-    rows = [run(compose(*words, "compile.max_recompiles=0", run_dir=tmp_path / name)) for name in ("a", "b")]
-    assert [row.num_graphs for row in rows] == [1, 1]
-    assert run(compose(*words, "check=true", run_dir=tmp_path / "c")).num_graphs == 2
-
-
-def test_what_goes_on_uncompiled_is_counted(compose, capsys):
-    words = ("compile.backend=eager", "compile.fullgraph=true", "compile.on_error=eager", "trainer.max_epochs=2")
-    row = run(compose(network("PrintsLate"), *words))
-    assert (row.num_compiled_steps, row.num_eager_steps) == (22, 22)
-
-
-def test_without_torchs_hook_the_steps_that_ran_eager_are_unknown(compose, monkeypatch):
-    monkeypatch.delattr(torch._dynamo.eval_frame, "set_guard_complete_hook")
-    row = run(compose(*IMAGES, "data.batch_sizes=[2,3,4]", "data.num_batches=6", *STATIC, "compile.max_recompiles=1"))
-    assert (row.status, row.num_eager_steps, row.num_compiled_steps) == ("ok", None, None)
-    assert row.num_recompiles == 1
 
 
 @pytest.mark.parametrize(

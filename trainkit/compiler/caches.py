@@ -1,4 +1,4 @@
-"""Where compiled code is kept between processes: the user's own cache, or a fresh directory."""
+"""The cache of compiled code between processes: the user's own, or a fresh directory."""
 
 import os
 import tempfile
@@ -35,7 +35,7 @@ def _attention_in_keys(attention: str) -> Iterator[None]:
 
 @contextmanager
 def _environment(name: str, value: str) -> Iterator[None]:
-    """Set an environment variable, and put back what it was."""
+    """Set an environment variable, and restore it."""
     value_before = os.environ.get(name)
     os.environ[name] = value
     try:

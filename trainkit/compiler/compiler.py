@@ -1,4 +1,4 @@
-"""Compiles one objective, calls it, and reports what torch did: the one object that other packages use."""
+"""Compiler, the one object of this package that others drive."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ MAX_COMPILES = 100_000  # whose metrics torch keeps; by default the last 64, and
 
 
 class Compiler:
-    """Compiles one objective in place, calls it, and reports what torch did.
+    """Compiles one objective in place, calls it, and reports the facts of its compiles.
 
     Between `__enter__` and `__exit__` it counts this process's compiles. Entering drops all compiled code, so that a
     second run in one process compiles again. `on_start` and `on_end` are called with its kind (COMPILE_KINDS) around
@@ -67,12 +67,12 @@ class Compiler:
             yield
 
     def restore(self) -> None:
-        """Put back what `apply` has changed outside of the network. Modules stay compiled."""
+        """Undo the changes of `apply` outside of the network. Modules stay compiled."""
         self._undo.close()
         self._undo_settings.close()
 
     def start_up(self, device: torch.device) -> None:
-        """Pay, uncounted, what a process pays once for its first compile."""
+        """Pay, uncounted, the costs that a process has once, at its first compile."""
         if not self._compiles:
             return
         self._observer.stop()
@@ -144,7 +144,7 @@ class Compiler:
         return False
 
     def facts(self) -> CompileFacts:
-        """What was compiled since the real compiles began."""
+        """The facts since the real compiles began."""
         modes = {region.target.config.mode.value for region in self._regions} or {self.config.mode.value}
         observations = Observations(
             modes=frozenset(modes),

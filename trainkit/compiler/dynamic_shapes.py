@@ -116,7 +116,8 @@ def _problem(config: CompileConfig, dim: DimConfig, line: str, shapes: list[list
 def _other_input(dim: DimConfig) -> DimConfig:
     """The same dimension of the batch's other tensor."""
     inputs, targets = type(dim.input)
-    return DimConfig(targets if dim.input == inputs else inputs, dim.dim, dim.min, dim.max)
+    other = targets if dim.input == inputs else inputs
+    return DimConfig(other, dim.dim, dim.min, dim.max)
 
 
 def _share_size(dim: DimConfig, other: DimConfig, shapes: list[list[int]]) -> bool:

@@ -210,7 +210,7 @@ def compile_workers() -> Any:
 
 @contextmanager
 def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Set an attribute, and put back what it was."""
+    """Set an attribute, and restore it."""
     missing = object()
     before = vars(owner).get(name, missing)
     setattr(owner, name, value)
@@ -225,7 +225,7 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 @contextmanager
 def settings(**values: Any) -> Iterator[None]:
-    """Change settings of torch._dynamo.config, and put back what they were. NotImplementedError if this torch lacks
+    """Change settings of torch._dynamo.config, and restore them. NotImplementedError if this torch lacks
     one of them."""
     values_before = {name: require(name) for name in values}
     config = sys.modules["torch._dynamo.config"]

@@ -1,4 +1,4 @@
-"""What torch.compile did, as torch itself counts it: from counters, metrics and callbacks, never from a log.
+"""Facts about compiles, as torch itself counts them: from counters, metrics and callbacks, never from a log.
 
 Facts that this torch does not report are None ("unknown").
 """
@@ -24,7 +24,7 @@ UNKNOWN = "this torch does not tell what it compiled"
 
 @dataclass(frozen=True)
 class CompileFacts:
-    """What torch.compile did in one process; the fields are columns of results.Row. None: this torch does not say."""
+    """The compiles of one process; the fields are columns of results.Row. None: this torch does not say."""
 
     effective_mode: str | None
     effective_mode_reason: str | None
@@ -47,11 +47,11 @@ class CompileFacts:
 
 @dataclass(frozen=True)
 class Observations:
-    """What a Compiler observed itself, beside torch's own counts.
+    """A Compiler's own observations, beside torch's counts.
 
-    modes: of what was compiled. error: why the objective went on uncompiled. recompile_shapes: of the batch that
-    caused a recompile, by the recompile's id. over_budget: something ran uncompiled after `max_recompiles`.
-    cudagraph_skips: the reasons of those in calls.
+    modes: of the compiled regions, or of the whole objective. error: why it went on uncompiled. recompile_shapes: of
+    the batch that caused a recompile, by the recompile's id. over_budget: something ran uncompiled after
+    `max_recompiles`. cudagraph_skips: reasons of the skips in calls.
     """
 
     modes: frozenset[str]
@@ -64,9 +64,10 @@ class Observations:
 
 
 def collect(config: CompileConfig, observed: Observations) -> CompileFacts:
-    """What was compiled since the last reset, and the mode that took effect. `effective_mode` differs from the
+    """The facts since the last reset, with the mode that took effect. `effective_mode` differs from the
     requested one if the network ran otherwise, in part (`mixed`) or as a whole, and the reason says why."""
     breaks = graph_breaks()
+    num_graph_breaks = None if breaks is None else len(breaks)
     metrics = dynamo.compilation_metrics()
     hits = dynamo.count(("inductor", "fxgraph_cache_hit"), ("aot_autograd", "autograd_cache_hit"))
     misses = dynamo.count(("inductor", "fxgraph_cache_miss"), ("aot_autograd", "autograd_cache_miss"))
@@ -74,7 +75,7 @@ def collect(config: CompileConfig, observed: Observations) -> CompileFacts:
         effective_mode=None,
         effective_mode_reason=None,
         num_graphs=dynamo.num_graphs(),
-        num_graph_breaks=None if breaks is None else len(breaks),
+        num_graph_breaks=num_graph_breaks,
         graph_breaks=breaks,
         num_recompiles=None,
         recompiles=None,

@@ -144,12 +144,13 @@ def _graph_break(reason: str, location: Location) -> GraphBreak:
     source = source_location(file, line)
     lines = [text.strip() for text in reason.splitlines()] or [""]
     page = re.search(r"/gb(\d{4})\.html", reason)
+    break_id = f"GB{page[1]}" if page else None
     explanation = next((text for text in lines if text.startswith("Explanation: ")), "")
     return GraphBreak(
         file=source.file,
         line=source.line,
         reason=lines[0],
-        id=None if page is None else f"GB{page[1]}",
+        id=break_id,
         explanation=explanation.removeprefix("Explanation: "),
         code=source.code,
     )

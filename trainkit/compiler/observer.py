@@ -25,7 +25,7 @@ def compile_kind(trigger: str, compile_id: str) -> str:
 
 
 class Observer:
-    """Counts what torch compiles between `start` and `stop`, and notes which calls ran anything uncompiled.
+    """Counts torch's compiles between `start` and `stop`, and notes which calls ran anything uncompiled.
 
     `on_start` and `on_end` are called with its kind around every outermost compile and every CUDA-graph recording.
     `regions` are the compiled regions whose call runs now, innermost last.

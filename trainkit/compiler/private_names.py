@@ -11,8 +11,8 @@ SUPPORTED = ">=2.11,<2.14"  # as in pyproject.toml
 
 @dataclass(frozen=True)
 class PrivateName:
-    """A name that torch may change without notice. `without` says what is unknown or impossible without it,
-    `versions` which releases of torch have it."""
+    """A name that torch may change without notice. `versions` are the releases of torch that have it; `without` names
+    the facts that are unknown without it, or the settings that have no effect."""
 
     module: str
     attribute: str  # with dots below a class

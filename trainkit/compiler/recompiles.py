@@ -41,12 +41,12 @@ def recompiles(modules: Mapping[str, nn.Module]) -> list[Recompile]:
     first_of_frame: dict[str, CompilationMetrics] = {}  # torch has no location for a compile over the recompile limit
     for compiled in metrics:
         first_of_frame.setdefault(compiled.frame_id, compiled)
-    found = []
+    found_recompiles = []
     for compiled in metrics:
         if compiled.recompile_reason:
             module = modules.get(compiled.variant_id)
-            found.append(_recompile(compiled.recompile_reason, first_of_frame[compiled.frame_id], module))
-    return found
+            found_recompiles.append(_recompile(compiled.recompile_reason, first_of_frame[compiled.frame_id], module))
+    return found_recompiles
 
 
 def _recompile(reason: str, frame: CompilationMetrics, module: nn.Module | None) -> Recompile:

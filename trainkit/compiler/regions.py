@@ -40,7 +40,7 @@ class Target:
 
 @dataclass
 class CompiledRegion:
-    """A target that is compiled by itself, and what came of it so far. `num_graphs` were compiled in its calls, None
+    """A target that is compiled by itself, and its counts so far. `num_graphs` were compiled in its calls, None
     if this torch does not report them. Regions with the same `code` share their graphs."""
 
     target: Target

@@ -1,4 +1,4 @@
-"""What a process pays once for its first compile, and is no network's: imports, tools, workers."""
+"""The costs that a process has once, at its first compile: imports, tools, workers. They are no network's."""
 
 from concurrent.futures import wait
 

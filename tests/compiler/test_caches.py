@@ -1,0 +1,26 @@
+"""The cache of compiled code: warm is the user's own, cold a fresh one."""
+
+import os
+
+from trainkit.compiler.caches import compile_cache
+from trainkit.training.run import run
+
+
+def test_a_cache_that_has_it_all_is_warm(compose, tmp_path, needs_compiler):
+    rows = [run(compose("trainer.max_epochs=1", run_dir=tmp_path / name)) for name in ("first", "second")]
+    assert rows[1].cache_found == "warm"
+    assert rows[1].num_graphs == rows[0].num_graphs
+
+
+def test_a_cold_cache_is_a_fresh_directory_and_the_environment_is_restored(monkeypatch, tmp_path):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    monkeypatch.delenv("TRITON_CACHE_DIR", raising=False)
+    with compile_cache("cold"):
+        folder = os.environ["TORCHINDUCTOR_CACHE_DIR"]
+        assert os.listdir(folder) == []
+        assert os.path.dirname(os.environ["TRITON_CACHE_DIR"]) == folder
+        os.environ["SET_MEANWHILE"] = "1"
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path)
+    assert "TRITON_CACHE_DIR" not in os.environ
+    assert os.environ.pop("SET_MEANWHILE") == "1"
+    assert not os.path.exists(folder)
