@@ -20,10 +20,10 @@ def main(cfg: DictConfig) -> None:
         config = run_config(cfg)
         fallback = compose_fallback(config, CONF)
         with cli.importing():  # torch with it: what was typed wrongly is said before
-            from trainkit.inference.bench import forward
+            from trainkit.inference.run import run_forward
             from trainkit.report import summary
 
-        row = forward(config, fallback)
+        row = run_forward(config, fallback)
     summary.print_run(row, Path(config.job.run_dir))
     if row.status != "ok":
         sys.exit(1)

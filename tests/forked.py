@@ -23,7 +23,7 @@ from trainkit.sweep.forkserver import NVML_CHECK
 ROOT = Path(__file__).parent.parent
 IMPORTED = (
     "trainkit.training.run",
-    "trainkit.inference.bench",
+    "trainkit.inference.run",
     "trainkit.diagnosis.diagnose",
     "trainkit.report.page",
     "trainkit.report.studies",

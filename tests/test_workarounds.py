@@ -63,7 +63,7 @@ def test_torchs_cache_gives_attention_the_code_of_another_kernel():
 
 
 def test_torch_compiles_anew_for_tensors_of_inference_mode():
-    """forward.Link.ready; https://github.com/pytorch/pytorch/issues/134249"""
+    """cascade.CascadeStage.ready; https://github.com/pytorch/pytorch/issues/134249"""
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     made_outside = torch.ones(2)

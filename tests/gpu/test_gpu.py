@@ -15,7 +15,7 @@ from trainkit.config.fallback import compose_fallback
 from trainkit.diagnosis import break_costs
 from trainkit.diagnosis.findings import Phase
 from trainkit.diagnosis.trial import subject
-from trainkit.inference.bench import forward
+from trainkit.inference.run import run_forward
 from trainkit.metrics.memory import peak_memory, reset_peaks
 from trainkit.models.resnet18 import ResNet18
 from trainkit.results.files import read_epochs, read_row
@@ -73,7 +73,7 @@ def test_calls_replay_cuda_graphs_and_answer_as_eager(tmp_path):
         config = compose_config(
             [*words, f"compile.mode={mode}", f"forward.fallback={links}"], CONF, str(tmp_path), "bench"
         )
-        rows.append(row := forward(config, compose_fallback(config, CONF)))
+        rows.append(row := run_forward(config, compose_fallback(config, CONF)))
         assert (row.status, row.effective_mode, row.accelerator) == ("ok", mode, "gpu"), row.error
         assert (row.num_cudagraphs > 0) == (mode == "reduce-overhead")
         assert 0 < row.step_time_ms_p50 <= row.step_time_ms_p99

@@ -1,4 +1,4 @@
-"""Requests with a deadline, and which of several networks answers each of them. What is simulated is said here."""
+"""Requests with a deadline: which of them miss it, and which stage of a cascade serves each of them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 @dataclass
 class Requests:
-    """A stream of requests, one each `deadline_ms`, each due `deadline_ms` after it came.
+    """A simulated stream of requests, one every `deadline_ms`, each due `deadline_ms` after it came.
 
-    One call answers one request, one after another in the order in which they came; none is left out. So a call that
-    misses its deadline lets the next request wait: `late_ms` is how long that one has waited when its turn comes. Of
-    the calls only their own measured time counts; there is no real waiting for a request, and nothing between calls.
+    One call serves one request, in the order in which they came; none is dropped. A call that misses its deadline makes
+    the next request wait: `late_ms` is how long that one has waited when its turn comes. Only the measured times of the
+    calls count: nothing really waits for a request, and the time between calls is ignored.
     """
 
     deadline_ms: float
@@ -18,27 +18,31 @@ class Requests:
 
     @property
     def remaining_ms(self) -> float:
-        """What is left of the deadline of the request whose turn it is: 0 or less where it is over."""
+        """The time left for the request whose turn it is: 0 or less after its deadline."""
         return self.deadline_ms - self.late_ms
 
-    def answer(self, time_ms: float) -> bool:
-        """Answer it by a call of this time. Returns whether it missed its deadline, just when the next one waits."""
+    def serve(self, time_ms: float) -> bool:
+        """Serve a request by a call of this time. Returns whether it missed its deadline."""
         over_ms = time_ms - self.remaining_ms
         self.late_ms = max(over_ms, 0.0)
         return over_ms > 0
 
 
 def miss_frac(times_ms: Sequence[float], deadline_ms: float) -> float | None:
-    """The share of the calls, in this order, that missed their deadline; None of none."""
+    """The share of the calls, in this order, that missed their deadline; None without calls."""
+    if not times_ms:
+        return None
     requests = Requests(deadline_ms)
-    missed = [requests.answer(time_ms) for time_ms in times_ms]
-    return sum(missed) / len(missed) if missed else None
+    num_missed = sum(requests.serve(time_ms) for time_ms in times_ms)
+    return num_missed / len(times_ms)
 
 
-def choose(expected_ms: Sequence[float], typical_ms: Sequence[float], remaining_ms: float) -> int:
-    """The first that is expected to take no longer than what remains, and where there is none the one that typically
-    takes least: then the typical time is what shortens the wait of those that come after."""
-    for link, time_ms in enumerate(expected_ms):
+def choose_stage(expected_ms: Sequence[float], typical_ms: Sequence[float], remaining_ms: float) -> int:
+    """The first stage whose expected time fits into the remaining time, or else the stage with the least typical time.
+
+    If no stage fits, the typical time decides: it shortens the wait of the later requests.
+    """
+    for stage, time_ms in enumerate(expected_ms):
         if time_ms <= remaining_ms:
-            return link
+            return stage
     return typical_ms.index(min(typical_ms))

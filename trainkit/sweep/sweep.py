@@ -100,7 +100,7 @@ def _forkserver(sweep: Sweep) -> AbstractContextManager[Forkserver | None]:
         return nullcontext()
     module = "trainkit.training.run"
     if sweep.config.job.kind.value == "forward":
-        module = "trainkit.inference.bench"
+        module = "trainkit.inference.run"
     return Forkserver(module, job_environment())
 
 

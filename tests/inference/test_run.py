@@ -1,4 +1,4 @@
-"""Forward only: what a call takes, which link of a chain answers it, what the row says, and what is refused."""
+"""Forward only: the time of a call, the stage of a cascade that serves it, the row, and what is refused."""
 
 import subprocess
 from dataclasses import replace
@@ -17,8 +17,8 @@ from trainkit.config.composition import FORWARD, compose_config
 from trainkit.config.errors import ConfigError
 from trainkit.config.fallback import compose_fallback
 from trainkit.config.schema import RunConfig
-from trainkit.inference.bench import NUM_MEASURING, forward
-from trainkit.inference.deadlines import Requests, choose, miss_frac
+from trainkit.inference.run import run_forward
+from trainkit.inference.serving import NUM_MEASURING
 from trainkit.report.markdown import markdown_comparison
 from trainkit.report.page import html_comparison
 from trainkit.report.summary import print_run
@@ -42,7 +42,7 @@ def bench(tmp_path):
     def called(*words: str, run_dir: Path = tmp_path / "run") -> Row:
         run_dir.mkdir(exist_ok=True)
         config = composed(*words, run_dir=str(run_dir))
-        return forward(config, compose_fallback(config, CONF))
+        return run_forward(config, compose_fallback(config, CONF))
 
     return called
 
@@ -64,7 +64,7 @@ def test_a_sweep_of_calls_ends_in_rows_and_a_comparison(tmp_path):
     assert rows[0].num_steady_steps == 20 - rows[0].num_warmup_steps
     assert rows[1].num_steady_steps == 20  # those that measure come before
     assert rows[0].chain is None
-    assert [link.call_frac for link in rows[1].chain] == [1.0, 0.0]
+    assert [stage.call_frac for stage in rows[1].chain] == [1.0, 0.0]
     assert "simple_cnn on digits, batch 64, forward only" in done.stdout
     report = (tmp_path / "runs/sweeps/s/report.md").read_text().replace("\\", "")
     assert "served by simple_cnn eager 100.0 %, model=simple_net 0.0 %" in report
@@ -195,35 +195,18 @@ def test_what_cannot_be_compiled_is_a_row(bench, capsys):
     assert row.status == "compile_error"
 
 
-def test_requests_wait_for_those_before_them():
-    requests = Requests(deadline_ms=10.0)
-    assert [requests.answer(ms) for ms in (10.0, 25.0)] == [False, True]
-    assert (requests.late_ms, requests.remaining_ms) == (15.0, -5.0)
-    assert [requests.answer(ms) for ms in (4.0, 1.0, 1.0)] == [True, False, False]
-    assert requests.late_ms == 0.0  # time that was left over is no credit
-    assert miss_frac([10.0, 25.0, 4.0, 1.0, 1.0], 10.0) == 2 / 5
-    assert miss_frac([], 10.0) is None
-
-
-def test_the_most_accurate_that_fits_answers_and_else_the_one_that_typically_is_fastest():
-    expected, typical = [8.0, 3.0, 2.0], [6.0, 2.5, 1.0]
-    assert [choose(expected, typical, left) for left in (9.0, 8.0, 7.9, 2.0, 0.5, -5.0)] == [0, 0, 1, 2, 2, 2]
-    assert choose([8.0, 1.0, 3.0], [7.0, 1.0, 2.0], 0.0) == 1
-    assert choose([8.0, 9.0], [6.0, 1.0], 5.0) == 1  # one slow call of a fast link is no backlog's reason
-
-
-def test_a_link_that_is_seldom_slow_and_mostly_fast_answers_where_none_fits(bench):
+def test_a_stage_that_is_seldom_slow_and_mostly_fast_answers_where_none_fits(bench):
     row = bench(
         *EAGER, network("Naps"), "+model.ms=4", "forward.num_calls=20", "forward.deadline_ms=1", "data=synthetic",
         "forward.fallback=['+model.ms=40 +model.one_of=5']", "data.batch_size=4",
     )  # fmt: skip
-    (steady,), (seldom,) = (link.expected_ms for link in row.chain)
+    (steady,), (seldom,) = (stage.expected_ms for stage in row.chain)
     assert steady.time_ms < seldom.time_ms
     assert steady.time_ms_p50 > seldom.time_ms_p50
-    assert [link.num_calls for link in row.chain] == [0, 20]
+    assert [stage.num_calls for stage in row.chain] == [0, 20]
 
 
-def test_a_link_that_is_too_slow_is_measured_and_never_called_again(bench, capsys, tmp_path):
+def test_a_stage_that_is_too_slow_is_measured_and_never_called_again(bench, capsys, tmp_path):
     row = bench(
         *EAGER, network("Naps"), "+model.ms=50", "forward.num_calls=20", "forward.deadline_ms=20",
         "forward.fallback=['+model.ms=0']", "data=synthetic", "data.batch_size=4",
@@ -240,35 +223,35 @@ def test_a_link_that_is_too_slow_is_measured_and_never_called_again(bench, capsy
     assert (row.num_steps, row.num_warmup_steps) == (20 + 2 * NUM_MEASURING, 2 * NUM_MEASURING)
 
 
-def test_a_link_that_fits_answers_whatever_comes_after_it(bench):
+def test_a_stage_that_fits_answers_whatever_comes_after_it(bench):
     row = bench(
         *EAGER, network("Naps"), "+model.ms=5", "forward.num_calls=20", "forward.deadline_ms=10000",
         "forward.fallback=['+model.ms=0']", "data=synthetic", "data.batch_sizes=[2,4]",
     )  # fmt: skip
-    assert [link.call_frac for link in row.chain] == [1.0, 0.0]
+    assert [stage.call_frac for stage in row.chain] == [1.0, 0.0]
     assert row.deadline_miss_frac == 0.0
     assert [of.shape[0] for of in row.chain[1].expected_ms] == [2, 4]
 
 
-def test_links_are_compiled_each_as_asked_and_told_apart(bench):
+def test_stages_are_compiled_each_as_asked_and_told_apart(bench):
     row = bench(
         network("Plain"), "compile.backend=eager", "forward.num_calls=5", "forward.deadline_ms=10000",
         "forward.fallback=['compile.mode=eager','model._target_=tests.networks.Breaks']", "trainer.accelerator=cpu",
     )  # fmt: skip
-    got = [(link.compile_mode, link.effective_mode, link.num_graphs) for link in row.chain]
+    got = [(stage.compile_mode, stage.effective_mode, stage.num_graphs) for stage in row.chain]
     assert got == [("default", "default", 1), ("eager", "eager", 0), ("default", "default", 2)]
-    assert (row.num_graphs, row.num_graph_breaks, row.num_eager_steps) == (3, 1, None)  # of all links
+    assert (row.num_graphs, row.num_graph_breaks, row.num_eager_steps) == (3, 1, None)  # of all stages
     assert row.effective_mode == "default"
 
 
-def test_the_link_that_failed_is_named(bench, capsys):
-    link = "model._target_=tests.networks.Breaks compile.mode=default compile.backend=eager compile.fullgraph=true"
+def test_the_stage_that_failed_is_named(bench, capsys):
+    stage = "model._target_=tests.networks.Breaks compile.mode=default compile.backend=eager compile.fullgraph=true"
     row = bench(
-        *EAGER, network("Plain"), "forward.num_calls=5", "forward.deadline_ms=10000", f"forward.fallback=['{link}']"
+        *EAGER, network("Plain"), "forward.num_calls=5", "forward.deadline_ms=10000", f"forward.fallback=['{stage}']"
     )
     assert row.status == "compile_error"
-    assert row.error.startswith(f"forward.fallback, {link}: ")
-    assert f"\nforward.fallback, {link}\n" in capsys.readouterr().err
+    assert row.error.startswith(f"forward.fallback, {stage}: ")
+    assert f"\nforward.fallback, {stage}\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -276,20 +259,20 @@ def test_the_link_that_failed_is_named(bench, capsys):
     [(("compile.scope=step",), 4), (("compile.scope=net",), 4), ((network("Breaks"),), 8)],
     ids=["step", "net", "graph breaks"],
 )
-def test_links_of_one_network_share_neither_code_nor_torchs_limit_of_it(words, num_graphs, bench):
+def test_stages_of_one_network_share_neither_code_nor_torchs_limit_of_it(words, num_graphs, bench):
     row = bench(
         "compile.backend=eager", "compile.dynamic=false", "data=synthetic", "data.batch_sizes=[2,3,4,5]",
         "forward.num_calls=4", "forward.deadline_ms=10000", "forward.fallback=['amp=off','amp=off']", *words,
         "trainer.accelerator=cpu",
     )  # fmt: skip
-    got = [(link.effective_mode, link.num_graphs) for link in row.chain]
+    got = [(stage.effective_mode, stage.num_graphs) for stage in row.chain]
     assert got == [("default", num_graphs)] * 3, row.chain
     assert row.num_graphs == 3 * num_graphs
     assert (
         row.num_recompiles
         == len(row.recompiles)
         == len(row.recompile_shapes)
-        == sum(link.num_recompiles for link in row.chain)
+        == sum(stage.num_recompiles for stage in row.chain)
     )
     assert row.num_graph_breaks == len(row.graph_breaks) == (num_graphs == 8)  # a place in the code is one place
 
@@ -328,7 +311,7 @@ def test_a_setting_without_use_or_sense_is_one_line(words, complaint, bench):
 
 
 @pytest.mark.parametrize(
-    ("link", "complaint"),
+    ("stage", "complaint"),
     [
         ("model=foo", "model = foo: expected one of "),
         ("compile.mdoe=eager", "compile.mdoe = eager: no such setting; did you mean compile.mode?"),
@@ -342,15 +325,15 @@ def test_a_setting_without_use_or_sense_is_one_line(words, complaint, bench):
         ("compile.max_recompiles=3", "compile.max_recompiles = 3: counts those of one network"),
     ],
 )
-def test_a_wrong_link_is_one_line(link, complaint):
-    config = composed("forward.deadline_ms=5", f"forward.fallback=['{link}','compile.mode=eager']")
+def test_a_wrong_stage_is_one_line(stage, complaint):
+    config = composed("forward.deadline_ms=5", f"forward.fallback=['{stage}','compile.mode=eager']")
     with pytest.raises(ConfigError) as caught:
         compose_fallback(config, CONF)
     assert len(caught.value.complaints) == 1
     assert caught.value.complaints[0].startswith(f"forward.fallback, {complaint}")
 
 
-def test_a_link_with_other_batches_or_a_compiled_function_is_refused(bench):
+def test_a_stage_with_other_batches_or_a_compiled_function_is_refused(bench):
     chain = "forward.deadline_ms=5"
     tokens = ("model=mini_transformer", "data=synthetic", chain)
     with pytest.raises(ConfigError, match="model=gpt2: is called with other batches than the run"):
@@ -358,14 +341,14 @@ def test_a_link_with_other_batches_or_a_compiled_function_is_refused(bench):
     with pytest.raises(ConfigError, match="model = simple_net: takes images, but data = synthetic "):
         bench(*tokens, "forward.fallback=['model=simple_net']")
     function = "trainkit.models.local_optimized.costly_activation"
-    with pytest.raises(ConfigError, match=f"compile.parts = {function}: a function would be compiled for every link"):
+    with pytest.raises(ConfigError, match=f"compile.parts = {function}: a function would be compiled for every stage"):
         bench(
             "model=local_optimized", "compile.scope=parts", f"compile.parts=[{{match: {function}}}]", chain,
             "compile.backend=eager", "forward.fallback=['compile.mode=eager']", "trainer.accelerator=cpu",
         )  # fmt: skip
 
 
-def test_a_link_of_another_model_drops_the_runs_own_model_settings():
+def test_a_stage_of_another_model_drops_the_runs_own_model_settings():
     words = ("model=simple_cnn", "model.width=4", "amp=bf16", "forward.deadline_ms=5")
     config = composed(*words, "forward.fallback=['model=simple_net','compile.mode=eager']")
     another, same = compose_fallback(config, CONF)
@@ -373,9 +356,9 @@ def test_a_link_of_another_model_drops_the_runs_own_model_settings():
     assert (same.job.model, same.model["width"], same.compile.mode) == ("simple_cnn", 4, "eager")
 
 
-def test_a_link_may_name_parts_as_the_readme_does():
-    link = "model=simple_cnn  compile.scope=parts compile.parts=[{match: conv1, mode: default},{match: fc}]"
-    (found,) = compose_fallback(composed("forward.deadline_ms=5", f'forward.fallback=["{link}"]'), CONF)
+def test_a_stage_may_name_parts_as_the_readme_does():
+    stage = "model=simple_cnn  compile.scope=parts compile.parts=[{match: conv1, mode: default},{match: fc}]"
+    (found,) = compose_fallback(composed("forward.deadline_ms=5", f'forward.fallback=["{stage}"]'), CONF)
     assert [part.match for part in found.compile.parts] == ["conv1", "fc"]
 
 
@@ -425,7 +408,7 @@ def test_calls_are_compared_in_groups_of_their_own_and_said_as_calls():
     assert "<i>" not in page
 
 
-def test_the_terminal_shows_shapes_links_and_misses(capsys, tmp_path):
+def test_the_terminal_shows_shapes_stages_and_misses(capsys, tmp_path):
     print_run(forward_row("default", 0, 4.0), tmp_path)
     said = capsys.readouterr().out
     assert "12.5 % of calls missed 10 ms" in said
@@ -434,13 +417,13 @@ def test_the_terminal_shows_shapes_links_and_misses(capsys, tmp_path):
     assert "epoch" not in said
 
 
-def test_a_link_that_was_never_called_has_what_was_expected_of_it(capsys, tmp_path):
+def test_a_stage_that_was_never_called_has_what_was_expected_of_it(capsys, tmp_path):
     row = forward_row("default", 0, 4.0)
     print_run(replace(row, chain=[row.chain[0], replace(row.chain[1], num_calls=0)]), tmp_path)
     assert "effective default, graphs 3; expected 5.500 to 11.000 ms" in capsys.readouterr().out
 
 
-def test_a_chain_with_a_link_in_another_mode_is_dropped_with_the_reason():
+def test_a_chain_with_a_stage_in_another_mode_is_dropped_with_the_reason():
     row = forward_row("default", 0, 4.0)
     got = {"effective_mode": "eager", "effective_mode_reason": "nothing was compiled"}
     row = replace(row, chain=[row.chain[0], replace(row.chain[1], **got)])
@@ -459,9 +442,19 @@ def test_a_row_of_no_known_kind_is_refused():
         Row("r", "ok", kind="sideways")
 
 
-def test_links_of_one_network_have_the_same_parameters(bench, monkeypatch):
+def test_stages_of_one_network_have_the_same_parameters(bench, monkeypatch):
     nets = []
     monkeypatch.setattr("trainkit.training.checkpoint.load_parameters", lambda config, net: nets.append(net))
     bench(*EAGER, "forward.num_calls=1", "forward.deadline_ms=5", "forward.fallback=['amp=bf16']")
     first, second = (net.state_dict() for net in nets)
     assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_the_precision_of_matrix_products_is_restored(bench):
+    precision = torch.get_float32_matmul_precision()
+    stage = "forward.fallback=['amp.matmul_precision=high']"
+    assert (
+        bench(*EAGER, "amp.matmul_precision=medium", "forward.num_calls=2", "forward.deadline_ms=5", stage).status
+        == "ok"
+    )
+    assert torch.get_float32_matmul_precision() == precision

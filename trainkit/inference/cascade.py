@@ -1,0 +1,222 @@
+"""The stages of a cascade: the run's own network first, then those of `forward.fallback`."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from math import inf
+from types import CodeType, FunctionType, MethodType
+from typing import Any
+
+import torch
+from lightning import seed_everything
+from torch import nn
+
+from trainkit.compiler import facts
+from trainkit.compiler.compiler import Compiler
+from trainkit.compiler.facts import CompileFacts
+from trainkit.compiler.regions import select_targets
+from trainkit.config.errors import ConfigError
+from trainkit.config.schema import RunConfig
+from trainkit.data.module import DataModule
+from trainkit.distributed.topology import Devices, select_devices
+from trainkit.metrics.calls import CallMeters, Shape
+from trainkit.metrics.steps import percentile
+from trainkit.results.facts import ExpectedLatency
+from trainkit.results.row import finite
+from trainkit.training import checkpoint
+from trainkit.training.model import build_model
+from trainkit.training.objective import Forward, convert_to_channels_last
+from trainkit.training.precision import AUTOCAST_DTYPES
+
+EXPECTED_PERCENTILE = 95  # of a stage's times: decides whether a call fits into the remaining time
+TYPICAL_PERCENTILE = 50  # decides which stage is the fastest
+
+
+@dataclass
+class CascadeStage:
+    """A network, how it is called, and the times of its calls so far by the shape of the inputs.
+
+    `settings` is its entry in `forward.fallback`; "" for the run's own network.
+    """
+
+    settings: str
+    config: RunConfig
+    network: Forward
+    compiler: Compiler
+    times_ms: dict[Shape, list[float]] = field(default_factory=dict)
+    facts: CompileFacts | None = None
+    autotune_s: dict[str, float] = field(default_factory=dict)
+
+    def transform(self, device: torch.device) -> None:
+        """Apply the transformations in their order: channels_last, compilation in place, move to the device."""
+        if self.config.trainer.channels_last:
+            convert_to_channels_last(self.network)
+        self.compiler.apply(self.network.eval(), self.config.ddp.optimize_ddp)
+        self.network.to(device)
+
+    @contextmanager
+    def ready(self, device: torch.device) -> Iterator[None]:
+        """A context in which the network is called as requested, without gradients."""
+        precision = self.config.amp.precision.value
+        dtype = AUTOCAST_DTYPES.get(precision)
+        torch.set_float32_matmul_precision(self.config.amp.matmul_precision.value)
+        without_gradients: AbstractContextManager[None] = torch.no_grad()
+        if self.config.compile.mode.value == "eager":
+            # Inference mode costs the host least. Compiled code does not get it: torch would compile the second of two
+            # equal blocks again, for inputs made in inference mode, https://github.com/pytorch/pytorch/issues/134249.
+            # tests/test_workarounds.py fails when it no longer does.
+            without_gradients = torch.inference_mode()
+        with (
+            self.compiler.listening(),
+            without_gradients,
+            torch.autocast(device.type, dtype, enabled=dtype is not None),
+        ):
+            yield
+
+    def expected_ms(self, shape: Shape) -> float:
+        return self._percentile_ms(shape, EXPECTED_PERCENTILE)
+
+    def typical_ms(self, shape: Shape) -> float:
+        return self._percentile_ms(shape, TYPICAL_PERCENTILE)
+
+    def _percentile_ms(self, shape: Shape, q: float) -> float:
+        """Infinity without a time: something compiled in every call that should have measured it."""
+        time_ms = percentile(self.times_ms[shape], q)
+        return inf if time_ms is None else time_ms
+
+    def expected_latencies(self) -> list[ExpectedLatency]:
+        latencies = []
+        for shape in sorted(self.times_ms):
+            time_ms, time_ms_p50 = finite(self.expected_ms(shape)), finite(self.typical_ms(shape))
+            latencies.append(ExpectedLatency(list(shape), time_ms, time_ms_p50))
+        return latencies
+
+    def keep_facts(self) -> None:
+        """Keep what the compiler did since the counts were reset."""
+        self.facts, self.autotune_s = self.compiler.facts(), facts.autotune_s()
+
+
+def build_stages(
+    config: RunConfig, fallback: Sequence[RunConfig], data: DataModule, devices: Devices, meters: CallMeters
+) -> list[CascadeStage]:
+    """The stages of a cascade, or the run's own network alone.
+
+    Raises ConfigError with the complaints about all stages of `fallback` at once.
+    """
+    stages, complaints = [_build_stage("", config, data, devices, meters)], []
+    for settings, stage_config in zip(config.forward.fallback, fallback, strict=True):
+        try:
+            select_devices(stage_config)  # refuses settings that the device does not have
+            stages.append(_build_stage(settings, stage_config, data, devices, meters))
+        except ConfigError as error:
+            complaints += [f"forward.fallback, {complaint}" for complaint in error.complaints]
+    if complaints:
+        raise ConfigError(*complaints)
+    if fallback:
+        _refuse_compiled_functions(stages)
+        for stage in stages:
+            _give_own_code(stage.network)
+    return stages
+
+
+def _build_stage(
+    settings: str, config: RunConfig, data: DataModule, devices: Devices, meters: CallMeters
+) -> CascadeStage:
+    """A stage whose parameters come from its checkpoint, or else from the run's seed."""
+    seed_everything(config.seed, verbose=False)
+    net = build_model(config, data, devices)
+    checkpoint.load_parameters(config, net)
+    compiler = Compiler(config.compile, meters.on_compile_start, meters.on_compile_end, meters.on_eager)
+    return CascadeStage(settings, config, Forward(net, data.prepare), compiler)
+
+
+def _refuse_compiled_functions(stages: Sequence[CascadeStage]) -> None:
+    """Raise ConfigError for a function that a stage compiles: it is replaced in its Python module, for all stages."""
+    for stage in stages:
+        compile_config = stage.config.compile
+        if compile_config.mode.value == "eager" or compile_config.scope.value != "parts":
+            continue
+        for target in select_targets(compile_config, stage.network.net):
+            if target.module is None:
+                raise ConfigError(
+                    f"compile.parts = {target.name}: a function would be compiled for every stage of forward.fallback; "
+                    "name modules"
+                )
+
+
+def _give_own_code(network: nn.Module) -> None:
+    """Give this network's modules `forward` methods with code objects of their own.
+
+    torch keeps the compiled variants of a function with its code object, which all instances of a class share. Stages
+    with the same classes would share variants, their guards, and torch's limit of recompiles. Modules of one class
+    within a network still share one code object, so that repeated blocks share their graphs.
+    """
+    copies: dict[CodeType, CodeType] = {}
+    for module in network.modules():
+        forward = type(module).forward
+        if not isinstance(forward, FunctionType) or str(forward.__module__).startswith("torch."):
+            continue
+        code = forward.__code__
+        if code not in copies:
+            copies[code] = code.replace()
+        own_forward = _with_code(forward, copies[code])
+        module.forward = MethodType(own_forward, module)
+
+
+def _with_code(function: FunctionType, code: CodeType) -> FunctionType:
+    """A copy of a function that runs another code object."""
+    copied = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+    copied.__kwdefaults__ = function.__kwdefaults__
+    copied.__dict__.update(function.__dict__)
+    return copied
+
+
+# How the facts of several stages become those of the row. The others are the first stage's.
+SUMMED = ("num_graphs", "num_recompiles", "num_cudagraph_skips", "num_cudagraphs", "cache_hits", "cache_misses")
+JOINED = ("recompiles", "recompile_shapes", "recompile_times_s")
+DISTINCT = ("graph_breaks", "cudagraph_skips")
+
+
+def combine_facts(stages: Sequence[CompileFacts]) -> CompileFacts:
+    """The facts of a cascade: mode and regions of the first stage, all counts and lists over the stages.
+
+    A fact that is unknown for one stage is unknown.
+    """
+    combined: dict[str, Any] = {"recompile_limit_hit": _combine(stages, "recompile_limit_hit", any)}
+    for name in SUMMED:
+        combined[name] = _combine(stages, name, sum)
+    for name in JOINED:
+        combined[name] = _combine(stages, name, _join)
+    for name in DISTINCT:
+        combined[name] = _combine(stages, name, _distinct)
+    breaks = combined["graph_breaks"]
+    combined["num_graph_breaks"] = None if breaks is None else len(breaks)
+    combined["cache_found"] = _combined_cache({stage.cache_found for stage in stages} - {None})
+    return replace(stages[0], **combined)
+
+
+def _combine(stages: Sequence[CompileFacts], name: str, combine: Callable[[list[Any]], Any]) -> Any:
+    values = [getattr(stage, name) for stage in stages]
+    return None if None in values else combine(values)
+
+
+def _join(lists: Sequence[list[Any]]) -> list[Any]:
+    joined = []
+    for values in lists:
+        joined += values
+    return joined
+
+
+def _distinct(lists: Sequence[list[Any]]) -> list[Any]:
+    """Each value once: stages with the same network have the same graph breaks."""
+    distinct: list[Any] = []
+    for value in _join(lists):
+        if value not in distinct:
+            distinct.append(value)
+    return distinct
+
+
+def _combined_cache(states: set[str | None]) -> str | None:
+    if len(states) > 1:
+        return "mixed"
+    return next(iter(states), None)

@@ -1,0 +1,84 @@
+"""One forward-only run: from a typed config to a typed row of the kind `forward`, on success and on failure."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+
+import torch
+from lightning.pytorch.loggers import Logger
+
+from trainkit.compiler.caches import compile_cache
+from trainkit.config.errors import ConfigError
+from trainkit.config.schema import RunConfig
+from trainkit.config.validation import check
+from trainkit.distributed.topology import Devices, select_devices
+from trainkit.inference.cascade import build_stages
+from trainkit.inference.serving import Serving
+from trainkit.metrics.calls import CallMeters
+from trainkit.results.files import end_row
+from trainkit.results.row import Row
+from trainkit.training.logger import build_logger, close_logger
+from trainkit.training.model import build_data
+from trainkit.training.precision import attention_kernel
+from trainkit.training.process import run_settings, sigterm_raises
+from trainkit.training.status import end_reason, end_status, print_error, raise_config_error
+
+
+def run_forward(config: RunConfig, fallback: Sequence[RunConfig] = ()) -> Row:
+    """Call the network as requested, and return the row, which is now in the run directory.
+
+    `fallback` are the composed stages of `forward.fallback`. A run that fails returns a row with its status and its
+    reason. Raises ConfigError, before any device is touched, for a config that cannot run.
+    """
+    check(config)
+    with run_settings(config), ExitStack() as contexts:
+        devices = _select_device(config)
+        data = build_data(config)
+        meters = CallMeters(measured_first=bool(fallback))
+        stages = build_stages(config, fallback, data, devices, meters)
+        logger = build_logger(config)
+        contexts.enter_context(attention_kernel(config, devices))
+        contexts.enter_context(compile_cache(config.compile.cache.value, config.trainer.attention.value))
+        for stage in stages:
+            contexts.callback(stage.compiler.restore)
+        device = torch.device("cuda", 0) if devices.type == "cuda" else torch.device("cpu")
+        data.device_alone = device
+        serving = Serving(config, stages, data, meters, device)
+        if logger is not None:
+            logger.log_hyperparams(asdict(config))
+        error: BaseException | None = None
+        try:
+            with sigterm_raises():
+                data.prepare_data()
+                data.setup("predict")
+                serving.begin()
+                serving.run()
+        except (Exception, KeyboardInterrupt, SystemExit) as caught:  # a failure is a row
+            error = caught
+            if not isinstance(error, torch.AcceleratorError):  # after which CUDA answers nothing
+                meters.end(complete=False)
+        return finish(config, serving, logger, error)
+
+
+def _select_device(config: RunConfig) -> Devices:
+    """The one device of the run. Raises ConfigError if there are several."""
+    devices = select_devices(config)
+    if devices.world_size > 1:
+        raise ConfigError(
+            f"trainer.devices = {devices.world_size}: a call is of one process; use trainer.devices=1 without torchrun"
+        )
+    return devices
+
+
+def finish(config: RunConfig, serving: Serving, logger: Logger | None, error: BaseException | None) -> Row:
+    """Write the last row, close the logger, and raise an error of the user's configuration again."""
+    status, reason = end_status(error), end_reason(error)
+    settings = serving.last_stage.settings
+    if settings and isinstance(error, Exception):
+        error.add_note(f"forward.fallback, {settings}")
+        reason = f"forward.fallback, {settings}: {reason}"
+    row = end_row(config.job.run_dir, replace(serving.current_row(), status=status, error=reason))
+    close_logger(logger, row)
+    print_error(error)
+    raise_config_error(error)
+    return row

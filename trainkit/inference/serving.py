@@ -1,0 +1,174 @@
+"""The calls of a forward-only run: they measure the stages of a cascade, then serve the requests."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from trainkit.compiler import dynamo
+from trainkit.config.schema import RunConfig
+from trainkit.data.module import Batch, DataModule
+from trainkit.inference.cascade import CascadeStage, combine_facts
+from trainkit.inference.deadlines import Requests, choose_stage, miss_frac
+from trainkit.metrics.calls import CallMeters
+from trainkit.metrics.environment import machine
+from trainkit.metrics.steps import Step, num_warmup
+from trainkit.results.facts import Stage
+from trainkit.results.files import set_aside, write_row
+from trainkit.results.requested import requested_fields
+from trainkit.results.row import Row
+
+NUM_MEASURING = 32  # calls of each stage with each shape before the first request
+
+
+class Serving:
+    """Calls the stages with a run's batches, and makes the row of the measurements."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        stages: Sequence[CascadeStage],
+        data: DataModule,
+        meters: CallMeters,
+        device: torch.device,
+    ):
+        self.last_stage = stages[0]  # of the last call
+        self._config, self._stages, self._data, self._meters, self._device = config, stages, data, meters, device
+        self._row = Row(status="interrupted", **requested_fields(config))
+        self._num_right = self._num_targets = 0
+        self._num_targets_once = 0  # of the batches' first epoch
+
+    def begin(self) -> None:
+        """Write the first row, `interrupted`, and compile something small, apart from the networks' own compiles."""
+        accelerator = "gpu" if self._device.type == "cuda" else "cpu"
+        self._row = replace(self._row, strategy="single", accelerator=accelerator, **machine(self._device))
+        set_aside(self._config.job.run_dir)
+        write_row(self._config.job.run_dir, self._row)
+        compiled_stages = [stage for stage in self._stages if stage.config.compile.mode.value != "eager"]
+        first = compiled_stages[0] if compiled_stages else self._stages[0]
+        with first.compiler as compiler:
+            self._meters.start_up(lambda: compiler.start_up(self._device))
+
+    def run(self) -> None:
+        """Measure each stage if there are several, then serve `forward.num_calls` requests."""
+        for stage in self._stages:
+            stage.transform(self._device)
+        requests = None
+        if len(self._stages) > 1:
+            self._measure_stages()
+            assert self._config.forward.deadline_ms is not None  # config.validation refuses it
+            requests = Requests(self._config.forward.deadline_ms)
+        self._meters.begin(self._device)
+        for epoch, batch in self._requested_batches():
+            self._serve(epoch, batch, requests)
+        self._meters.end(complete=True)
+
+    def _measure_stages(self) -> None:
+        """Call each stage NUM_MEASURING times with each shape that will come."""
+        inputs_by_shape = {tuple(inputs.shape): inputs for _, (inputs, _) in self._requested_batches()}
+        self._meters.begin(self._device)
+        for index, stage in enumerate(self._stages):
+            dynamo.reset_counts()
+            for shape, inputs in inputs_by_shape.items():
+                times_ms = []
+                for _ in range(NUM_MEASURING):
+                    _, step = self._call(index, inputs.to(self._device))
+                    if not step.compiled:
+                        times_ms.append(step.time_ms)
+                stage.times_ms[shape] = times_ms[num_warmup(times_ms) :]
+            stage.keep_facts()
+        self._meters.end(complete=True)
+
+    def _serve(self, epoch: int, batch: Batch, requests: Requests | None) -> None:
+        """Serve a batch: of several stages the one that fits into the remaining time."""
+        inputs, targets = batch[0].to(self._device), batch[1].to(self._device)
+        shape, index = tuple(inputs.shape), 0
+        if requests is not None:
+            expected_ms = [stage.expected_ms(shape) for stage in self._stages]
+            typical_ms = [stage.typical_ms(shape) for stage in self._stages]
+            index = choose_stage(expected_ms, typical_ms, requests.remaining_ms)
+        num_right, step = self._call(index, inputs, targets)
+        self._num_right += num_right
+        self._num_targets += targets.numel()
+        if epoch == 0:
+            self._num_targets_once += targets.numel()
+        if requests is not None and not step.compiled:
+            requests.serve(step.time_ms)
+            self._stages[index].times_ms[shape].append(step.time_ms)
+
+    def _call(self, index: int, inputs: Tensor, targets: Tensor | None = None) -> tuple[int, Step]:
+        """Call a stage. Returns the number of right predictions and the measurements."""
+        stage = self.last_stage = self._stages[index]
+        with stage.ready(self._device):
+            logits, step = self._meters.call(lambda: stage.compiler(inputs), index, tuple(inputs.shape))
+            num_right = 0
+            if targets is not None:
+                num_right = int((logits.argmax(-1) == targets).sum())
+        return num_right, step
+
+    def _requested_batches(self) -> Iterator[tuple[int, Batch]]:
+        return itertools.islice(repeat_batches(self._data), self._config.forward.num_calls)
+
+    def current_row(self) -> Row:
+        """The row with all measurements so far."""
+        first, is_cascade = self._stages[0], len(self._stages) > 1
+        if not is_cascade:
+            first.keep_facts()
+        known_facts = [stage.facts for stage in self._stages if stage.facts is not None]
+        if not known_facts:
+            known_facts = [first.compiler.facts()]
+        autotune_s: dict[str, float] = {}
+        for stage in self._stages:
+            for kind, seconds in stage.autotune_s.items():
+                autotune_s[kind] = autotune_s.get(kind, 0.0) + seconds
+        # torch reports a missing variant, but not of which stage.
+        reports_eager = dynamo.reports_lookups() and not is_cascade
+        row = replace(
+            self._row,
+            **vars(combine_facts(known_facts)),
+            **self._meters.summary(autotune_s, reports_eager, first.compiler.skips_function()),
+            num_val_targets=self._num_targets_once or None,
+        )
+        if self._num_targets > 0:
+            row = replace(row, val_accuracy=self._num_right / self._num_targets)
+        times_ms = [step.time_ms for step in self._meters.steady_calls()]
+        if self._config.forward.deadline_ms is not None:
+            row = replace(row, deadline_miss_frac=miss_frac(times_ms, self._config.forward.deadline_ms))
+        if is_cascade:
+            row = replace(row, chain=[self._stage_facts(index, len(times_ms)) for index in range(len(self._stages))])
+        return row
+
+    def _stage_facts(self, index: int, num_calls: int) -> Stage:
+        """The entry of a stage in the row's `chain`. `num_calls` is that of all stages."""
+        stage, latency = self._stages[index], self._meters.of(network=index)
+        call_frac = latency["num_calls"] / num_calls if num_calls else None
+        entry = Stage(
+            settings=stage.settings,
+            model=stage.config.job.model,
+            compile_mode=stage.config.compile.mode.value,
+            call_frac=call_frac,
+            expected_ms=stage.expected_latencies(),
+            **latency,
+        )
+        if stage.facts is None:
+            return entry
+        return replace(
+            entry,
+            effective_mode=stage.facts.effective_mode,
+            effective_mode_reason=stage.facts.effective_mode_reason,
+            num_graphs=stage.facts.num_graphs,
+            num_recompiles=stage.facts.num_recompiles,
+        )
+
+
+def repeat_batches(data: DataModule) -> Iterator[tuple[int, Batch]]:
+    """The batches of the run, each with the number of its epoch, without end."""
+    loader = data.forward_dataloader()
+    for epoch in itertools.count():
+        sampler = getattr(loader, "sampler", None)
+        if hasattr(sampler, "set_epoch"):
+            sampler.set_epoch(epoch)  # type: ignore[union-attr]  # hasattr
+        for batch in loader:
+            yield epoch, batch
