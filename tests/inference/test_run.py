@@ -76,8 +76,8 @@ def test_what_bench_cannot_do_is_one_line_each_and_exit_status_2(tmp_path):
     assert done.returncode == 2
     assert [line.split(" =")[0] for line in done.stderr.splitlines()] == [
         "forward.num_calls",
-        "optimizer.lr",
         "forward.deadline_ms",
+        "optimizer.lr",
     ]
 
 
