@@ -7,10 +7,9 @@ from statistics import median
 from typing import Any
 
 from trainkit.analysis.dropping import step_times_ms
+from trainkit.results.columns import Section, headings
 from trainkit.results.row import Row
 from trainkit.stats import Ratio, ratio
-
-COMPILE_TIMES = ("startup", "forward", "backward", "autotune", "cudagraph", "recompile")
 
 
 @dataclass(frozen=True)
@@ -99,7 +98,7 @@ def measure_candidate(
     """Reduce the repeats of a candidate. If they are the baseline's own rows, its speed-up is exactly 1."""
     coldest, warm = split_by_cache(rows)
     step_time_ms = _step_time_ms(rows)
-    compile_time_s = _spread(values_of(coldest, "compile_time_s"))
+    compile_time_s = spread_of(values_of(coldest, "compile_time_s"))
     speedup = _speedup(rows, baseline)
     baseline_label, accuracy_matches, pays = None, None, None
     if baseline is not None:
@@ -115,14 +114,14 @@ def measure_candidate(
         speedup=speedup,
         step_time_ms=step_time_ms,
         compile_time_s=compile_time_s,
-        warm_compile_time_s=_spread(values_of(warm, "compile_time_s")),
+        warm_compile_time_s=spread_of(values_of(warm, "compile_time_s")),
         compile_parts_s=_compile_parts_s(coldest),
-        epoch_train_time_s=_spread(values_of(rows, "epoch_train_time_s")),
-        samples_per_s=_spread(values_of(rows, "samples_per_s")),
+        epoch_train_time_s=spread_of(values_of(rows, "epoch_train_time_s")),
+        samples_per_s=spread_of(values_of(rows, "samples_per_s")),
         peak_allocated_bytes=_highest(rows, "peak_allocated_bytes"),
         peak_reserved_bytes=_highest(rows, "peak_reserved_bytes"),
         peak_device_bytes=_highest(rows, "peak_device_bytes"),
-        val_accuracy=_spread(values_of(rows, "val_accuracy")),
+        val_accuracy=spread_of(values_of(rows, "val_accuracy")),
         accuracy_matches=accuracy_matches,
         break_even=pays,
         total_time_s=_total_time_s(rows, compile_time_s, step_time_ms, num_planned_steps),
@@ -161,8 +160,8 @@ def break_even(rows: Sequence[Row], eager: Sequence[Row]) -> BreakEven | None:
     Start-up is left out: it belongs to the process, not to the network.
     """
     coldest, warm = split_by_cache(rows)
-    compile_time_s = _spread(values_of(coldest, "compile_time_s"))
-    warm_compile_time_s = _spread(values_of(warm, "compile_time_s"))
+    compile_time_s = spread_of(values_of(coldest, "compile_time_s"))
+    warm_compile_time_s = spread_of(values_of(warm, "compile_time_s"))
     step_s = _step_time_ms(rows).median / 1e3
     saved_s = _step_time_ms(eager).median / 1e3 - step_s
     if compile_time_s is None or saved_s <= 0:
@@ -201,9 +200,10 @@ def _total_time_s(
 
 
 def _compile_parts_s(rows: list[Row]) -> dict[str, float]:
+    """Medians of the parts of the compile time, by column."""
     medians = {}
-    for part in COMPILE_TIMES:
-        spread = _spread(values_of(rows, f"compile_{part}_s"))
+    for part in headings(Row, Section.COMPILE_TIME):
+        spread = spread_of(values_of(rows, part))
         if spread is not None:
             medians[part] = spread.median
     return medians
@@ -211,7 +211,7 @@ def _compile_parts_s(rows: list[Row]) -> dict[str, float]:
 
 def _accuracy_matches(rows: list[Row], eager: list[Row]) -> bool | None:
     """Whether the medians differ by no more than repeats do, or than two validation sets of that size would."""
-    accuracy, eager_accuracy = _spread(values_of(rows, "val_accuracy")), _spread(values_of(eager, "val_accuracy"))
+    accuracy, eager_accuracy = spread_of(values_of(rows, "val_accuracy")), spread_of(values_of(eager, "val_accuracy"))
     if accuracy is None or eager_accuracy is None:
         return None
     allowed = []
@@ -228,12 +228,12 @@ def _accuracy_matches(rows: list[Row], eager: list[Row]) -> bool | None:
 
 
 def _step_time_ms(rows: Sequence[Row]) -> Spread:
-    step_time_ms = _spread(step_times_ms(rows))
+    step_time_ms = spread_of(step_times_ms(rows))
     assert step_time_ms is not None  # rows without a step time are dropped
     return step_time_ms
 
 
-def _spread(values: Sequence[float]) -> Spread | None:
+def spread_of(values: Sequence[float]) -> Spread | None:
     if not values:
         return None
     return Spread(median(values), min(values), max(values))

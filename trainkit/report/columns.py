@@ -1,13 +1,15 @@
 """The columns of a comparison: one quantity of every setting, as text."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from statistics import median
 
-from trainkit.analysis.candidates import Candidate
+from trainkit.analysis.candidates import Candidate, spread_of, values_of
 from trainkit.formatting import decimals, fixed, in_one_unit, percent
 from trainkit.report.figures import factor_text, interval_text, median_of, range_text
 from trainkit.report.verdicts import cache_state
+from trainkit.results.columns import Section, headings
+from trainkit.results.columns import columns as described
+from trainkit.results.row import Row
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,7 @@ def comparison_columns(candidates: Sequence[Candidate]) -> list[Column]:
             _number_column("epoch", "s", [median_of(candidate.epoch_train_time_s) for candidate in candidates])
         )
     columns.append(_memory(candidates))
-    if any(candidate.val_accuracy for candidate in candidates):
-        columns.append(_accuracy(candidates))
+    columns += _measured_columns(candidates)
     runs = [Cell(fixed(candidate.num_repeats, 0)) for candidate in candidates]
     return [*columns, Column("runs", "", runs)]
 
@@ -101,9 +102,7 @@ def _call_columns(candidates: Sequence[Candidate]) -> list[Column]:
 
 
 def _median_of_column(candidate: Candidate, column: str) -> float | None:
-    values = [getattr(row, column) for row in candidate.rows]
-    measured = [value for value in values if value is not None]
-    return median(measured) if measured else None
+    return median_of(spread_of(values_of(candidate.rows, column)))
 
 
 def _memory(candidates: Iterable[Candidate]) -> Column:
@@ -111,12 +110,14 @@ def _memory(candidates: Iterable[Candidate]) -> Column:
     return _number_column("memory", unit, peaks)
 
 
-def _accuracy(candidates: Iterable[Candidate]) -> Column:
-    cells = []
-    for candidate in candidates:
-        accuracy = candidate.val_accuracy
-        cells.append(Cell(fixed(median_of(accuracy), 3), range_text(accuracy, 3)))
-    return Column("accuracy", "", cells)
+def _measured_columns(candidates: Iterable[Candidate]) -> Iterator[Column]:
+    """The columns of Section.RANKING that any row has: medians over the repeats with their ranges."""
+    for column, name in headings(Row, Section.RANKING).items():
+        spreads = [spread_of(values_of(candidate.rows, column)) for candidate in candidates]
+        if any(spreads):
+            digits = decimals([median_of(spread) for spread in spreads], 4)
+            cells = [Cell(fixed(median_of(spread), digits), range_text(spread, digits)) for spread in spreads]
+            yield Column(name, described(Row)[column].unit, cells)
 
 
 def _number_column(name: str, unit: str, values: Sequence[float | None]) -> Column:

@@ -13,16 +13,6 @@ from trainkit.report.labels import counted, step_noun
 from trainkit.results.facts import Region
 from trainkit.results.row import Row
 
-# Phases of a compile, in the order in which plots stack them, by the part of the column's name.
-COMPILE_PHASES = {
-    "startup": "start-up",
-    "forward": "forward",
-    "backward": "backward",
-    "autotune": "autotuning",
-    "cudagraph": "CUDA graphs",
-    "recompile": "recompiles",
-}
-
 
 @dataclass(frozen=True)
 class Cause:

@@ -11,20 +11,9 @@ from trainkit.analysis import grouping
 from trainkit.analysis.comparison import Comparison, Group
 from trainkit.analysis.regressions import Change
 from trainkit.formatting import clean, fixed
+from trainkit.results.columns import columns
 from trainkit.results.row import Row
 
-# Columns by which two settings are compared; None is the speed of a step.
-COMPARED_COLUMNS = {
-    None: "Speed",
-    "compile_time_s": "Compile time",
-    "compile_recompile_s": "Time of recompiles",
-    "peak_allocated_bytes": "Peak tensor memory",
-    "samples_per_s": "Samples a second",
-    "train_loss": "Training loss",
-    "step_time_ms_p50": "Median time",
-    "step_time_ms_p99": "p99 time",
-    "deadline_miss_frac": "Missed deadlines",
-}
 VERSIONS = {
     "torch": "torch_version",
     "triton": "triton_version",
@@ -115,7 +104,9 @@ def _join_overrides(words: Iterable[str]) -> str:
 def pair_label(column: str | None, choice: str, baseline: str) -> str:
     """`Speed of dynamic=true over dynamic=false (default)`. A fraction is no ratio: `with ... and with ...`."""
     labels = choice_labels(choice, baseline)
-    compared = COMPARED_COLUMNS.get(column, column)
+    compared = "Speed"
+    if column is not None:
+        compared = columns(Row)[column].title or column
     if column is not None and column.endswith("_frac"):
         label = f"{compared} with {labels.choice} and with {labels.baseline}"
     else:

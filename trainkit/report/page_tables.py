@@ -11,58 +11,11 @@ from trainkit.formatting import decimals, fixed, percent, scientific, seconds, s
 from trainkit.report.cascades import expected_ms, stage_label
 from trainkit.report.columns import Cell
 from trainkit.report.compiler_facts import Cause, cudagraph_skips, graph_breaks, recompiles
+from trainkit.results.columns import OverRepeats, Section, columns, headings
 from trainkit.results.facts import ShapeLatency, Stage
 from trainkit.results.row import Row
 
 LATENCY_TITLES = ["calls", "p50 ms", "p90 ms", "p99 ms"]
-COMPILER_COLUMNS = {
-    "graphs": "num_graphs",
-    "graph breaks": "num_graph_breaks",
-    "recompiles": "num_recompiles",
-    "CUDA graphs": "num_cudagraphs",
-    "skipped": "num_cudagraph_skips",
-    "limit hit": "recompile_limit_hit",
-    "steps uncompiled": "num_eager_steps",
-    "cache found": "cache_found",
-    "hits": "cache_hits",
-    "misses": "cache_misses",
-}
-PEAK_COLUMNS = {
-    "allocated": "peak_allocated_bytes",
-    "reserved": "peak_reserved_bytes",
-    "device": "peak_device_bytes",
-    "allocated, compiling": "compile_peak_allocated_bytes",
-    "reserved, compiling": "compile_peak_reserved_bytes",
-    "device, compiling": "compile_peak_device_bytes",
-}
-CHECK_COLUMNS = {
-    "passed": "check_passed",
-    "loss": "check_loss_rel_diff",
-    "loss of eager": "check_eager_loss_rel_diff",
-    "gradients": "check_grad_rel_diff",
-    "gradients of eager": "check_eager_grad_rel_diff",
-    "parameters": "check_param_rel_diff",
-    "parameters of eager": "check_eager_param_rel_diff",
-    "reason": "check_reason",
-}
-ENVIRONMENT_COLUMNS = {
-    "device": "device_name",
-    "devices": "num_devices",
-    "processes": "world_size",
-    "torch": "torch_version",
-    "triton": "triton_version",
-    "CUDA": "cuda_version",
-    "Python": "python_version",
-    "lightning": "lightning_version",
-    "precision": "precision",
-    "matmul precision": "matmul_precision",
-    "strategy": "strategy",
-    "backend": "compile_backend",
-    "compile scope": "compile_scope",
-    "compile cache": "compile_cache",
-    "commit": "git_commit",
-    "uncommitted changes": "git_dirty",
-}
 
 
 @dataclass(frozen=True)
@@ -118,18 +71,17 @@ def group_facts(group: Group) -> GroupFacts:
     for candidate in candidates:
         if _values_text(candidate.rows, "check_passed") or _values_text(candidate.rows, "check_reason"):
             checked.append(candidate)
-    check_title = "Same numbers as eager? Largest relative difference to float64"
     return GroupFacts(
         latencies=_latency_table(candidates),
         stages=_stage_table(candidates),
-        compiled=_column_table("What the compiler did", COMPILER_COLUMNS, compiled),
+        compiled=_column_table(Section.COMPILER, compiled),
         causes=[
             _cause_table("Graph breaks", compiled, graph_breaks),
             _cause_table("Recompiles", compiled, recompiles, timed=True),
             _cause_table("CUDA graphs skipped", compiled, cudagraph_skips),
         ],
-        checks=_column_table(check_title, CHECK_COLUMNS, checked),
-        peaks=_column_table("Peak memory", PEAK_COLUMNS, candidates),
+        checks=_column_table(Section.CHECK, checked),
+        peaks=_column_table(Section.MEMORY, candidates),
         environment=_environment(group),
     )
 
@@ -168,10 +120,10 @@ def _latency_cells(measured: ShapeLatency | Stage) -> list[Cell]:
     return [Cell(fixed(measured.num_calls, 0)), *(Cell(fixed(time_ms, digits)) for time_ms in times_ms)]
 
 
-def _column_table(title: str, columns: dict[str, str], candidates: Sequence[Candidate]) -> SettingTable:
+def _column_table(section: Section, candidates: Sequence[Candidate]) -> SettingTable:
     """The columns that any row knows. If repeats differ, their values stand side by side."""
     shown = {}
-    for head, column in columns.items():
+    for column, head in headings(Row, section).items():
         texts = [_values_text(candidate.rows, column) for candidate in candidates]
         if any(texts):
             shown[head] = [Cell(text or "-") for text in texts]
@@ -179,7 +131,7 @@ def _column_table(title: str, columns: dict[str, str], candidates: Sequence[Cand
     if shown:
         for number, candidate in enumerate(candidates):
             lines.append((candidate.label, [cells[number] for cells in shown.values()]))
-    return SettingTable(title, list(shown), lines)
+    return SettingTable(section, list(shown), lines)
 
 
 def _cause_table(
@@ -209,7 +161,7 @@ def _environment(group: Group) -> dict[str, str]:
     rows: list[Row] = []
     for candidate in group.candidates:
         rows += candidate.rows
-    texts = {title: _values_text(rows, column) for title, column in ENVIRONMENT_COLUMNS.items()}
+    texts = {title: _values_text(rows, column) for column, title in headings(Row, Section.ENVIRONMENT).items()}
     return {title: text for title, text in texts.items() if text}
 
 
@@ -217,16 +169,17 @@ def _values_text(rows: Iterable[Row], column: str) -> str:
     """The distinct values of a column, or the largest of measured ones; "" if no row knows it."""
     values = [getattr(row, column) for row in rows]
     values = [value for value in values if value not in (None, "")]
-    if values and column.endswith(("_bytes", "_diff")):
+    described = columns(Row)[column]
+    if values and described.over_repeats is OverRepeats.LARGEST:
         values = [max(values)]
-    return ", ".join(dict.fromkeys(_value_text(column, value) for value in values))
+    return ", ".join(dict.fromkeys(_value_text(described.unit, value) for value in values))
 
 
-def _value_text(column: str, value: Any) -> str:
+def _value_text(unit: str, value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if column.endswith("_bytes"):
+    if unit == "bytes":
         return size(value)
-    if column.endswith("_diff"):
+    if unit == "relative":
         return scientific(value)
     return fixed(value, 0) if isinstance(value, int) else str(value)

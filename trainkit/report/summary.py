@@ -14,7 +14,6 @@ from trainkit.analysis.dropping import step_time_ms, why_dropped
 from trainkit.formatting import clean, decimals, fixed, percent, scientific, seconds, short, size
 from trainkit.report.cascades import expected_ms, missed_deadlines, stage_label
 from trainkit.report.compiler_facts import (
-    COMPILE_PHASES,
     Cause,
     compiled_regions,
     graph_breaks,
@@ -24,6 +23,7 @@ from trainkit.report.compiler_facts import (
 )
 from trainkit.report.labels import machine_label, step_noun, work_label
 from trainkit.report.terminal import terminal
+from trainkit.results.columns import Section, headings
 from trainkit.results.epoch import EpochRecord
 from trainkit.results.facts import ShapeLatency, Stage
 from trainkit.results.row import Row
@@ -117,9 +117,9 @@ def _compile_lines(row: Row) -> Iterator[Line]:
 
 def _phase_shares(row: Row, compile_time_s: float) -> Iterator[str]:
     """Seconds and share of each phase of compiling. Start-up is not part of the compile time."""
-    for phase, name in COMPILE_PHASES.items():
-        phase_s = getattr(row, f"compile_{phase}_s")
-        if phase != "startup" and phase_s:
+    for column, name in headings(Row, Section.COMPILE_TIME).items():
+        phase_s = getattr(row, column)
+        if column != "compile_startup_s" and phase_s:
             yield f"{name} {seconds(phase_s)} ({percent(phase_s / compile_time_s)})"
 
 

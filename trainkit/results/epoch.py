@@ -2,27 +2,61 @@
 
 from dataclasses import dataclass
 
+from trainkit.results.columns import GIB, REQUIRED, OverRanks, column, columns
+
+LARGEST = {"over_ranks": OverRanks.LARGEST}
+
 
 @dataclass(frozen=True, kw_only=True)
 class EpochRecord:
-    """One epoch of a run. Train time is without validation, checkpoints and logging; samples over all processes.
+    """One epoch, as it is written to a line of `epochs.jsonl`. Times and speed of steps are of its steady steps."""
 
-    `step_time_ms_p50` and `samples_per_s` are of the epoch's steady steps, None where it has none.
-    """
+    epoch: int = column(REQUIRED, "Number of the epoch, from 0.", logged="epoch")
+    train_time_s: float = column(
+        REQUIRED,
+        "Training time, without validation, checkpoints and logging.",
+        unit="s",
+        logged="epoch/train_time_s",
+        **LARGEST,
+    )
+    val_time_s: float | None = column(None, "Validation time.", unit="s", logged="epoch/val_time_s", **LARGEST)
+    compile_time_s: float = column(REQUIRED, "Time of compiles.", unit="s", logged="epoch/compile_time_s", **LARGEST)
+    num_steps: int = column(REQUIRED, "Steps.", unit="steps")
+    num_samples: int = column(REQUIRED, "Samples.", unit="samples", over_ranks=OverRanks.SUM)
+    step_time_ms_p50: float | None = column(None, "Median time of a steady step.", unit="ms", **LARGEST)
+    samples_per_s: float | None = column(
+        None, "Samples over the time of the steady steps.", unit="samples/s", over_ranks=OverRanks.SUM,
+        logged="epoch/samples_per_s",
+    )  # fmt: skip
+    peak_allocated_bytes: int = column(
+        REQUIRED, "Peak memory of tensors.", unit="bytes", logged="epoch/peak_allocated_gib", **LARGEST
+    )
+    peak_reserved_bytes: int = column(
+        REQUIRED, "Peak memory of the caching allocator.", unit="bytes", logged="epoch/peak_reserved_gib", **LARGEST
+    )
+    peak_device_bytes: int = column(
+        REQUIRED, "Peak memory of the process on the device.", unit="bytes", logged="epoch/peak_device_gib", **LARGEST
+    )
+    train_loss: float | None = column(None, "Mean training loss.", logged="train/loss", over_ranks=OverRanks.MEAN)
+    val_loss: float | None = column(None, "Mean validation loss.", logged="val/loss", over_ranks=OverRanks.MEAN)
+    val_accuracy: float | None = column(
+        None, "Fraction of the validation targets that were predicted.", logged="val/accuracy",
+        over_ranks=OverRanks.MEAN,
+    )  # fmt: skip
+    num_steady_steps: int = column(0, "Steady steps.", unit="steps")
+    num_skipped_steps: int | None = column(
+        None, "Steps skipped because a gradient overflowed fp16.", unit="steps", logged="epoch/num_skipped_steps"
+    )
 
-    epoch: int
-    train_time_s: float
-    val_time_s: float | None = None
-    compile_time_s: float
-    num_steps: int
-    num_samples: int
-    step_time_ms_p50: float | None = None
-    samples_per_s: float | None = None
-    peak_allocated_bytes: int
-    peak_reserved_bytes: int
-    peak_device_bytes: int
-    train_loss: float | None = None
-    val_loss: float | None = None
-    val_accuracy: float | None = None
-    num_steady_steps: int = 0
-    num_skipped_steps: int | None = None
+
+def logged_values(record: EpochRecord) -> dict[str, float]:
+    """The measured values of an epoch, by the names that loggers get."""
+    values = {}
+    for measured in columns(EpochRecord).values():
+        value = getattr(record, measured.name)
+        if not measured.logged or value is None:
+            continue
+        if measured.logged.endswith("_gib"):
+            value = value / GIB
+        values[measured.logged] = value
+    return values

@@ -24,7 +24,7 @@ def write_row(run_dir: Path | str, row: Row) -> Path:
 
 
 def read_row(run_dir: Path | str) -> Row | None:
-    """The row of a run directory, or None where there is none. Fields of a newer schema are ignored.
+    """The row of a run directory, or None without one. Fields of a newer schema are ignored.
 
     Raises ValueError, one line that names the file, for a file that is not a row.
     """

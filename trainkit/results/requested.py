@@ -1,14 +1,44 @@
-"""The fields of a Row that a config determines before anything runs."""
+"""The columns that a config determines before anything runs, and their values for a config."""
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from trainkit.config.schema import CompileConfig, RunConfig
+from trainkit.results.columns import Section, column
+
+
+@dataclass(frozen=True)
+class Requested:
+    """The requested settings. Those of torch.compile and precision are of the run's own network in a cascade."""
+
+    model: str = column("", "Network: the name of its file in conf/model.")
+    data: str = column("", "Data: the name of its file in conf/data.")
+    batch_size: int | None = column(None, "Samples per batch and process; None where it varies.", unit="samples")
+    batch_sizes: list[int] | None = column(None, "The batch sizes, where they vary.", unit="samples")
+    precision: str = column("", "`amp.precision`.", shown={Section.ENVIRONMENT: "precision"})
+    matmul_precision: str = column("", "`amp.matmul_precision`.", shown={Section.ENVIRONMENT: "matmul precision"})
+    strategy: str = column("", "`single` or `ddp`, once the run has started.", shown={Section.ENVIRONMENT: "strategy"})
+    accelerator: str = column("", "`cpu` or `gpu`, once the run has started.")
+    compile_mode: str = column("", "`compile.mode`.")
+    compile_dynamic: bool | None = column(None, "`compile.dynamic`.")
+    compile_fullgraph: bool = column(False, "`compile.fullgraph`.")
+    compile_backend: str = column("", "`compile.backend`.", shown={Section.ENVIRONMENT: "backend"})
+    compile_scope: str = column("", "`compile.scope`.", shown={Section.ENVIRONMENT: "compile scope"})
+    compile_parts: list[dict[str, Any]] | None = column(
+        None, "Patterns of `compile.parts`, each with the settings that differ from `compile.*`."
+    )
+    compile_mark_dynamic: list[dict[str, Any]] | None = column(None, "`compile.mark_dynamic`.")
+    compile_max_recompiles: int | None = column(None, "`compile.max_recompiles`.")
+    compile_cache: str = column("", "`compile.cache`.", shown={Section.ENVIRONMENT: "compile cache"})
+    seed: int = column(0, "`seed`.")
+    deadline_ms: float | None = column(None, "`forward.deadline_ms`.", unit="ms")
+    fallback: list[str] | None = column(None, "`forward.fallback`.")
+    overrides: list[str] = column(list, "The overrides as typed, without those that tell the jobs of a sweep apart.")
 
 
 def run_overrides(overrides: list[str]) -> list[str]:
-    """The overrides without those by which a launcher tells jobs apart (`sweep`, `repeat`)."""
+    """The overrides without `sweep` and `repeat`, with which a launcher tells jobs apart."""
     return [override for override in overrides if override.split("=")[0] not in ("sweep", "repeat")]
 
 
@@ -16,7 +46,8 @@ def requested_fields(config: RunConfig) -> dict[str, Any]:
     """The requested settings of a run, by the names of a Row's fields."""
     run_dir = Path(config.job.run_dir)
     batch_sizes = config.data.get("batch_sizes") or None
-    by_parts = config.compile.scope.value == "parts"
+    batch_size = None if batch_sizes else config.data.get("batch_size")
+    parts = requested_parts(config.compile) if config.compile.scope.value == "parts" else None
     return {
         "run_id": f"{run_dir.parent.name}/{run_dir.name}",
         "kind": config.job.kind.value,
@@ -24,14 +55,14 @@ def requested_fields(config: RunConfig) -> dict[str, Any]:
         "repeat": config.repeat,
         "model": config.job.model,
         "data": config.job.data,
-        "batch_size": None if batch_sizes else config.data.get("batch_size"),
+        "batch_size": batch_size,
         "batch_sizes": batch_sizes,
         "compile_mode": config.compile.mode.value,
         "compile_dynamic": config.compile.dynamic,
         "compile_fullgraph": config.compile.fullgraph,
         "compile_backend": config.compile.backend,
         "compile_scope": config.compile.scope.value,
-        "compile_parts": requested_parts(config.compile) if by_parts else None,
+        "compile_parts": parts,
         "compile_mark_dynamic": [asdict(mark) for mark in config.compile.mark_dynamic] or None,
         "compile_max_recompiles": config.compile.max_recompiles,
         "compile_cache": config.compile.cache.value,

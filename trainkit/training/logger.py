@@ -7,8 +7,6 @@ from lightning.pytorch.loggers import Logger, WandbLogger
 from trainkit.compiler.errors import first_line
 from trainkit.config.errors import ConfigError
 from trainkit.config.schema import RunConfig
-from trainkit.metrics.memory import GIB
-from trainkit.results.epoch import EpochRecord
 from trainkit.results.row import Row
 from trainkit.training.instantiate import instantiate_node
 
@@ -33,25 +31,6 @@ def _start_online_run(logger: WandbLogger) -> None:
         _ = logger.experiment
     except Exception as error:  # W&B's own classes, which only report/wandb_comparison.py may import
         raise ConfigError(f"logger = wandb_online: {first_line(error)}; `wandb login`, or logger=wandb") from error
-
-
-def logged_metrics(record: EpochRecord) -> dict[str, float]:
-    """The metrics of an epoch by the names that loggers get. Unknown values are left out."""
-    metrics = {
-        "epoch/train_time_s": record.train_time_s,
-        "epoch/val_time_s": record.val_time_s,
-        "epoch/peak_allocated_gib": record.peak_allocated_bytes / GIB,
-        "epoch/peak_reserved_gib": record.peak_reserved_bytes / GIB,
-        "epoch/peak_device_gib": record.peak_device_bytes / GIB,
-        "epoch/compile_time_s": record.compile_time_s,
-        "epoch/samples_per_s": record.samples_per_s,
-        "epoch/num_skipped_steps": record.num_skipped_steps,
-        "train/loss": record.train_loss,
-        "val/loss": record.val_loss,
-        "val/accuracy": record.val_accuracy,
-        "epoch": record.epoch,
-    }
-    return {name: value for name, value in metrics.items() if value is not None}
 
 
 def close_logger(logger: Logger | None, row: Row) -> None:

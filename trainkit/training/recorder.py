@@ -18,11 +18,10 @@ from trainkit.metrics.environment import machine
 from trainkit.metrics.memory import limit_memory
 from trainkit.metrics.meters import Meters
 from trainkit.metrics.steps import percentile, samples_per_s, slowest
-from trainkit.results.epoch import EpochRecord
+from trainkit.results.epoch import EpochRecord, logged_values
 from trainkit.results.files import append_epoch, set_aside, write_row
 from trainkit.results.requested import requested_fields
 from trainkit.results.row import Row, finite
-from trainkit.training.logger import logged_metrics
 from trainkit.training.status import NonFiniteLossError
 from trainkit.training.task import Task
 
@@ -77,7 +76,7 @@ class Recorder(Callback):
             write_row(self.run_dir, self.current_row(task))
             self._on_epoch(record)
             if trainer.logger is not None:
-                trainer.logger.log_metrics(logged_metrics(record), step=trainer.global_step)
+                trainer.logger.log_metrics(logged_values(record), step=trainer.global_step)
         if task.train_loss is not None and finite(task.train_loss) is None:
             raise NonFiniteLossError(f"the training loss of epoch {record.epoch} is {task.train_loss}")
 

@@ -23,6 +23,7 @@ from trainkit.distributed.topology import Devices, select_devices
 from trainkit.metrics.memory import limit_memory
 from trainkit.metrics.meters import Meters
 from trainkit.metrics.timer import Breakdown
+from trainkit.results.columns import columns
 from trainkit.results.epoch import EpochRecord
 from trainkit.results.files import end_row, fail_row
 from trainkit.results.row import Row
@@ -106,17 +107,15 @@ def fit(parts: Parts) -> None:
 
 
 def measure_breakdown(parts: Parts) -> dict[str, Any]:
-    """Train one more epoch, and return its forward, backward and optimizer times, each of the slowest rank."""
+    """Train one more epoch, and return its forward, backward and optimizer times over all ranks."""
     breakdown = Breakdown(parts.config.trainer.accumulate_grad_batches)
     trainer = build_profiling_trainer(parts.config, parts.devices, breakdown)
     trainer.fit(parts.task, datamodule=parts.data)
     ranks = gather(breakdown.summary_ms())
-    slowest: dict[str, float | None] = dict.fromkeys(ranks[0])
-    for rank in ranks:
-        for name, time_ms in rank.items():
-            if time_ms is not None:
-                slowest[name] = max(time_ms, slowest[name] or 0.0)
-    return slowest
+    times_ms = {}
+    for name in ranks[0]:
+        times_ms[name] = columns(Row)[name].over_ranks.reduce([rank[name] for rank in ranks])
+    return times_ms
 
 
 def check_numerics(parts: Parts, untrained_net: nn.Module) -> numerics.Answer:

@@ -11,15 +11,17 @@ from matplotlib import rc_context
 from trainkit.analysis.candidates import Candidate
 from trainkit.analysis.comparison import Group
 from trainkit.formatting import decimals, fixed, memory_unit, seconds
-from trainkit.report.compiler_facts import COMPILE_PHASES
 from trainkit.report.figures import median_of
 from trainkit.report.labels import step_noun
 from trainkit.report.plots.axes import BAR, LegendEntry, add_legend, curve_axes, labelled_rows
 from trainkit.report.plots.palette import INK, MUTED, SHADES, STYLE, Looks
 from trainkit.report.plots.svg import Plot, figure_svg, plot_description
 from trainkit.report.verdicts import break_even_steps
+from trainkit.results.columns import Section, headings
+from trainkit.results.row import Row
 
 STEP_PARTS = ("forward", "backward", "optimizer")
+COMPILE_PHASES = headings(Row, Section.COMPILE_TIME)
 PART_COLORS = dict(zip(COMPILE_PHASES.values(), SHADES, strict=True)) | {"optimizer": SHADES[3]}
 MINUTES_FROM_S = 300  # longer axes are in minutes
 FAR_CROSSING = 8  # times the first break-even: crossings beyond it are left to the text

@@ -1,0 +1,55 @@
+"""The columns on how torch.compile compiled the network. None: this torch does not report it."""
+
+from dataclasses import dataclass
+
+from trainkit.results.columns import OverRanks, Section, column
+from trainkit.results.facts import GraphBreak, Region
+
+
+@dataclass(frozen=True)
+class Effective:
+    """The work of the compiler on rank 0, over all stages of a cascade; mode and regions are its first stage's."""
+
+    effective_mode: str | None = column(
+        None, "Mode that took effect; `mixed` where only a part of the network or of the run has the requested mode."
+    )
+    effective_mode_reason: str | None = column(None, "Why `effective_mode` differs from `compile_mode`.")
+    num_graphs: int | None = column(None, "Graphs that were captured.", shown={Section.COMPILER: "graphs"})
+    num_graph_breaks: int | None = column(
+        None, "Distinct source locations at which a graph broke.", shown={Section.COMPILER: "graph breaks"}
+    )
+    graph_breaks: list[GraphBreak] | None = column(None, "The graph breaks, one for each source location.")
+    num_recompiles: int | None = column(
+        None, "Compiles of code that had been compiled before.", shown={Section.COMPILER: "recompiles"}
+    )
+    recompiles: list[str] | None = column(None, "Torch's reason for each recompile.")
+    recompile_shapes: list[list[list[int]] | None] | None = column(
+        None, "Shapes of the inputs and targets of the batch that caused each recompile."
+    )
+    recompile_times_s: list[float] | None = column(None, "Time of each recompile, forward and backward.", unit="s")
+    num_cudagraphs: int | None = column(None, "Recorded CUDA graphs.", shown={Section.COMPILER: "CUDA graphs"})
+    num_cudagraph_skips: int | None = column(
+        None, "How many times a CUDA graph was skipped.", shown={Section.COMPILER: "skipped"}
+    )
+    cudagraph_skips: list[str] | None = column(None, "Torch's distinct reasons for skipped CUDA graphs.")
+    recompile_limit_hit: bool | None = column(
+        None, "Whether code ran uncompiled after a limit of recompiles.", shown={Section.COMPILER: "limit hit"}
+    )
+    num_compiled_steps: int | None = column(None, "Steps in which everything ran compiled.", unit="steps")
+    num_eager_steps: int | None = column(
+        None,
+        "Steps in which code ran uncompiled that mode `default` would compile, apart from code between graph breaks.",
+        unit="steps",
+        over_ranks=OverRanks.ANY,
+        shown={Section.COMPILER: "steps uncompiled"},
+    )
+    cache_found: str | None = column(
+        None,
+        "State of the compile cache: `cold` (no hit), `warm` (no miss) or `mixed`.",
+        shown={Section.COMPILER: "cache found"},
+    )
+    cache_hits: int | None = column(None, "Hits of the caches of graphs.", shown={Section.COMPILER: "hits"})
+    cache_misses: int | None = column(None, "Misses of the caches of graphs.", shown={Section.COMPILER: "misses"})
+    compiled_parts: list[Region] | None = column(
+        None, "The modules and functions that were compiled by themselves, for the scopes `parts` and `blocks`."
+    )
