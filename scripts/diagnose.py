@@ -1,12 +1,12 @@
-"""What keeps torch.compile from its best on a network, line by line: why, what to write instead, what it costs.
+"""Diagnose a network: the lines that keep torch.compile from its best, the reasons, the remedies, and the costs.
 
     python scripts/diagnose.py model=convnet_mix model.random_head=true [override ...]
 
-Takes the overrides of train.py. Works on copies, trains a few steps of them, leaves no run and changes nothing. What
-was found is printed before it is measured; on stderr a line says what is being measured. With
---json runs/sweeps/NAME/diagnosis.json the report of that sweep shows it too. --code writes the graphs that were
-captured and the code that was generated for them. --stages compiles the network once more with each of three
-backends, in processes of their own with a cold cache, and shows where the seconds go.
+Takes the overrides of train.py. Works on copies, trains a few steps of them, leaves no run and changes nothing. It
+prints the findings, then measures; log lines on stderr show the progress. With
+--json runs/sweeps/NAME/diagnosis.json the report of that sweep contains the diagnosis. --code writes the captured
+graphs and the code generated for them. --stages compiles the network with each of three backends, in processes of
+their own with a cold cache, and shows the seconds of each stage of the compile.
 """
 
 import argparse
@@ -20,6 +20,7 @@ from pathlib import Path
 from trainkit import cli
 from trainkit.config.complaints import compose_typed
 from trainkit.config.errors import ConfigError
+from trainkit.config.schema import RunConfig
 from trainkit.diagnosis.findings import write_diagnosis
 from trainkit.report import diagnosis_tables
 
@@ -27,54 +28,79 @@ CONF = Path(__file__).parent.parent / "conf"
 
 
 def main() -> int:
+    arguments = _parse_arguments()
+    with cli.one_line_errors():
+        config = _compose(arguments)
+        _check_outputs(arguments)
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else torch's profiler prints on stderr that it starts
+        with cli.importing():  # after the checks: importing torch takes seconds
+            from trainkit.diagnosis import diagnose, graph_code, stages, trial
+
+        _set_up_logging()
+        subject = trial.build_subject(config)
+        diagnosis = diagnose.examine(subject)
+        diagnosis_tables.print_findings(diagnosis)
+        diagnosis = diagnose.measure(subject, diagnosis)
+        if arguments.stages:
+            diagnosis = replace(diagnosis, stages=stages.measure_stages(config))
+        code_files = []
+        if arguments.code:
+            code_files = graph_code.write_code(subject, arguments.code)
+    diagnosis_tables.print_measurements(diagnosis)
+    if code_files:
+        print(f"written: {len(code_files)} files into {arguments.code}")
+    if arguments.json:
+        write_diagnosis(arguments.json, diagnosis)
+        print(f"written: {arguments.json}")
+    has_failed = any(phase.error for phase in diagnosis.phases)
+    return int(has_failed)
+
+
+def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("overrides", nargs="*", metavar="override", help="group=name or setting=value, as of train.py")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the diagnosis into this file too")
     parser.add_argument("--code", type=Path, metavar="DIR", help="write graphs and generated kernels into this folder")
     parser.add_argument("--stages", action="store_true", help="seconds of the stages of a compile, by backend")
     parser.add_argument("-m", "--multirun", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_intermixed_args()
-    with cli.one_line_errors():
-        one = ["-m: a diagnosis is of one network with one setting; leave it out, and diagnose each"] * given.multirun
-        try:
-            config = compose_typed(given.overrides, CONF)
-        except ConfigError as error:
-            raise ConfigError(*one, *error.complaints) from error
-        if one:
-            raise ConfigError(*one)
-        if given.json and (given.json.is_dir() or not given.json.parent.is_dir()):
-            raise ConfigError(f"--json = {given.json}: expected a file in a folder that is there")
-        if given.code:
-            try:
-                given.code.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise ConfigError(f"--code = {given.code}: {error.strerror}; give a folder") from error
-        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler says on stderr that it starts and stops
-        with cli.importing():  # torch with it: what was typed wrongly is said before
-            from trainkit.diagnosis import diagnose, trial
+    return parser.parse_intermixed_args()
 
-        logging.getLogger("torch").setLevel(logging.ERROR)  # the diagnosis says what torch would log
-        logging.getLogger("torch._guards").setLevel(logging.CRITICAL)  # as in a run (ending.quiet)
-        warnings.filterwarnings("ignore", module="torch")
-        if cli.rank() == 0:
-            progress = logging.getLogger("trainkit")
-            progress.addHandler(logging.StreamHandler())
-            progress.setLevel(logging.INFO)
-            progress.propagate = False  # the network may have set up logging for itself
-        of = trial.subject(config)
-        seen = diagnose.look(of)
-        diagnosis_tables.print_findings(seen)
-        found = diagnose.measured(of, seen)
-        if given.stages:
-            found = replace(found, stages=diagnose.stages(config))
-        written = diagnose.write_code(of, given.code) if given.code else []
-    diagnosis_tables.print_measurements(found)
-    if written:
-        print(f"written: {len(written)} files into {given.code}")
-    if given.json:
-        write_diagnosis(given.json, found)
-        print(f"written: {given.json}")
-    return int(any(phase.error for phase in found.phases))
+
+def _compose(arguments: argparse.Namespace) -> RunConfig:
+    """The config of the overrides; ConfigError with all complaints."""
+    complaints = []
+    if arguments.multirun:
+        complaints.append("-m: a diagnosis is of one network with one setting; leave it out, and diagnose each")
+    try:
+        config = compose_typed(arguments.overrides, CONF)
+    except ConfigError as error:
+        raise ConfigError(*complaints, *error.complaints) from error
+    if complaints:
+        raise ConfigError(*complaints)
+    return config
+
+
+def _check_outputs(arguments: argparse.Namespace) -> None:
+    """Make the folder of --code; ConfigError for a file or folder that cannot be written."""
+    if arguments.json and (arguments.json.is_dir() or not arguments.json.parent.is_dir()):
+        raise ConfigError(f"--json = {arguments.json}: expected a file in an existing folder")
+    if arguments.code:
+        try:
+            arguments.code.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"--code = {arguments.code}: {error.strerror}; give a folder") from error
+
+
+def _set_up_logging() -> None:
+    """Show trainkit's progress on stderr, and drop torch's logs and warnings: the diagnosis reports their causes."""
+    logging.getLogger("torch").setLevel(logging.ERROR)
+    logging.getLogger("torch._guards").setLevel(logging.CRITICAL)  # as in a run (training/status.py)
+    warnings.filterwarnings("ignore", module="torch")
+    if cli.rank() == 0:
+        progress = logging.getLogger("trainkit")
+        progress.addHandler(logging.StreamHandler())
+        progress.setLevel(logging.INFO)
+        progress.propagate = False  # the network may have set up logging for itself
 
 
 if __name__ == "__main__":

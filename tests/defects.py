@@ -1,6 +1,6 @@
 """Networks with one known defect each, its line marked `DEFECT <cause>`, and beside each the network with its remedy.
 
-`<Name>Mended` computes what its defect was for in a way that torch.compile takes; the clean ones have nothing to find.
+`<Name>Fixed` computes what its defect was for in a way that torch.compile takes; the clean ones have nothing to find.
 """
 
 import copy
@@ -44,7 +44,7 @@ class TensorBranch(Classifier):
         return logits
 
 
-class TensorBranchMended(Classifier):
+class TensorBranchFixed(Classifier):
     def forward(self, images: Tensor) -> Tensor:
         logits = self.logits(images)
         return torch.where(logits.sum() > 0, logits * 2, logits)
@@ -62,7 +62,7 @@ class BranchInLoop(Classifier):
         return logits + torch.stack(kept).mean(0)
 
 
-class BranchInLoopMended(Classifier):
+class BranchInLoopFixed(Classifier):
     def forward(self, images: Tensor) -> Tensor:
         logits = self.logits(images)
         kept = (logits.sum(1, keepdim=True) > 0).float()
@@ -76,7 +76,7 @@ class Item(Classifier):
         return logits / (largest + 1)
 
 
-class ItemMended(Classifier):
+class ItemFixed(Classifier):
     def forward(self, images: Tensor) -> Tensor:
         logits = self.logits(images)
         return logits / (logits.abs().max().detach() + 1)
@@ -92,7 +92,7 @@ class ItemInIf(Classifier):
         return logits
 
 
-class ItemInIfMended(Classifier):
+class ItemInIfFixed(Classifier):
     def forward(self, images: Tensor) -> Tensor:
         logits = self.logits(images)
         return torch.where(logits.mean() > 0, logits * 2, logits)
@@ -105,7 +105,7 @@ class Print(Classifier):
         return logits * 2
 
 
-class PrintMended(Classifier):
+class PrintFixed(Classifier):
     def forward(self, images: Tensor) -> Tensor:
         logits = self.logits(images)
         if not torch.compiler.is_compiling():
@@ -120,7 +120,7 @@ class Warns(Classifier):
         return logits * 2
 
 
-class WarnsMended(Classifier):
+class WarnsFixed(Classifier):
     def forward(self, images: Tensor) -> Tensor:
         logits = self.logits(images)
         if not torch.compiler.is_compiling():
@@ -135,7 +135,7 @@ class Logs(Classifier):
         return logits * 2
 
 
-class LogsMended(Classifier):
+class LogsFixed(Classifier):
     def forward(self, images: Tensor) -> Tensor:
         logits = self.logits(images)
         if not torch.compiler.is_compiling():
@@ -150,7 +150,7 @@ class NumpyCall(Classifier):
         return logits * scale
 
 
-class NumpyCallMended(Classifier):
+class NumpyCallFixed(Classifier):
     def forward(self, images: Tensor) -> Tensor:
         logits = self.logits(images)
         return logits * logits.detach().mean()
@@ -164,7 +164,7 @@ class NumpyRandom(Classifier):
         return logits
 
 
-class NumpyRandomMended(Classifier):
+class NumpyRandomFixed(Classifier):
     def forward(self, images: Tensor) -> Tensor:
         logits = self.logits(images)
         return torch.where(torch.rand((), device=logits.device) > 0.5, logits * 2, logits)
@@ -178,7 +178,7 @@ class Shuffle(Classifier):
         return logits + logits[order]
 
 
-class ShuffleMended(Classifier):
+class ShuffleFixed(Classifier):
     def forward(self, images: Tensor) -> Tensor:
         logits = self.logits(images)
         return logits + logits[torch.randperm(len(logits), device=logits.device)]
@@ -195,7 +195,7 @@ class DataLoop(Classifier):
         return logits + sum(rounds)
 
 
-class DataLoopMended(Classifier):
+class DataLoopFixed(Classifier):
     def forward(self, images: Tensor) -> Tensor:
         logits = self.logits(images)
         rounds = torch.arange(logits.shape[1], device=logits.device)
@@ -211,7 +211,7 @@ class While(Classifier):
         return logits
 
 
-class WhileMended(Classifier):
+class WhileFixed(Classifier):
     def forward(self, images: Tensor) -> Tensor:
         logits = self.logits(images)
         for _ in range(8):
@@ -226,7 +226,7 @@ class BooleanMask(Classifier):
         return logits + positive.sum()
 
 
-class BooleanMaskMended(Classifier):
+class BooleanMaskFixed(Classifier):
     def forward(self, images: Tensor) -> Tensor:
         logits = self.logits(images)
         return logits + torch.where(logits > 0, logits, 0).sum()
@@ -239,7 +239,7 @@ class Nonzero(Classifier):
         return logits * len(places)
 
 
-class NonzeroMended(Classifier):
+class NonzeroFixed(Classifier):
     def forward(self, images: Tensor) -> Tensor:
         logits = self.logits(images)
         return logits * (logits > 0).sum()
@@ -257,7 +257,7 @@ class Disabled(Classifier):
         return logits + 1
 
 
-class DisabledMended(Classifier):
+class DisabledFixed(Classifier):
     def forward(self, images: Tensor) -> Tensor:
         logits = self.logits(images)
         return logits * 2 + 1
@@ -270,7 +270,7 @@ class CExtension(Classifier):
         return logits + salt
 
 
-class CExtensionMended(Classifier):
+class CExtensionFixed(Classifier):
     def __init__(self, **sizes: int):
         super().__init__(**sizes)
         self.salt = zlib.crc32(b"digits") % 3
@@ -286,7 +286,7 @@ class Clock(Classifier):
         return logits * 2
 
 
-class ClockMended(Classifier):
+class ClockFixed(Classifier):
     def forward(self, images: Tensor) -> Tensor:
         return self.logits(images) * 2
 
@@ -303,7 +303,7 @@ class ItemInTry(Classifier):
         return logits * scale
 
 
-class ItemInTryMended(Classifier):
+class ItemInTryFixed(Classifier):
     def forward(self, images: Tensor) -> Tensor:
         logits = self.logits(images)
         total = logits.sum().detach()
@@ -317,7 +317,7 @@ class OpenFile(Classifier):
         return logits if size is None else logits * 2
 
 
-class OpenFileMended(Classifier):
+class OpenFileFixed(Classifier):
     pass
 
 
@@ -331,7 +331,7 @@ class Locked(Classifier):
             return logits * 2
 
 
-class LockedMended(Classifier):
+class LockedFixed(Classifier):
     def forward(self, images: Tensor) -> Tensor:
         return self.logits(images) * 2
 
@@ -343,7 +343,7 @@ class DeepCopy(Classifier):
         return logits + kept
 
 
-class DeepCopyMended(Classifier):
+class DeepCopyFixed(Classifier):
     def forward(self, images: Tensor) -> Tensor:
         logits = self.logits(images)
         return logits + logits.detach().clone()
@@ -359,7 +359,7 @@ class Counter(Classifier):
         return self.logits(images) * self.calls
 
 
-class CounterMended(Classifier):
+class CounterFixed(Classifier):
     def __init__(self, **sizes: int):
         super().__init__(**sizes)
         self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
@@ -379,7 +379,7 @@ class Temperature(Classifier):
         return self.logits(images) / self.temperature
 
 
-class TemperatureMended(Classifier):
+class TemperatureFixed(Classifier):
     def __init__(self, **sizes: int):
         super().__init__(**sizes)
         self.register_buffer("temperature", torch.ones(()))
@@ -400,7 +400,7 @@ class GrowingList(Classifier):
         return logits
 
 
-class GrowingListMended(Classifier):
+class GrowingListFixed(Classifier):
     def __init__(self, **sizes: int):
         super().__init__(**sizes)
         self.register_buffer("means", torch.zeros(100))
@@ -423,7 +423,7 @@ class GlobalNumber(Classifier):
         return self.logits(images) * CALLS
 
 
-class GlobalNumberMended(CounterMended):
+class GlobalNumberFixed(CounterFixed):
     pass
 
 
@@ -433,7 +433,7 @@ class WritesToInput(Classifier):
         return self.logits(images)
 
 
-class WritesToInputMended(Classifier):
+class WritesToInputFixed(Classifier):
     def forward(self, images: Tensor) -> Tensor:
         images = images - images.mean()
         return self.logits(images)
@@ -534,7 +534,7 @@ class DrawsOfGenerator(Classifier):
         return logits.roll(shift, 1)
 
 
-class DrawsOfGeneratorMended(Classifier):
+class DrawsOfGeneratorFixed(Classifier):
     def forward(self, images: Tensor) -> Tensor:
         logits = self.logits(images)
         rolled = torch.stack([logits.roll(shift, 1) for shift in (1, 2, 3)])
@@ -565,7 +565,7 @@ class OwnRandomBranch(Classifier):
         return logits
 
 
-class OwnRandomMended(Classifier):
+class OwnRandomFixed(Classifier):
     def forward(self, images: Tensor) -> Tensor:
         logits = self.logits(images)
         return logits * (torch.rand((), device=logits.device) + 0.5)
@@ -580,7 +580,7 @@ class RandomRounds(Classifier):
         return logits
 
 
-class RandomRoundsMended(Classifier):
+class RandomRoundsFixed(Classifier):
     def forward(self, images: Tensor) -> Tensor:
         return self.logits(images) * 1.1 ** torch.randint(1, 5, ())
 
@@ -592,7 +592,7 @@ class WritesToStdout(Classifier):
         return logits * 2
 
 
-class WritesToStdoutMended(Classifier):
+class WritesToStdoutFixed(Classifier):
     def forward(self, images: Tensor) -> Tensor:
         logits = self.logits(images)
         if not torch.compiler.is_compiling():
@@ -606,7 +606,7 @@ class TakesTheDate(Classifier):
         return self.logits(images)
 
 
-class TakesTheDateMended(Classifier):
+class TakesTheDateFixed(Classifier):
     pass
 
 
@@ -616,7 +616,7 @@ class OneHot(Classifier):
         return logits * nn.functional.one_hot(logits.argmax(1)).float().mean()  # DEFECT one_hot without num_classes
 
 
-class OneHotMended(Classifier):
+class OneHotFixed(Classifier):
     def forward(self, images: Tensor) -> Tensor:
         logits = self.logits(images)
         return logits * nn.functional.one_hot(logits.argmax(1), num_classes=logits.shape[1]).float().mean()
@@ -632,7 +632,7 @@ class Recurrent(Classifier):
         return self.lstm(steps)[0][:, -1]  # DEFECT recurrent layer of torch.nn
 
 
-class RecurrentMended(Classifier):
+class RecurrentFixed(Classifier):
     def __init__(self, channels: int, image_size: int, num_classes: int, width: int = 8):
         super().__init__(channels, image_size, num_classes, width)
         self.lstm = nn.LSTMCell(num_classes, num_classes)
@@ -650,7 +650,7 @@ class Scripted(Classifier):
         return self.act(self.logits(images))  # DEFECT torch.jit.script
 
 
-class ScriptedMended(Classifier):
+class ScriptedFixed(Classifier):
     def __init__(self, *sizes: int, **more: int):
         super().__init__(*sizes, **more)
         self.act = nn.ReLU()
@@ -672,7 +672,7 @@ class MadeAtFirstCall(Classifier):
         return logits + self.state
 
 
-class MadeAtFirstCallMended(Classifier):
+class MadeAtFirstCallFixed(Classifier):
     def __init__(self, channels: int, image_size: int, num_classes: int, width: int = 8):
         super().__init__(channels, image_size, num_classes, width)
         self.register_buffer("state", torch.zeros(1, num_classes))
@@ -695,7 +695,7 @@ class CachesByStep(Classifier):
         return logits + self.cache[len(images)]
 
 
-class CachesByStepMended(Classifier):
+class CachesByStepFixed(Classifier):
     def forward(self, images: Tensor) -> Tensor:
         logits = self.logits(images)
         return logits + torch.arange(len(images), dtype=logits.dtype)[:, None]

@@ -2,12 +2,12 @@
 
 import json
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 
 from tests.sweeps import diagnosis
-from trainkit.diagnosis.findings import read_diagnoses, read_diagnosis, write_diagnosis
+from trainkit.diagnosis.findings import Finding, merge_findings, read_diagnoses, read_diagnosis, write_diagnosis
 
 
 def test_a_diagnosis_is_read_back_as_it_was_written(tmp_path):
@@ -45,3 +45,21 @@ def test_a_file_that_is_no_diagnosis_is_one_line_with_its_name(text, complaint, 
     read, (line,) = read_diagnoses(tmp_path)
     assert read == [diagnosis()]
     assert re.fullmatch(rf".*diagnosis-b\.json is not a diagnosis: {complaint}.*", line)  # . is no line break
+
+
+def test_a_skip_without_a_line_is_the_one_of_its_cause_that_has_one():
+    skip = Finding("CUDA graphs skipped", "input that is written to", "why", "remedy", "reason")
+    placed = replace(skip, file="net.py", line=9, code="x += 1", phases=["forward"])
+    other = replace(skip, cause="tensor on the CPU", phases=["training"])
+    findings = merge_findings([placed, replace(skip, phases=["training"]), other])
+    assert findings == [replace(placed, phases=["forward", "training"]), other]
+
+
+def test_a_skip_without_a_line_of_more_tensors_stays_a_finding_of_its_own():
+    skip = Finding("CUDA graphs skipped", "input that is written to", "why", "remedy", "mutated inputs (1 instances)")
+    reason = f"{skip.reason}. Found from : x"
+    placed = replace(skip, file="net.py", line=9, code="x += 1", phases=["forward"], reason=reason)
+    more = replace(skip, reason="mutated inputs (2 instances)", phases=["training"])
+    assert merge_findings([placed, more]) == [placed, more]
+    merged = merge_findings([placed, replace(skip, phases=["training"])])
+    assert merged == [replace(placed, phases=["forward", "training"])]

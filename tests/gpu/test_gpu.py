@@ -14,7 +14,7 @@ from trainkit.config.composition import compose_config
 from trainkit.config.fallback import compose_fallback
 from trainkit.diagnosis import break_costs
 from trainkit.diagnosis.findings import Phase
-from trainkit.diagnosis.trial import subject
+from trainkit.diagnosis.trial import build_subject
 from trainkit.inference.run import run_forward
 from trainkit.metrics.memory import peak_memory, reset_peaks
 from trainkit.models.resnet18 import ResNet18
@@ -278,7 +278,7 @@ def test_a_fused_optimizer_needs_no_memory_of_its_own(tmp_path):
 def test_a_diagnosis_tells_how_much_of_the_step_the_device_works(compose):
     asked = (*ON_GPU, "compile.backend=aot_eager")
     waits, works = (
-        break_costs.measured(subject(compose(*asked, f"data.batch_size={size}")), Phase("training"), [])[
+        break_costs.measure_phase(build_subject(compose(*asked, f"data.batch_size={size}")), Phase("training"), [])[
             0
         ].device_busy_frac
         for size in (2, 4096)

@@ -16,7 +16,7 @@ from trainkit.compiler.regions import CompiledRegion, Target, select_targets, un
 from trainkit.config.errors import ConfigError
 from trainkit.config.schema import CompileConfig, PartConfig
 
-LEFT_OUT = "left out by compile.parts"  # the reason that diagnosis/remedies.py looks for
+LEFT_OUT = "left out by compile.parts"  # diagnosis/remedies/graph_breaks.py looks for this reason
 
 
 def compile_in_place(

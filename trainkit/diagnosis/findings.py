@@ -1,4 +1,4 @@
-"""What a diagnosis found, as data: phases, findings, stages; written and read as JSON. No torch."""
+"""The findings of a diagnosis as data, with its phases and stages, written and read as JSON. No torch."""
 
 import json
 import re
@@ -10,21 +10,20 @@ from typing import Any
 from trainkit.results.typed import parse
 from trainkit.stats import Estimate
 
-KINDS = ("wrong result", "graph break", "recompile", "CUDA graphs skipped")
+SKIP = "CUDA graphs skipped"
+FINDING_KINDS = ("wrong result", "graph break", "recompile", SKIP)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One place in the user's code that keeps torch.compile from its best, or makes it wrong, and what to do.
+    """A source line that keeps torch.compile from its best, or makes it wrong, with the remedy.
 
-    `reason` is torch's, `cause`, `why`, `remedy` those of advice.py. `uncompiled`: the function that for this runs
-    without torch.compile as a whole; `uncompiled_after`: the one that does so from this line on. What comes after it
-    there was not looked at. `num_recompiles`, `recompile_s` (compile seconds) and `recompile_shapes` (of the batches
-    that brought them, where these differ and the cause is a size) are of all phases.
-    A CUDA-graph skip of training whose line torch does not give is taken to be the one of forward that is like it (same
-    cause, as many tensors): where it is another line, that one does not show.
-    `cost_ms` is what the line costs a step of the last of its phases; `cost_unknown` says why there is none. See
-    costs.py for what the figure is and is not.
+    `reason` is torch's; `cause`, `why` and `remedy` are those of remedies/. `uncompiled` is a function that runs
+    without torch.compile as a whole because of this line, `uncompiled_after` one that does so from this line on; the
+    code after it was not examined. `num_recompiles`, `recompile_s` (compile seconds) and `recompile_shapes` (of the
+    batches that caused them, if their shapes differ and the cause is a size) are of all phases.
+    `cost_ms` is the cost of the line in a step of the last of its phases, `cost_unknown` the reason why there is none;
+    see break_costs.py.
     """
 
     kind: str
@@ -49,11 +48,11 @@ class Finding:
 class Phase:
     """Forward (eval mode, no gradient) or training (forward, backward, optimizer), over the same batches.
 
-    `compiled_frac` is the share of the step that ran in compiled graphs, `optimizer_frac` that of the optimizer, which
-    nobody compiles: on a CPU shares of the step's time, on a GPU of the time of its kernels. Step times are of steps on
-    one batch in which nothing compiled; `gain` is how many times the compiled step the eager one takes.
-    `device_busy_frac`, of a GPU: how much of a compiled step its kernels take, the rest of which it waits for the host.
-    None: not measured. `error`: why the phase could not be run.
+    None is not measured. Step times are of steps on one batch in which nothing compiled. `gain` is the eager step time
+    over the compiled one. `compiled_frac` is the share of the step in compiled graphs, `optimizer_frac` that of the
+    optimizer, which is never compiled: on a CPU shares of the step's time, on a GPU of its kernels' time.
+    `device_busy_frac` is the share of a compiled step in which a GPU runs kernels; in the rest it waits for the host.
+    `error` is the reason why the phase could not run.
     """
 
     name: str
@@ -70,7 +69,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Of one network on one data set in one mode. `stages` are seconds by backend, then by facts.STAGES."""
+    """One network on one data set in one mode. `stages` are seconds by backend, then by stage of a compile."""
 
     model: str
     data: str
@@ -84,44 +83,64 @@ class Diagnosis:
     stages: dict[str, dict[str, float]] | None = None
 
 
-def merged(found: Iterable[Finding]) -> list[Finding]:
-    """Each place and cause once, with all phases in which it was found, sorted by kind and in the order of finding."""
-    distinct: dict[tuple[Any, ...], Finding] = {}
-    for finding in _placed(list(found)):
-        place = (finding.kind, finding.file, finding.line, finding.cause)
-        first = distinct.setdefault(place, finding)
-        if first is finding:
-            continue
-        spent = [s for s in (first.recompile_s, finding.recompile_s) if s is not None]
-        distinct[place] = replace(
-            first,
-            phases=list(dict.fromkeys(first.phases + finding.phases)),
-            uncompiled=first.uncompiled or finding.uncompiled,
-            uncompiled_after=first.uncompiled_after or finding.uncompiled_after,
-            num_recompiles=first.num_recompiles + finding.num_recompiles,
-            recompile_s=sum(spent) if spent else None,
-            recompile_shapes=[
-                *first.recompile_shapes,
-                *(shapes for shapes in finding.recompile_shapes if shapes not in first.recompile_shapes),
-            ],
-        )
-    return sorted(distinct.values(), key=lambda finding: KINDS.index(finding.kind))
+def merge_findings(findings: Iterable[Finding]) -> list[Finding]:
+    """Each source line and cause once, with all its phases; sorted by kind, then in the order they came in."""
+    merged: dict[tuple[Any, ...], Finding] = {}
+    for finding in _locate_skips(list(findings)):
+        key = (finding.kind, finding.file, finding.line, finding.cause)
+        if key in merged:
+            merged[key] = _merge(merged[key], finding)
+        else:
+            merged[key] = finding
+    return sorted(merged.values(), key=lambda finding: FINDING_KINDS.index(finding.kind))
 
 
-def _placed(found: list[Finding]) -> list[Finding]:
-    """A skip of CUDA graphs that torch gives no line of (in training) is the first that has one and is like it: of the
-    same cause and, where torch counts them ("2 instances"), of as many tensors. That it is the same line is assumed."""
-    skips = [f for f in found if f.kind == "CUDA graphs skipped"]
-    known = {_likeness(f): f for f in reversed(skips) if f.file}
-    unplaced = [f.kind == "CUDA graphs skipped" and f.file is None and _likeness(f) in known for f in found]
-    return [
-        replace(known[_likeness(f)], phases=f.phases) if without else f
-        for f, without in zip(found, unplaced, strict=True)
-    ]
+def _merge(first: Finding, second: Finding) -> Finding:
+    shapes = list(first.recompile_shapes)
+    for shape in second.recompile_shapes:
+        if shape not in shapes:
+            shapes.append(shape)
+    return replace(
+        first,
+        phases=list(dict.fromkeys(first.phases + second.phases)),
+        uncompiled=first.uncompiled or second.uncompiled,
+        uncompiled_after=first.uncompiled_after or second.uncompiled_after,
+        num_recompiles=first.num_recompiles + second.num_recompiles,
+        recompile_s=_sum_known(first.recompile_s, second.recompile_s),
+        recompile_shapes=shapes,
+    )
+
+
+def _sum_known(first: float | None, second: float | None) -> float | None:
+    if first is None:
+        return second
+    if second is None:
+        return first
+    return first + second
+
+
+def _locate_skips(findings: list[Finding]) -> list[Finding]:
+    """Give a CUDA-graph skip without a line (torch gives none in training) the line of a similar one, if there is one.
+
+    Similar are skips of the same cause and, if torch counts them ("2 instances"), of as many tensors. That they are of
+    the same line is assumed: if not, the line of the skip in training is not reported.
+    """
+    located: dict[tuple[str, ...], Finding] = {}
+    for finding in findings:
+        if finding.kind == SKIP and finding.file:
+            located.setdefault(_likeness(finding), finding)
+    placed = []
+    for finding in findings:
+        if finding.kind == SKIP and finding.file is None:
+            similar = located.get(_likeness(finding), finding)
+            finding = replace(similar, phases=finding.phases)
+        placed.append(finding)
+    return placed
 
 
 def _likeness(skip: Finding) -> tuple[str, ...]:
-    return skip.cause, *re.findall(r"\((\d+) instances\)", skip.reason)
+    counts = re.findall(r"\((\d+) instances\)", skip.reason)
+    return skip.cause, *counts
 
 
 def write_diagnosis(path: Path | str, diagnosis: Diagnosis) -> None:
@@ -129,20 +148,23 @@ def write_diagnosis(path: Path | str, diagnosis: Diagnosis) -> None:
 
 
 def read_diagnosis(path: Path | str) -> Diagnosis:
-    """Fields of a newer schema are left out. ValueError, one line that names the file, for one that is no diagnosis."""
+    """The diagnosis in a file, without fields of a newer schema. Raises ValueError, one line that names the file."""
     try:
-        diagnosis: Diagnosis = parse(Diagnosis, json.loads(Path(path).read_text(encoding="utf-8")), "it")
-        return diagnosis
+        values = json.loads(Path(path).read_text(encoding="utf-8"))
+        diagnosis: Diagnosis = parse(Diagnosis, values, "it")
     except (OSError, ValueError, OverflowError, RecursionError) as error:
-        raise ValueError(" ".join(f"{path} is not a diagnosis: {error}".split())) from error
+        complaint = f"{path} is not a diagnosis: {error}"
+        raise ValueError(" ".join(complaint.split())) from error
+    return diagnosis
 
 
 def read_diagnoses(folder: Path | str, pattern: str = "diagnosis*.json") -> tuple[list[Diagnosis], list[str]]:
-    """The diagnoses in the files of a directory that match a pattern, and a line for each one that is no diagnosis."""
-    read, complaints = [], []
+    """The diagnoses in the files of a folder that match a pattern, and a complaint for each file that is none."""
+    diagnoses = []
+    complaints = []
     for path in sorted(Path(folder).glob(pattern)):
         try:
-            read.append(read_diagnosis(path))
+            diagnoses.append(read_diagnosis(path))
         except ValueError as error:
             complaints.append(str(error))
-    return read, complaints
+    return diagnoses, complaints

@@ -1,181 +1,261 @@
-"""A line of a function with its outcome held still: the same program without the graph break that the line is.
+"""Freeze a line: replace the plain values that it computes by constants, so that it no longer breaks the graph.
 
-In memory alone, and only while it is asked for: no file changes.
+The source of the line's function is compiled again with the expressions of the line changed. While the line is frozen,
+the functions run this code object in place of their own. No file changes.
 """
 
 import ast
-import builtins
 import gc
 import linecache
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from types import CodeType, FunctionType
 from typing import Any
 
 import numpy as np
 
-RECORD = "__trainkit_outcome__"
-RESUMED = "torch_dynamo_resume_in"  # what Dynamo makes of the rest of a function after a graph break
-PLAIN = (bool, int, float, str, type(None))
-LONGEST = 1000  # elements of a list that is written into the code
+from trainkit.compiler import dynamo
+
+RECORDER = "__trainkit_record__"  # a global of the function while its values are recorded
+PLAIN_TYPES = (bool, int, float, str, type(None))
+MOST_ELEMENTS = 1000  # of a list that becomes a constant
+
+Definition = ast.FunctionDef | ast.AsyncFunctionDef
+# Returns the expression for an expression of the line, from its number and whether it is a condition.
+Replace = Callable[[int, ast.expr, bool], ast.expr]
 
 
-class NoOutcomeError(ValueError):
-    """A line has no outcome that can be held still; says why."""
+class NotConstantError(ValueError):
+    """A line that cannot be frozen, and why."""
 
 
 @contextmanager
-def held_still(file: str, line: int, call: Callable[[], object]) -> Iterator[None]:
-    """Within it, what the statement in this line computed into plain Python (numbers, strings, None, the side that an
-    `if` took) is the constant that it was in `call()`, which is called once before, with the code as it is.
+def frozen(file: str, line: int, call: Callable[[], object]) -> Iterator[None]:
+    """Within it, the plain values that the statement in this line computes are constants.
 
-    Raises NoOutcomeError where the statement gives tensors only, or another value each time that it runs in one call.
+    Plain values are numbers, strings, None, lists of them, and the side that an `if` takes. `call` runs the statement;
+    it is called once, before, and the constants are the values of that call.
+
+    Raises NotConstantError if the statement computes tensors only, or if its values differ within the call.
     """
-    file = os.path.abspath(file)  # as code objects have it
-    functions = _functions(file, line)
-    code = functions[0].__code__
-    outcomes: dict[int, list[Any]] = {}
-
-    def record(place: int, value: Any, test: bool) -> Any:
-        value = bool(value) if test else value
-        outcomes.setdefault(place, []).append(value)
-        return value
-
-    setattr(builtins, RECORD, record)
-    try:
-        with _running(functions, _changed(file, line, code, _recorded)):
-            call()
-    finally:
-        delattr(builtins, RECORD)
-    constants = {place: node for place, values in outcomes.items() if (node := _constant(values)) is not None}
+    file = os.path.abspath(file)  # as in code objects
+    functions = _functions_at(file, line)
+    original = functions[0].__code__
+    constants = {}
+    for number, values in _record_values(functions, file, line, call).items():
+        constant = _constant(values)
+        if constant is not None:
+            constants[number] = constant
     if not constants:
-        raise NoOutcomeError("its result is a tensor, or another one each time it runs")
-    with _running(functions, _changed(file, line, code, lambda place, node, test: constants.get(place))):
+        raise NotConstantError("its result is a tensor, or differs each time it runs")
+
+    def replace(number: int, expression: ast.expr, is_condition: bool) -> ast.expr:
+        return constants.get(number, expression)
+
+    with _running(functions, _compile_changed(original, file, line, replace)):
         yield
 
 
-def _functions(file: str, line: int) -> list[FunctionType]:
-    """The function that holds a line, the innermost one; all objects that share its code."""
-    gc.unfreeze()  # gc tells nothing of what cli.importing has put out of its sight
-    holding = [
-        thing
-        for thing in gc.get_objects()
-        if type(thing) is FunctionType  # isinstance would ask proxies and lazy objects, which answer with an error
-        and thing.__code__.co_filename == file
-        and thing.__code__.co_firstlineno <= line <= max(at or 0 for _, _, at in thing.__code__.co_lines())
-        and not thing.__code__.co_name.startswith(RESUMED)
-    ]
-    if not holding:
-        raise NoOutcomeError("its function was not found")
-    code = max((function.__code__ for function in holding), key=lambda code: code.co_firstlineno)
-    return [function for function in holding if function.__code__ is code]
+def _record_values(
+    functions: list[FunctionType], file: str, line: int, call: Callable[[], object]
+) -> dict[int, list[Any]]:
+    """The values of each expression of the line during `call`, by the number of the expression."""
+    values: dict[int, list[Any]] = {}
+
+    def record(number: int, value: Any, is_condition: bool) -> Any:
+        if is_condition:
+            value = bool(value)
+        values.setdefault(number, []).append(value)
+        return value
+
+    def replace(number: int, expression: ast.expr, is_condition: bool) -> ast.expr:
+        arguments = [ast.Constant(number), expression, ast.Constant(is_condition)]
+        return ast.Call(ast.Name(RECORDER, ast.Load()), arguments, [])
+
+    recording = _compile_changed(functions[0].__code__, file, line, replace)
+    module_globals = functions[0].__globals__
+    module_globals[RECORDER] = record
+    try:
+        with _running(functions, recording):
+            call()
+    finally:
+        del module_globals[RECORDER]
+    return values
+
+
+def _functions_at(file: str, line: int) -> list[FunctionType]:
+    """All function objects that run the code of this line; of nested functions, the innermost.
+
+    The garbage collector lists them, because it alone knows every function: methods, decorated functions, and closures
+    that only an object holds. Each call of a `def` makes another function object with the same code.
+    """
+    gc.unfreeze()  # the collector does not list the objects that cli.importing has frozen
+    functions = []
+    for candidate in gc.get_objects():
+        # isinstance would call into proxies and lazy objects, and these raise errors.
+        if type(candidate) is FunctionType and _contains(candidate.__code__, file, line):
+            functions.append(candidate)
+    if not functions:
+        raise NotConstantError("its function was not found")
+    innermost = max((function.__code__ for function in functions), key=lambda code: code.co_firstlineno)
+    return [function for function in functions if function.__code__ is innermost]
+
+
+def _contains(code: CodeType, file: str, line: int) -> bool:
+    if code.co_filename != file or line < code.co_firstlineno or dynamo.RESUMED.match(code.co_name):
+        return False
+    last_line = max(number or 0 for _, _, number in code.co_lines())
+    return line <= last_line
 
 
 @contextmanager
 def _running(functions: list[FunctionType], code: CodeType) -> Iterator[None]:
-    before = functions[0].__code__
+    """Run the functions with another code."""
+    original = functions[0].__code__
     for function in functions:
         function.__code__ = code
     try:
         yield
     finally:
         for function in functions:
-            function.__code__ = before
+            function.__code__ = original
 
 
-Change = Callable[[int, ast.expr, bool], ast.expr | None]  # (its number in the statement, it, is it a test?)
+def _compile_changed(code: CodeType, file: str, line: int, replace: Replace) -> CodeType:
+    """The code of a function, compiled again with the expressions of the statement in this line replaced."""
+    module = ast.parse("".join(linecache.getlines(file)))
+    function = _definition(module, code)
+    _ExpressionReplacer(replace).change(_statement_at(function, line))
+    function.decorator_list = []
+    owner = _class_of(module, function)
+    changed = _compile_alone(function, owner, code.co_freevars, file)
+    if changed.co_freevars != code.co_freevars:
+        raise NotConstantError("it is in a closure that would lose a variable")
+    return changed
 
 
-def _changed(file: str, line: int, code: CodeType, change: Change) -> CodeType:
-    """The function's code with the expressions of the statement in that line changed, from the outermost inwards."""
-    tree = ast.parse("".join(linecache.getlines(file)))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == code.co_name:
-            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-            if first == code.co_firstlineno:
-                break
-    else:
-        raise NoOutcomeError("its function's source was not found")
-    statements = [s for s in ast.walk(node) if isinstance(s, ast.stmt) and s is not node and s.lineno <= line]
-    statement = max((s for s in statements if line <= (s.end_lineno or 0)), key=lambda s: s.lineno)
-    _Changer(change).change(statement)
-    node.decorator_list = []
-    # The function's free variables become those of a function around it, so that its cells fit.
-    around = ast.parse(f"def around({', '.join(code.co_freevars)}): pass")
-    assert isinstance(around.body[0], ast.FunctionDef)
-    owner = _class_of(tree, node)
-    around.body[0].body = [node] if owner is None else [_class(owner.name, node)]
-    inner = _inner(compile(ast.fix_missing_locations(around), file, "exec"), "around")
-    made = _inner(inner if owner is None else _inner(inner, owner.name), code.co_name)
-    if made.co_freevars != code.co_freevars:
-        raise NoOutcomeError("it is in a closure that would lose a variable")
-    return made
+def _definition(module: ast.Module, code: CodeType) -> Definition:
+    """The `def` of a code object; the first line of code is that of the first decorator."""
+    for node in ast.walk(module):
+        if isinstance(node, Definition) and node.name == code.co_name:
+            decorator_lines = [decorator.lineno for decorator in node.decorator_list]
+            if min([node.lineno, *decorator_lines]) == code.co_firstlineno:
+                return node
+    raise NotConstantError("its function's source was not found")
 
 
-def _class_of(tree: ast.AST, function: ast.stmt) -> ast.ClassDef | None:
-    """The innermost class around a function."""
-    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and function in ast.walk(node)]
-    return max(classes, key=lambda node: node.lineno, default=None)
+def _statement_at(function: ast.AST, line: int) -> ast.stmt:
+    """The innermost statement that holds this line."""
+    statements = []
+    for node in ast.walk(function):
+        if isinstance(node, ast.stmt) and node is not function and node.lineno <= line <= (node.end_lineno or 0):
+            statements.append(node)
+    return max(statements, key=lambda statement: statement.lineno)
 
 
-def _class(name: str, function: ast.stmt) -> ast.ClassDef:
-    """A class with this function alone: private names (`self.__n`) hold the name of their class."""
-    made = ast.parse(f"class {name}: pass").body[0]
-    assert isinstance(made, ast.ClassDef)
-    made.body = [function]
-    return made
+def _class_of(module: ast.Module, function: Definition) -> str | None:
+    """The name of the innermost class around a function."""
+    classes = [node for node in ast.walk(module) if isinstance(node, ast.ClassDef) and function in ast.walk(node)]
+    if not classes:
+        return None
+    return max(classes, key=lambda node: node.lineno).name
 
 
-def _inner(code: CodeType, name: str) -> CodeType:
-    return next(inner for inner in code.co_consts if isinstance(inner, CodeType) and inner.co_name == name)
+def _compile_alone(
+    function: Definition, class_name: str | None, free_variables: tuple[str, ...], file: str
+) -> CodeType:
+    """The code of a `def` within scopes like its own.
+
+    The parameters of an outer function are its free variables, so that the cells of the function objects fit the code.
+    A class of the same name keeps private names (`self.__n`) as they are.
+    """
+    scopes: list[Any] = [ast.parse(f"def outer({', '.join(free_variables)}): pass").body[0]]
+    if class_name is not None:
+        scopes.append(ast.parse(f"class {class_name}: pass").body[0])
+    scopes.append(function)
+    for outer, inner in pairwise(scopes):
+        outer.body = [inner]
+    module = ast.fix_missing_locations(ast.Module([scopes[0]], []))
+    code = compile(module, file, "exec")
+    for scope in scopes:
+        code = _nested_code(code, scope.name)
+    return code
 
 
-class _Changer(ast.NodeTransformer):
-    """Numbers the expressions of one statement, and puts another in the place of those that `change` gives one for."""
+def _nested_code(code: CodeType, name: str) -> CodeType:
+    return next(const for const in code.co_consts if isinstance(const, CodeType) and const.co_name == name)
 
-    def __init__(self, change: Change):
-        self._change, self._number = change, 0
+
+class _ExpressionReplacer(ast.NodeTransformer):
+    """Numbers the expressions of one statement that compute something, and replaces them, the inner ones first."""
+
+    COMPUTING = (ast.Call, ast.Compare, ast.BoolOp, ast.UnaryOp, ast.BinOp, ast.Subscript)
+    HEADS = ("test", "value", "iter", "msg", "exc")  # a compound statement's expressions, without its body
+
+    def __init__(self, replace: Replace):
+        self._replace = replace
+        self._count = 0
 
     def change(self, statement: ast.stmt) -> None:
-        """Of a compound statement its head alone."""
-        for name, value in ast.iter_fields(statement):
-            if name in ("test", "value", "iter", "msg", "exc") and isinstance(value, ast.expr):
-                setattr(statement, name, self._visited(value, test=True) if name == "test" else self.visit(value))
+        for name, expression in ast.iter_fields(statement):
+            if name not in self.HEADS or not isinstance(expression, ast.expr):
+                continue
+            if name == "test":
+                setattr(statement, name, self._replaced(expression, is_condition=True))
+            else:
+                setattr(statement, name, self.visit(expression))
 
     def visit(self, node: ast.AST) -> Any:
         if isinstance(node, ast.IfExp):
-            node.test = self._visited(node.test, test=True)
-            node.body, node.orelse = self.visit(node.body), self.visit(node.orelse)
+            node.test = self._replaced(node.test, is_condition=True)
+            node.body = self.visit(node.body)
+            node.orelse = self.visit(node.orelse)
             return node
-        loads = not isinstance(getattr(node, "ctx", ast.Load()), ast.Store | ast.Del)
-        computes = isinstance(node, ast.Call | ast.Compare | ast.BoolOp | ast.UnaryOp | ast.BinOp | ast.Subscript)
-        if computes and loads:
-            return self._visited(node, test=False)
+        is_target = isinstance(getattr(node, "ctx", None), ast.Store | ast.Del)
+        if isinstance(node, self.COMPUTING) and not is_target:
+            return self._replaced(node, is_condition=False)
         return super().generic_visit(node)
 
-    def _visited(self, node: Any, test: bool) -> ast.expr:
-        number, self._number = self._number, self._number + 1
-        inner = super().generic_visit(node)
-        assert isinstance(inner, ast.expr)
-        return self._change(number, inner, test) or inner
-
-
-def _recorded(place: int, node: ast.expr, test: bool) -> ast.expr:
-    arguments = [ast.Constant(place), node, ast.Constant(test)]
-    return ast.Call(ast.Name(RECORD, ast.Load()), arguments, [])
+    def _replaced(self, expression: ast.expr, is_condition: bool) -> ast.expr:
+        number = self._count  # the outer expression comes first
+        self._count += 1
+        super().generic_visit(expression)
+        return self._replace(number, expression, is_condition)
 
 
 def _constant(values: list[Any]) -> ast.expr | None:
-    """The code of what was the same plain value each time; None where it was not."""
+    """An expression for a value that was plain and the same each time; otherwise None."""
+    if type(values[0]) in (list, tuple):
+        return _constant_sequence(values)
+    values = [_python_number(value) for value in values]
     first = values[0]
-    if isinstance(first, list | tuple) and type(first) in (list, tuple) and len(first) <= LONGEST:
-        elements = [_constant([element]) for element in first]
-        if any(element is None for element in elements) or any(value != first for value in values[1:]):
+    if type(first) not in PLAIN_TYPES:
+        return None
+    for value in values:
+        if type(value) is not type(first) or value != first:
             return None
-        kind = ast.List if isinstance(first, list) else ast.Tuple
-        return kind([element for element in elements if element is not None], ast.Load())
-    # NumPy's numbers know more than Python's, and are no constants of its code.
-    values = [value.item() if isinstance(value, np.generic) else value for value in values]
-    plain = type(values[0]) in PLAIN and all(type(v) is type(values[0]) and v == values[0] for v in values)
-    return ast.Constant(values[0]) if plain else None
+    return ast.Constant(first)
+
+
+def _constant_sequence(values: list[Any]) -> ast.expr | None:
+    first = values[0]
+    if len(first) > MOST_ELEMENTS:
+        return None
+    elements = []
+    for element in first:
+        constant = _constant([element])
+        if constant is None:
+            return None
+        elements.append(constant)
+    if any(value != first for value in values):
+        return None
+    if isinstance(first, list):
+        return ast.List(elements, ast.Load())
+    return ast.Tuple(elements, ast.Load())
+
+
+def _python_number(value: Any) -> Any:
+    """A number of NumPy as one of Python: NumPy's are no constants of code."""
+    return value.item() if isinstance(value, np.generic) else value

@@ -1,4 +1,4 @@
-"""What a network prints, warns and logs while copies of it run is kept away from the terminal."""
+"""Suppress the output of a network while copies of it run: prints, warnings and log records."""
 
 import io
 import logging
@@ -9,57 +9,62 @@ from functools import cache
 from typing import Any
 
 logger = logging.getLogger(__name__)
-HEARD = ("torch", "trainkit")  # whose log records are not the network's
+KEPT_LOGGERS = ("torch", "trainkit")  # their records are not the network's
 
 
-class _Nowhere(io.FileIO):
-    """Takes all that is written to it, and knows whether anything was."""
+class _Discard(io.FileIO):
+    """A file that drops its input and remembers whether there was any."""
 
     written = False
 
-    def write(self, text: Any) -> int:
+    def write(self, data: Any) -> int:
         self.written = True
-        return len(text)
+        return len(data)
 
 
 @contextmanager
-def silenced() -> Iterator[None]:
-    """Within it what Python code writes to sys.stdout and sys.stderr goes nowhere, warnings with it, and so does what
-    is logged, but by torch. Errors pass. The first time that something was kept away, a line of the log says so.
+def suppressed_output() -> Iterator[None]:
+    """Drop the output of Python code to sys.stdout and sys.stderr, with warnings, and log records, but torch's.
 
-    For Dynamo all looks as before: print, warnings.warn and loggers are what they were, and the streams are of the
-    class that the real ones have, since a method of another class would be traced, and break nothing.
+    Errors pass. The first time that output was dropped, a log line says so.
+
+    Dynamo sees no difference: print, warnings.warn and loggers stay as they were, and the streams are of the class of
+    the real ones. Dynamo would trace a method of another class, and the graph would not break there.
     """
-    nowhere = _Nowhere(os.devnull, "w")
-    stream = io.TextIOWrapper(nowhere, "utf-8", "replace")
+    discard = _Discard(os.devnull, "w")
+    stream = io.TextIOWrapper(discard, "utf-8", "replace")
 
-    def heard(record: logging.LogRecord) -> bool:
-        if record.name.partition(".")[0] in HEARD:
+    def is_kept(record: logging.LogRecord) -> bool:
+        if record.name.partition(".")[0] in KEPT_LOGGERS:
             return True
-        nowhere.written = True
+        discard.written = True
         return False
 
-    handlers = _handlers()
+    handlers = _log_handlers()
     for handler in handlers:
-        handler.addFilter(heard)
+        handler.addFilter(is_kept)
     try:
         with redirect_stdout(stream), redirect_stderr(stream):
             yield
     finally:
         for handler in handlers:
-            handler.removeFilter(heard)
+            handler.removeFilter(is_kept)
         stream.flush()
-        if nowhere.written:
-            _say_so()
+        if discard.written:
+            _log_suppression()
 
 
-def _handlers() -> list[logging.Handler]:
-    """All that exist; one that the network makes later writes to the stream of `silenced`."""
-    loggers = [logging.root, *logging.root.manager.loggerDict.values()]
-    known = {handler for one in loggers if isinstance(one, logging.Logger) for handler in one.handlers}
-    return [*known, *filter(None, [logging.lastResort])]
+def _log_handlers() -> set[logging.Handler]:
+    """All handlers that exist. A handler that the network adds later writes to the suppressed streams."""
+    handlers = set(logging.root.handlers)
+    for registered in logging.root.manager.loggerDict.values():
+        if isinstance(registered, logging.Logger):  # and no placeholder
+            handlers.update(registered.handlers)
+    if logging.lastResort is not None:
+        handlers.add(logging.lastResort)
+    return handlers
 
 
-@cache  # said once in a process
-def _say_so() -> None:
-    logger.info("what the network prints, warns and logs is left out")
+@cache  # once in a process
+def _log_suppression() -> None:
+    logger.info("the network's prints, warnings and log records are suppressed")

@@ -1,73 +1,92 @@
-"""Random numbers of Python that a compiled step repeats: drawn once, while torch compiles, and the same ever after.
+"""Find random numbers of Python that a compiled step repeats: torch draws them once, while it compiles.
 
-Torch does so, without a graph break or an error, with the draws of a generator that random.Random made
-(https://github.com/pytorch/pytorch/issues/145445), and with random.shuffle and random.sample where they are compiled
-(https://github.com/pytorch/pytorch/issues/197085). Found is what is so, whatever torch's version.
+Torch does so without a graph break or an error: with the numbers of a generator that random.Random made
+(https://github.com/pytorch/pytorch/issues/145445), and with random.shuffle and random.sample if they are compiled
+(https://github.com/pytorch/pytorch/issues/197085). The steps themselves show it, whatever torch's version is.
 """
 
 import random
 import sys
 import traceback
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trainkit.compiler.source import user_location
+from trainkit.compiler.source import SourceLocation, source_location, user_location
 from trainkit.config.schema import Mode
 from trainkit.diagnosis.trial import Subject, Trial
 
-Place = tuple[str | None, int | None]
+DRAWING = ("random", "getrandbits")  # the C functions through which Python's generator draws
 
 
 @dataclass(frozen=True)
-class Draws:
-    """From which generators an eager step draws that such a step moves on, and where in the user's code."""
+class Draw:
+    """A generator that an eager step draws from, and the line of the user's code."""
+
+    generator: random.Random
+    location: SourceLocation
+
+
+@dataclass(frozen=True)
+class EagerDraws:
+    """The draws of an eager trial from generators whose state each eager step changes."""
 
     trial: Trial
-    drawn: list[tuple[random.Random, Place]]
+    draws: list[Draw]
 
-    def repeated(self, compiled: Trial) -> list[Place]:
-        """The places at which a trial that is compiled and has made its steps draws from a generator that stands still.
+    def repeated_in(self, compiled: Trial) -> list[SourceLocation]:
+        """The locations at which a compiled trial, after its steps, draws from a generator whose state stays the same.
 
-        Not found: a draw that is repeated beside one from the same generator that is not; one in C code other than
-        Python's own generator. Found wrongly: one that only eager steps are to make (`if not
-        torch.compiler.is_compiling()`).
+        Missed are a repeated draw from a generator that is also drawn from otherwise, and draws in C code other than
+        Python's own generator. A draw that only eager steps make (`if not torch.compiler.is_compiling()`) is reported
+        wrongly.
         """
-        twins = {id(generator): compiled.twin(self.trial, generator) for generator, _ in self.drawn}
-        compiled.first_step()  # where torch sets the state of before, it does so here
-        before = {number: twin.getstate() for number, twin in twins.items()}
+        generators = [compiled.counterpart(self.trial, draw.generator) for draw in self.draws]
+        compiled.first_step()  # a step in which torch restores an earlier state
+        states = [generator.getstate() for generator in generators]
         compiled.first_step()
-        still = {number for number, twin in twins.items() if twin.getstate() == before[number]}
-        return list(dict.fromkeys(place for generator, place in self.drawn if id(generator) in still))
+        locations = []
+        for draw, generator, state in zip(self.draws, generators, states, strict=True):
+            if generator.getstate() == state and draw.location not in locations:
+                locations.append(draw.location)
+        return locations
 
 
-def draws_of(of: Subject, phase: str) -> Draws | None:
-    """By two steps of a copy that is not compiled; None, and no copy is kept, where no such draw is."""
-    trial = Trial(of, phase, replace(of.config.compile, mode=Mode["eager"]))
+def record_draws(subject: Subject, phase: str) -> EagerDraws | None:
+    """The draws of two eager steps; None, and no copy of the network is kept, if there are none."""
+    trial = Trial(subject, phase, replace(subject.config.compile, mode=Mode["eager"]))
     with trial.running():
-        drawn = _drawn(trial)
-        before = {id(generator): generator.getstate() for generator, _ in drawn}
+        draws = _record_first_step(trial)
+        states = [draw.generator.getstate() for draw in draws]
         trial.first_step()
-    drawn = [(generator, place) for generator, place in drawn if generator.getstate() != before[id(generator)]]
-    return Draws(trial, drawn) if drawn else None
+    changing = []
+    for draw, state in zip(draws, states, strict=True):
+        if draw.generator.getstate() != state:
+            changing.append(draw)
+    return EagerDraws(trial, changing) if changing else None
 
 
-def _drawn(trial: Trial) -> list[tuple[random.Random, Place]]:
-    """The generators from which a step draws and where, each place once; their order is that of time."""
-    drawn: dict[Any, tuple[random.Random, Place]] = {}
+def _record_first_step(trial: Trial) -> list[Draw]:
+    """The draws of a step, once for each source location, in the order of time."""
+    draws: dict[Hashable, Draw] = {}
 
     def watch(frame: Any, event: str, called: Any) -> None:
-        if event == "c_call" and called.__name__ in ("random", "getrandbits"):  # all that Python's generator draws with
-            generator = getattr(called, "__self__", None)
-            if isinstance(generator, random.Random):
-                # To shuffle draws as often as there are items: a place is looked up once.
-                key = (id(generator), *((one.f_code, line) for one, line in traceback.walk_stack(frame)))
-                if key not in drawn:
-                    drawn[key] = generator, user_location(traceback.extract_stack(frame))
+        if event != "c_call" or called.__name__ not in DRAWING:
+            return
+        generator = getattr(called, "__self__", None)
+        if not isinstance(generator, random.Random):
+            return
+        # A shuffle draws for each item: the location is looked up once.
+        stack = tuple((caller.f_code, line) for caller, line in traceback.walk_stack(frame))
+        key = (id(generator), stack)
+        if key not in draws:
+            file, line = user_location(traceback.extract_stack(frame))
+            draws[key] = Draw(generator, source_location(file, line))
 
-    watching = sys.getprofile()
+    previous = sys.getprofile()
     sys.setprofile(watch)
     try:
         trial.first_step()
     finally:
-        sys.setprofile(watching)
-    return list(drawn.values())
+        sys.setprofile(previous)
+    return list(draws.values())

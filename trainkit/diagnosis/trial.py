@@ -1,7 +1,7 @@
-"""What is diagnosed, and its steps: a network, first batches of its data, and copies of it that are compiled some way.
+"""The subject of a diagnosis (a network and batches of its data), and trials: copies of it that make steps.
 
-Everything runs on copies, in the process that calls: one of its own, since compiled code and counters of a process are
-dropped. Nothing of the user's changes.
+All trials run in the calling process. It should be a process of its own, because they drop all compiled code and all
+counters of the process. The user's network stays as it is.
 """
 
 import copy
@@ -27,7 +27,7 @@ from trainkit.compiler.source import shortened, source_line, user_frames
 from trainkit.config.schema import CompileConfig, Mode, OnError, RunConfig
 from trainkit.config.validation import check
 from trainkit.data.module import Batch
-from trainkit.diagnosis.output import silenced
+from trainkit.diagnosis.output import suppressed_output
 from trainkit.distributed.topology import Devices, select_devices
 from trainkit.metrics.timer import timed_ms
 from trainkit.training import checkpoint
@@ -44,7 +44,7 @@ STEP = "trainkit: step"
 
 @dataclass(frozen=True)
 class Subject:
-    """What is diagnosed: a network on the CPU, not compiled, what prepares its data, and batches that it is given."""
+    """A network on the CPU, not compiled, with the preparation of its data, its optimizer, and batches."""
 
     config: RunConfig
     net: nn.Module
@@ -58,23 +58,21 @@ class Subject:
         return torch.device(self.devices.type)
 
 
-def subject(config: RunConfig) -> Subject:
-    """The network and the first batches that the config asks for. Raises ConfigError for what cannot be run as asked.
+def build_subject(config: RunConfig) -> Subject:
+    """The network and the first batches of a config, with the parameters of `ckpt_path`, if there is one.
 
-    Of compile.* the mode eager becomes default, fullgraph false, on_error raise, and max_recompiles null
-    with nothing to do at it: what breaks is what is looked for. Parameters are those of `ckpt_path`, where one is
-    given: what a network does may depend on them.
+    Its compile settings are those of `breakable`. Raises ConfigError for a config that cannot run.
     """
     check(config)
     config = replace(config, compile=breakable(config.compile))
     seed_everything(config.seed, verbose=False)
     devices = select_devices(config)
     data = build_data(config)
-    with silenced():  # building it calls it, for the shape of what comes out
+    with suppressed_output():  # building calls the network, for the shape of its outputs
         net = build_model(config, data, devices)
     checkpoint.load_parameters(config, net)
     optimizer = build_optimizer(config)
-    attention_kernel(config, devices)  # refuses what the device has not
+    attention_kernel(config, devices)  # refuses a kernel that the device does not have
     torch.set_float32_matmul_precision(config.amp.matmul_precision.value)
     data.prepare_data()
     data.setup("fit")
@@ -82,48 +80,67 @@ def subject(config: RunConfig) -> Subject:
     return Subject(config, net, data.prepare, optimizer, batches, devices)
 
 
-def breakable(asked: CompileConfig) -> CompileConfig:
-    """What of `compile.*` is diagnosed: the mode eager is default, and nothing hides what breaks."""
-    parts = [replace(part, fullgraph=False) for part in asked.parts]
-    if asked.mode.value == "eager":  # which parts that name no mode have too
-        parts = [replace(part, mode=Mode["default"]) for part in parts]
-        asked = replace(asked, mode=Mode["default"])
-    # What cannot be compiled, or is compiled again and again, is to be seen.
-    asked = replace(asked, max_recompiles=None, on_recompile_limit=OnError["eager"])
-    return replace(asked, fullgraph=False, parts=parts, on_error=OnError["raise"])
+def breakable(config: CompileConfig) -> CompileConfig:
+    """The config with mode default in place of eager, and without settings that hide breaks or recompiles."""
+    parts = [replace(part, fullgraph=False) for part in config.parts]
+    mode = config.mode
+    if mode.value == "eager":
+        mode = Mode["default"]
+        parts = [replace(part, mode=mode) for part in parts]  # parts without a mode of their own have eager, too
+    return replace(
+        config,
+        mode=mode,
+        parts=parts,
+        fullgraph=False,
+        on_error=OnError["raise"],
+        max_recompiles=None,
+        on_recompile_limit=OnError["eager"],
+    )
 
 
 class Trial:
-    """A copy of the subject's network that is compiled as `compiled` says, ready to make steps of a phase: `forward` is
-    evaluation without gradient, `training` is forward, backward and optimizer."""
+    """A compiled copy of the subject's network that makes the steps of a phase.
 
-    def __init__(self, of: Subject, phase: str, compiled: CompileConfig):
-        seed_everything(of.config.seed, verbose=False)
-        self.compiler = Compiler(compiled)
-        self._of, self._training, self._device = of, phase == "training", of.device
-        self._copies: dict[int, Any] = {}  # by the id of what each is of
-        net, prepare = copy.deepcopy(of.net, self._copies), copy.deepcopy(of.prepare)
-        self._objective = build_objective(of.config, net, prepare).to(of.device).train(self._training)
-        self._optimizer = of.optimizer(self._objective.parameters())
-        self._precision = of.config.amp.precision.value
-        self._scaler = torch.amp.GradScaler(of.device.type, enabled=self._precision == "16-mixed")
-        # Copies: a network may write to its inputs.
-        self.batches = [tuple(tensor.to(of.device, copy=True) for tensor in batch) for batch in of.batches]
+    A step of `forward` is evaluation without gradient, one of `training` is forward, backward and optimizer.
+    """
 
-    def twin(self, other: "Trial", its: Any) -> Any:
-        """What is here in the place of an object of another trial's network; the object itself where it is no copy."""
-        first = next((number for number, copied in other._copies.items() if copied is its), None)
-        return its if first is None else self._copies.get(first, its)
+    def __init__(self, subject: Subject, phase: str, compile_config: CompileConfig):
+        config = subject.config
+        seed_everything(config.seed, verbose=False)
+        self.compiler = Compiler(compile_config)
+        self._subject = subject
+        self._training = phase == "training"
+        self._device = subject.device
+        self._copies: dict[int, Any] = {}  # by the id of the original
+        net = copy.deepcopy(subject.net, self._copies)
+        prepare = copy.deepcopy(subject.prepare)
+        self._objective = build_objective(config, net, prepare).to(self._device).train(self._training)
+        self._optimizer = subject.optimizer(self._objective.parameters())
+        self._precision = config.amp.precision.value
+        self._scaler = torch.amp.GradScaler(self._device.type, enabled=self._precision == "16-mixed")
+        self.batches = [self._copied(batch) for batch in subject.batches]  # a network may write to its inputs
+
+    def _copied(self, batch: Batch) -> tuple[Tensor, ...]:
+        return tuple(tensor.to(self._device, copy=True) for tensor in batch)
+
+    def counterpart(self, other: "Trial", copied: Any) -> Any:
+        """This trial's copy of the object that `copied` is the other trial's copy of; `copied` if it is no copy."""
+        for original_id, copied_object in other._copies.items():
+            if copied_object is copied:
+                return self._copies.get(original_id, copied)
+        return copied
 
     @contextmanager
     def running(self, cache: str = "warm") -> Iterator["Trial"]:
-        """Within it the network is compiled, from nothing: compiled code of before is dropped, and afterwards its.
-        What the network prints is left out (silence.silenced)."""
-        config = self._of.config
+        """Within it, the network is compiled and its output is suppressed. Compiled code is dropped before and after.
+
+        `cache` is a value of `compile.cache`.
+        """
+        config = self._subject.config
         with (
-            attention_kernel(config, self._of.devices),
+            attention_kernel(config, self._subject.devices),
             compile_cache(cache, config.trainer.attention.value),
-            silenced(),
+            suppressed_output(),
             self.compiler,
         ):
             self.compiler.apply(self._objective, False)
@@ -143,11 +160,13 @@ class Trial:
                 self._optimizer.zero_grad(set_to_none=True)
 
     def _clip(self) -> None:
-        """As training does: Task.configure_gradient_clipping, and Lightning, which unscales before it."""
-        if (max_norm := self._of.config.trainer.gradient_clip_val) is None:
+        """Clip as Task.configure_gradient_clipping and Lightning do, which unscales before it."""
+        max_norm = self._subject.config.trainer.gradient_clip_val
+        if max_norm is None:
             return
         if clips_in_kernel(self._optimizer):
-            clip_in_kernel(self._optimizer, max_norm, self._scaler if self._scaler.is_enabled() else None)
+            scaler = self._scaler if self._scaler.is_enabled() else None
+            clip_in_kernel(self._optimizer, max_norm, scaler)
         else:
             self._scaler.unscale_(self._optimizer)
             nn.utils.clip_grad_norm_(self._objective.parameters(), max_norm)
@@ -156,42 +175,53 @@ class Trial:
         self.step(self.batches[0])
 
     def warm_up(self) -> None:
-        """So many steps on the first batch that nothing compiles any more."""
+        """Make steps on the first batch until nothing compiles any more."""
         for _ in range(NUM_WARMUP):
             self.first_step()
 
     def step_ms(self, num_steps: int) -> list[float]:
-        """Milliseconds of each of so many steps on the first batch."""
+        """Milliseconds of each of `num_steps` steps on the first batch."""
         return timed_ms(self.first_step, num_steps, self._device.type == "cuda")
 
 
-def eager_steps(of: Subject, phase: str, compiled: CompileConfig, num_steps: int = 1) -> None:
-    """Make the phase's steps on so many of its batches, uncompiled."""
-    with Trial(of, phase, replace(compiled, mode=Mode["eager"])).running() as trial:
+def run_eager_steps(subject: Subject, phase: str, compile_config: CompileConfig, num_steps: int = 1) -> None:
+    """Make the phase's steps on its first `num_steps` batches, uncompiled."""
+    with Trial(subject, phase, replace(compile_config, mode=Mode["eager"])).running() as trial:
         for batch in trial.batches[:num_steps]:
             trial.step(batch)
 
 
-def failure(of: Subject, phase: str, compiled: CompileConfig, error: Exception, num_steps: int = 1) -> str:
-    """What is said of an error in the phase's first `num_steps` steps. Where eager makes the same steps, it says so:
-    the network is right, and the compiled one alone raises, in the source line that is named."""
-    said = first_line(error)
-    if compiled.mode.value == "eager":
-        return said
+def describe_failure(
+    subject: Subject, phase: str, compile_config: CompileConfig, error: Exception, num_steps: int = 1
+) -> str:
+    """An error in the phase's first `num_steps` steps, in a line.
+
+    If the same steps run in eager, the line says so, and names the source line that raises when it is compiled.
+    """
+    message = first_line(error)
+    if compile_config.mode.value == "eager":
+        return message
     try:
-        eager_steps(of, phase, compiled, num_steps)
-    except Exception:  # the same in eager, or another: it is not the compiler's
-        return said
-    file, line = _raised_at(error)
-    at = f"; at {shortened(file)}:{line}: {source_line(file, line)}" if file else ""
-    return f"eager runs, the compiled network raises {said}{at}"
+        run_eager_steps(subject, phase, compile_config, num_steps)
+    except Exception:  # the same error or another: it is not the compiler's
+        return message
+    message = f"eager runs, the compiled network raises {message}"
+    file, line = _source_of(error)
+    if file:
+        message += f"; at {shortened(file)}:{line}: {source_line(file, line)}"
+    return message
 
 
-def _raised_at(error: Exception) -> tuple[str, int]:
-    """The innermost place of an error's in the network's source, in files that are installed only if in no other; of
-    what was raised while it was traced torch names it in its text. ("", 0): none."""
+def _source_of(error: Exception) -> tuple[str, int]:
+    """File and line in the network's source that raised an error, innermost; ("", 0) if there is none.
+
+    For an error while tracing, torch writes them in its message. Installed files count only if there are no others.
+    """
     traced = re.findall(r'File "([^"]+)", line (\d+)', str(error).partition("from user code:")[2])
-    frames = [*traceback.extract_tb(error.__traceback__)]
-    frames += [traceback.FrameSummary(file, int(line), "", lookup_line=False) for file, line in traced]
-    own = user_frames(frames)
-    return (own[-1].filename, own[-1].lineno or 0) if own else ("", 0)
+    frames = list(traceback.extract_tb(error.__traceback__))
+    for file, line in traced:
+        frames.append(traceback.FrameSummary(file, int(line), "", lookup_line=False))
+    in_network = user_frames(frames)
+    if not in_network:
+        return "", 0
+    return in_network[-1].filename, in_network[-1].lineno or 0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainkit.config.schema import CUDAGRAPH_MODES
-from trainkit.diagnosis.findings import KINDS, Diagnosis, Finding, Phase
+from trainkit.diagnosis.findings import FINDING_KINDS, Diagnosis, Finding, Phase
 from trainkit.formatting import clean, decimals, factor, fixed, percent, seconds, short
 from trainkit.report.columns import Cell
 from trainkit.report.compiler_facts import batch_shapes
@@ -41,7 +41,7 @@ def diagnosis_title(diagnosis: Diagnosis) -> str:
 def finding_counts(diagnosis: Diagnosis) -> str:
     """The number of findings of each kind, as a sentence."""
     counts = []
-    for kind in KINDS:
+    for kind in FINDING_KINDS:
         count = sum(finding.kind == kind for finding in diagnosis.findings)
         if count:
             counts.append(f"{count} {_counted_kind(kind, count)}")

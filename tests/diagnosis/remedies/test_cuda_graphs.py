@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from trainkit.diagnosis.remedies.cuda_graphs import REMEDIES, message_and_line, remedy_for_skip
+from trainkit.diagnosis.remedies.cuda_graphs import SKIP_REMEDIES, remedy_for_skip, skip_message
 from trainkit.diagnosis.remedies.matching import matching
 
 SKIPS = [
@@ -29,15 +29,15 @@ SKIPS = [
 
 @pytest.mark.parametrize(("reason", "cause"), SKIPS)
 def test_a_skipped_cuda_graph_has_exactly_one_remedy(reason, cause):
-    assert [remedy.cause for remedy in matching(REMEDIES, *message_and_line(reason))] == [cause]
+    assert [remedy.cause for remedy in matching(SKIP_REMEDIES, *skip_message(reason))] == [cause]
     assert remedy_for_skip(reason).cause == cause
 
 
 def test_the_order_of_the_remedies_changes_nothing():
     for seed in range(5):
-        shuffled = random.Random(seed).sample(REMEDIES, len(REMEDIES))
+        shuffled = random.Random(seed).sample(SKIP_REMEDIES, len(SKIP_REMEDIES))
         for reason, cause in SKIPS:
-            (remedy,) = matching(shuffled, *message_and_line(reason))
+            (remedy,) = matching(shuffled, *skip_message(reason))
             assert remedy.cause == cause
 
 

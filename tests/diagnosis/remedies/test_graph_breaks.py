@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from trainkit.diagnosis.remedies.graph_breaks import REMEDIES, message_and_line, remedy_for_break
+from trainkit.diagnosis.remedies.graph_breaks import BREAK_REMEDIES, break_message, remedy_for_break
 from trainkit.diagnosis.remedies.matching import matching
 from trainkit.results.facts import GraphBreak
 
@@ -126,15 +126,15 @@ def graph_break(reason: str, number: str | None, explanation: str, code: str | N
 @pytest.mark.parametrize(("reason", "number", "explanation", "code", "cause"), BREAKS)
 def test_a_graph_break_has_exactly_one_remedy(reason, number, explanation, code, cause):
     recorded = graph_break(reason, number, explanation, code)
-    assert [remedy.cause for remedy in matching(REMEDIES, *message_and_line(recorded))] == [cause]
+    assert [remedy.cause for remedy in matching(BREAK_REMEDIES, *break_message(recorded))] == [cause]
     assert remedy_for_break(recorded).cause == cause
 
 
 def test_the_order_of_the_remedies_changes_nothing():
     for seed in range(5):
-        shuffled = random.Random(seed).sample(REMEDIES, len(REMEDIES))
+        shuffled = random.Random(seed).sample(BREAK_REMEDIES, len(BREAK_REMEDIES))
         for *recorded, cause in BREAKS:
-            (remedy,) = matching(shuffled, *message_and_line(graph_break(*recorded)))
+            (remedy,) = matching(shuffled, *break_message(graph_break(*recorded)))
             assert remedy.cause == cause
 
 

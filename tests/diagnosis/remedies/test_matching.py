@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 from trainkit.diagnosis.remedies import cuda_graphs, graph_breaks, recompiles
-from trainkit.diagnosis.remedies.matching import Clue, Evidence, Remedy, choose, matching
+from trainkit.diagnosis.remedies.matching import Clue, Evidence, Remedy, choose_remedy, matching
 
 ITEM = Remedy("item", "why", "fix", (Clue("item"),))
 PRINT = Remedy("print", "why", "fix", (Clue(line=r"^print\(", evidence=Evidence.LINE),))
@@ -28,19 +28,19 @@ def test_a_clue_excludes_words_of_the_message_and_of_the_line():
 
 def test_a_message_that_means_several_remedies_has_none():
     other = Remedy("other", "why", "fix", (Clue("item"),))
-    assert choose((ITEM, other), "item", "", UNKNOWN) is UNKNOWN
-    assert choose((ITEM, other), "none", "", UNKNOWN) is UNKNOWN
-    assert choose((ITEM, PRINT), "item", "", UNKNOWN) is ITEM
+    assert choose_remedy((ITEM, other), "item", "", UNKNOWN) is UNKNOWN
+    assert choose_remedy((ITEM, other), "none", "", UNKNOWN) is UNKNOWN
+    assert choose_remedy((ITEM, PRINT), "item", "", UNKNOWN) is ITEM
 
 
 def test_every_cause_has_a_name_of_its_own():
-    remedies = [*graph_breaks.REMEDIES, *recompiles.REMEDIES, *cuda_graphs.REMEDIES]
+    remedies = [*graph_breaks.BREAK_REMEDIES, *recompiles.RECOMPILE_REMEDIES, *cuda_graphs.SKIP_REMEDIES]
     remedies += [graph_breaks.REPEATED_RANDOM, graph_breaks.BELOW_BREAK, recompiles.FIXED_SIZE]
     assert len({remedy.cause for remedy in remedies}) == len(remedies) > 50
 
 
 def test_every_remedy_has_a_clue_of_its_own():
-    for remedy in (*graph_breaks.REMEDIES, *recompiles.REMEDIES, *cuda_graphs.REMEDIES):
+    for remedy in (*graph_breaks.BREAK_REMEDIES, *recompiles.RECOMPILE_REMEDIES, *cuda_graphs.SKIP_REMEDIES):
         assert remedy.clues, remedy.cause
 
 

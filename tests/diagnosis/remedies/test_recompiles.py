@@ -5,7 +5,7 @@ import random
 import pytest
 
 from trainkit.diagnosis.remedies.matching import matching
-from trainkit.diagnosis.remedies.recompiles import REMEDIES, message_and_line, remedy_for_recompile
+from trainkit.diagnosis.remedies.recompiles import RECOMPILE_REMEDIES, guard_message, remedy_for_recompile
 
 RECOMPILES = [
     ("0/0: tensor 'x' size mismatch at index 0. expected 16, actual 9", "shape that changes"),
@@ -44,7 +44,7 @@ RECOMPILES = [
     ("0/0: self._modules['net'].h is None  # if self.h is None:", "attribute that changes"),
     ("0/0: not ___dict_contains((16, 10), self._modules['net'].cache)  # if key not in self.cache:", "dict that grows"),
     ("0/0: self.training == True", "train() and eval()"),
-    ("0/0: self.net.calls == 0   # self.calls += 1  # net.py:5 in forward (HINT: ...)", "attribute counter"),
+    ("0/0: self.net.calls == 0   # self.calls += 1  # net.py:5 in forward (INTEGER_HINT: ...)", "attribute counter"),
     ("0/0: self._modules['net'].calls == 0  # self.calls += 1  # net.py:5 in forward", "attribute counter"),
     ("0/0: not self._modules['net'].seen  # self.seen.append(y)", "list, tuple, dict or set that changes"),
     ("0/1: len(self.net.seen) == 1  # self.seen.append(y)", "list, tuple, dict or set that changes"),
@@ -70,15 +70,15 @@ RECOMPILES = [
 
 @pytest.mark.parametrize(("reason", "cause"), RECOMPILES)
 def test_a_recompile_has_exactly_one_remedy(reason, cause):
-    assert [remedy.cause for remedy in matching(REMEDIES, *message_and_line(reason))] == [cause]
+    assert [remedy.cause for remedy in matching(RECOMPILE_REMEDIES, *guard_message(reason))] == [cause]
     assert remedy_for_recompile(reason).cause == cause
 
 
 def test_the_order_of_the_remedies_changes_nothing():
     for seed in range(5):
-        shuffled = random.Random(seed).sample(REMEDIES, len(REMEDIES))
+        shuffled = random.Random(seed).sample(RECOMPILE_REMEDIES, len(RECOMPILE_REMEDIES))
         for reason, cause in RECOMPILES:
-            (remedy,) = matching(shuffled, *message_and_line(reason))
+            (remedy,) = matching(shuffled, *guard_message(reason))
             assert remedy.cause == cause
 
 

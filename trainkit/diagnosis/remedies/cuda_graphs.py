@@ -1,6 +1,6 @@
 """Remedies for skipped CUDA graphs, from torch's reason for the skip."""
 
-from trainkit.diagnosis.remedies.matching import Clue, Remedy, choose
+from trainkit.diagnosis.remedies.matching import Clue, Remedy, choose_remedy
 
 QUOTE = "Found from"  # here torch begins to quote the user's code
 CPU = r"\bcpu device|CUDA graphs need a CUDA device"
@@ -9,7 +9,7 @@ MUTATION = "mutat"
 DYNAMIC_SHAPES = "symbolic|dynamic shape"
 CPP_WRAPPER = "cpp.?wrapper"
 
-REMEDIES = (
+SKIP_REMEDIES = (
     Remedy(
         cause="tensor on the CPU",
         why="A CUDA graph holds the work of one CUDA device only.",
@@ -61,7 +61,7 @@ REMEDIES = (
         clues=(Clue(CPP_WRAPPER),),
     ),
 )
-UNKNOWN = Remedy(
+UNKNOWN_SKIP = Remedy(
     cause="CUDA graphs skipped",
     why="Torch could not record this region.",
     fix="Use compile.mode=default: it loses nothing here.",
@@ -70,10 +70,10 @@ UNKNOWN = Remedy(
 
 def remedy_for_skip(reason: str) -> Remedy:
     """The remedy for a skip, from torch's reason."""
-    return choose(REMEDIES, *message_and_line(reason), UNKNOWN)
+    return choose_remedy(SKIP_REMEDIES, *skip_message(reason), UNKNOWN_SKIP)
 
 
-def message_and_line(reason: str) -> tuple[str, str]:
+def skip_message(reason: str) -> tuple[str, str]:
     """Torch's own words, and the user's code that it quotes after them."""
     message, _, quote = reason.partition(QUOTE)
     return message, quote

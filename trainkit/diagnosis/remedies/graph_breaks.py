@@ -6,7 +6,7 @@ explanation, as torch 2.11 to 2.13 give them. Torch 2.11 gives no id for some.
 
 import re
 
-from trainkit.diagnosis.remedies.matching import Clue, Evidence, Remedy, choose
+from trainkit.diagnosis.remedies.matching import Clue, Evidence, Remedy, choose_remedy
 from trainkit.results.facts import GraphBreak
 
 PAGE = "https://meta-pytorch.github.io/compile-graph-break-site/gb/{}.html"
@@ -58,7 +58,7 @@ BELOW_BREAK = Remedy(
     why="Python runs the line that calls it, and torch compiles the called code by itself.",
     fix="Fix the graph break in your own line first. This one then goes away, or is reported there.",
 )
-REMEDIES = (
+BREAK_REMEDIES = (
     RANDOM,
     Remedy(
         cause="tensor branch",
@@ -274,10 +274,10 @@ REMEDIES = (
 
 def remedy_for_break(graph_break: GraphBreak) -> Remedy:
     """The remedy for a graph break of a row or of compile facts; torch's own explanation for an unknown one."""
-    return choose(REMEDIES, *message_and_line(graph_break), _torchs_explanation(graph_break))
+    return choose_remedy(BREAK_REMEDIES, *break_message(graph_break), _torchs_explanation(graph_break))
 
 
-def message_and_line(graph_break: GraphBreak) -> tuple[str, str]:
+def break_message(graph_break: GraphBreak) -> tuple[str, str]:
     """Torch's id, reason and explanation without its examples, and the source line without its comment."""
     message = " ".join([graph_break.id or "", graph_break.reason, graph_break.explanation])
     message = re.sub(r"\(e\.g\. [^)]*\)", "", message)  # torch's examples are of other causes

@@ -41,7 +41,7 @@ class Clue:
 
 @dataclass(frozen=True)
 class Remedy:
-    """The short name of a cause, why torch.compile stumbles over it, what to write instead, and its messages."""
+    """A cause by a short name, the reason why it stops torch.compile, the fix, and the messages that mean it."""
 
     cause: str
     why: str
@@ -60,7 +60,7 @@ def matching(remedies: Iterable[Remedy], message: str, line: str) -> list[Remedy
     return [remedy for remedy, evidence in strength.items() if evidence == strongest]
 
 
-def choose(remedies: Iterable[Remedy], message: str, line: str, otherwise: Remedy) -> Remedy:
+def choose_remedy(remedies: Iterable[Remedy], message: str, line: str, otherwise: Remedy) -> Remedy:
     """The remedy of a message; `otherwise` for an unknown message, or one that means several remedies."""
     candidates = matching(remedies, message, line)
     return candidates[0] if len(candidates) == 1 else otherwise

@@ -3,11 +3,11 @@
 A clue's `message` is the guard. Its `line` is torch's comment on the guard: source line, function and hints.
 """
 
-from trainkit.diagnosis.remedies.matching import Clue, Evidence, Remedy, choose
+from trainkit.diagnosis.remedies.matching import Clue, Evidence, Remedy, choose_remedy
 
 AFTER_BREAK_VALUE = r"___stack\d"  # a value that a graph break left on the stack
-RESUMED = "torch_dynamo_resume_in"  # the name of the rest of a function after a graph break
-HINT = r"integer attributes of the nn\.Module"  # torch's hint where a module counts
+RESUMED_FUNCTION = "torch_dynamo_resume_in"  # the name of the rest of a function after a graph break
+INTEGER_HINT = r"integer attributes of the nn\.Module"  # torch's hint where a module counts
 ATTRIBUTE = r"\bself\b"
 WEIGHTS_DIFFER = r"\b_(parameters|buffers)\[.* (size|rank|stride) mismatch"
 TRAINING_MODE = r"\.training\b"
@@ -25,7 +25,9 @@ AFTER_BREAK = Remedy(
     fix="Fix the graph break in this line, or in the function it calls. Then this recompile goes away too.",
     clues=(
         Clue(AFTER_BREAK_VALUE, evidence=Evidence.VERDICT),
-        Clue(" == ", line=RESUMED, unless=r"type\(", unless_line=HINT, evidence=Evidence.GENERAL_MESSAGE),
+        Clue(
+            " == ", line=RESUMED_FUNCTION, unless=r"type\(", unless_line=INTEGER_HINT, evidence=Evidence.GENERAL_MESSAGE
+        ),
     ),
 )
 CHANGING_SIZE = Remedy(
@@ -74,9 +76,13 @@ LAYOUT = Remedy(
     clues=(Clue(f"stride mismatch|{ANY_STRIDE}", unless=WEIGHTS_DIFFER),),
 )
 BY_BATCH_SHAPE = (CHANGING_SIZE, FIXED_SIZE, SIZE_BOUNDS, EQUAL_SIZES, RANK, LAYOUT)  # the batch's shapes cause these
-REMEDIES = (
+RECOMPILE_REMEDIES = (
     AFTER_BREAK,
-    *(remedy for remedy in BY_BATCH_SHAPE if remedy.clues),
+    CHANGING_SIZE,
+    SIZE_BOUNDS,
+    EQUAL_SIZES,
+    RANK,
+    LAYOUT,
     Remedy(
         cause="module of another size",
         why="Modules of one class share their code. A graph that was compiled for the parameters of one module does "
@@ -104,7 +110,7 @@ REMEDIES = (
         "for decisions that depend on n. Or count outside forward.",
         clues=(
             Clue(rf"{ATTRIBUTE}\S*\.\w+ == -?\d", unless=f"== {DECIMAL}"),
-            Clue(line=HINT, evidence=Evidence.GENERAL_MESSAGE),
+            Clue(line=INTEGER_HINT, evidence=Evidence.GENERAL_MESSAGE),
         ),
     ),
     Remedy(
@@ -161,10 +167,10 @@ REMEDIES = (
         clues=(
             Clue(
                 r"[\w\]] == (-?[\d.]|['\"])",
-                unless_line=rf"{RESUMED}|{HINT}",
+                unless_line=rf"{RESUMED_FUNCTION}|{INTEGER_HINT}",
                 evidence=Evidence.GENERAL_MESSAGE,
             ),
-            Clue(r"[\w\]] != (-?[\d.]|['\"])", unless_line=HINT, evidence=Evidence.GENERAL_MESSAGE),
+            Clue(r"[\w\]] != (-?[\d.]|['\"])", unless_line=INTEGER_HINT, evidence=Evidence.GENERAL_MESSAGE),
         ),
     ),
     Remedy(
@@ -175,7 +181,7 @@ REMEDIES = (
             Clue(
                 r"___check_obj_id|___check_type_id|is not |type\(",
                 unless=r"[\w\]] [!=]= (-?[\d.]|['\"])",
-                unless_line=HINT,
+                unless_line=INTEGER_HINT,
                 evidence=Evidence.GENERAL_MESSAGE,
             ),
         ),
@@ -192,7 +198,7 @@ REMEDIES = (
         ),
     ),
 )
-UNKNOWN = Remedy(
+UNKNOWN_GUARD = Remedy(
     cause="guard that failed",
     why="The graph was compiled under another condition.",
     fix="Keep the value that the guard names the same.",
@@ -201,11 +207,11 @@ UNKNOWN = Remedy(
 
 def remedy_for_recompile(reason: str, dynamic: bool | None = None) -> Remedy:
     """The remedy for a recompile, from torch's reason; `dynamic` is compile.dynamic of the run."""
-    remedy = choose(REMEDIES, *message_and_line(reason), UNKNOWN)
+    remedy = choose_remedy(RECOMPILE_REMEDIES, *guard_message(reason), UNKNOWN_GUARD)
     return FIXED_SIZE if remedy is CHANGING_SIZE and dynamic else remedy
 
 
-def message_and_line(reason: str) -> tuple[str, str]:
+def guard_message(reason: str) -> tuple[str, str]:
     """The guard that failed, and torch's comment on it."""
     failed = guard(reason)
     return failed, reason.removeprefix(failed)
