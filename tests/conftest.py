@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 from tests import forked
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent
 CONF = ROOT / "conf"
+
+# The same examples each time, however slow the machine.
+hypothesis.settings.register_profile("suite", derandomize=True, deadline=None, database=None)
+hypothesis.settings.load_profile("suite")
 
 
 @pytest.fixture(scope="session", autouse=True)

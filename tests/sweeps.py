@@ -3,7 +3,10 @@
 import math
 import random
 from dataclasses import replace
+from typing import Any
 
+from trainkit.analysis.candidates import Candidate
+from trainkit.analysis.comparison import Comparison
 from trainkit.diagnosis.findings import Diagnosis, Finding, Phase
 from trainkit.results.epoch import EpochRecord
 from trainkit.results.facts import GraphBreak
@@ -115,6 +118,47 @@ BREAKS = [
     GraphBreak("models/resnet.py", 41, "Unsupported Tensor.item() call with capture_scalar_outputs=False"),
     GraphBreak("models/resnet.py", 57, "Failed to trace builtin operator `print`"),
 ]
+
+
+SMALL = Row(
+    run_id="sweep/0",
+    status="ok",
+    model="resnet18",
+    data="synthetic",
+    batch_size=64,
+    compile_mode="eager",
+    compile_backend="inductor",
+    compile_scope="step",
+    compile_cache="warm",
+    precision="32-true",
+    strategy="single",
+    effective_mode="eager",
+    num_steps=100,
+    step_time_ms_p50=10.0,
+    device_name="NVIDIA H100",
+    num_devices=1,
+    torch_version="2.11.0",
+)
+
+
+def small_row(mode: str = "eager", step_ms: float | None = 10.0, **fields: Any) -> Row:
+    """A row with few fields, for the tests of what rows are compared with which."""
+    values = {"compile_mode": mode, "effective_mode": mode, "step_time_ms_p50": step_ms} | fields
+    return replace(SMALL, **values)
+
+
+def repeats(mode: str, *steps_ms: float, **fields: Any) -> list[Row]:
+    """Small rows of one candidate, one for each step time."""
+    return [small_row(mode, step_ms, repeat=n, **fields) for n, step_ms in enumerate(steps_ms)]
+
+
+EAGER = repeats("eager", 10.0, 10.02, 9.98, compile_time_s=0.0, num_steps=1000, num_epochs=10)
+
+
+def candidates_of(comparison: Comparison) -> dict[str, Candidate]:
+    """The candidates of the only group, by label, in their order."""
+    (group,) = comparison.groups
+    return {candidate.label: candidate for candidate in group.candidates}
 
 
 def gpu_row(mode: str, repeat: int, chance: random.Random) -> Row:

@@ -2,11 +2,14 @@
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from trainkit.stats import _medians, estimate, noise_floor, ratio
+from trainkit.stats import Ratio, _medians, estimate, noise_floor, ratio
 
 NOISE: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
     "normal": lambda drawn, n: drawn.normal(size=n),
@@ -105,3 +108,59 @@ def test_of_differences_within_six_rounds_at_most_5_percent_leave_out_zero(kind)
         assert found.low <= found.value <= found.high
         claims += not found.low <= 0 <= found.high
     assert claims / 1000 <= 0.05
+
+
+TIMES_MS = st.lists(st.floats(1e-3, 1e6), min_size=1, max_size=6)
+
+
+def assert_same(first: Ratio, second: Ratio) -> None:
+    """The same but for rounding, which may decide whether a difference on the very edge is measurable."""
+    assert first.value == pytest.approx(second.value)
+    for end, other in ((first.low, second.low), (first.high, second.high), (first.noise_floor, second.noise_floor)):
+        assert end == (other if other is None else pytest.approx(other, rel=1e-6))
+    if not on_the_edge(first):
+        assert first.measurable == second.measurable
+
+
+def on_the_edge(found: Ratio) -> bool:
+    """Whether rounding decides if the difference is measurable."""
+    if found.low is None or found.high is None or found.noise_floor is None:
+        return False
+    edges = [found.low, found.high, found.value * (1 + found.noise_floor), found.value / (1 + found.noise_floor)]
+    return any(edge == pytest.approx(1, rel=1e-6) for edge in edges)
+
+
+@given(TIMES_MS, TIMES_MS)
+def test_the_ratio_the_other_way_round_is_the_inverse(over, under):
+    found = ratio(under, over)
+    inverse = replace(found, value=1 / found.value)
+    if found.low is not None and found.high is not None:
+        inverse = replace(inverse, low=1 / found.high, high=1 / found.low)
+    assert_same(ratio(over, under), inverse)
+
+
+@given(TIMES_MS, TIMES_MS, st.floats(1e-3, 1e3))
+def test_the_unit_of_the_figures_does_not_matter(over, under, scale):
+    found = ratio(over, under)
+    scaled = ratio([scale * time_ms for time_ms in over], [scale * time_ms for time_ms in under])
+    assert_same(scaled, found)
+
+
+@given(TIMES_MS, TIMES_MS, st.randoms())
+def test_the_order_of_the_repeats_does_not_matter(over, under, random):
+    found = ratio(over, under)
+    shuffled = ratio(random.sample(over, len(over)), random.sample(under, len(under)))
+    assert_same(shuffled, found)
+
+
+@given(TIMES_MS, TIMES_MS)
+def test_the_interval_has_the_ratio_in_it_and_leaves_out_1_if_the_difference_is_measurable(over, under):
+    found = ratio(over, under)
+    if min(len(over), len(under)) < 2:
+        assert (found.low, found.high, found.noise_floor, found.measurable) == (None,) * 4
+        return
+    assert found.low <= found.value * (1 + 1e-9)
+    assert found.value <= found.high * (1 + 1e-9)
+    if found.measurable:
+        assert found.low > 1 or found.high < 1
+        assert abs(np.log(found.value)) > np.log1p(found.noise_floor)

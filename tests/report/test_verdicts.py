@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tests.report.conftest import line_of, shown
-from tests.sweeps import gpu_sweep, make_row
+from tests.sweeps import EAGER, gpu_sweep, make_row, repeats, small_row
 from trainkit.analysis.candidates import BreakEven, Candidate, Spread
 from trainkit.analysis.comparison import Comparison, Group, compare
 from trainkit.report.markdown import markdown_comparison
@@ -128,3 +128,69 @@ def test_a_cold_compile_and_a_warm_one_are_two_costs():
     assert "| 9.0 (partly warm; warm 1.7) |" in text
     assert "+9.0 s compile with a partly warm cache (1.7 s warm), pays" in text
     assert re.search(r"it pays off after [\d,]+ steps \([^)]*\) with a partly warm cache\.\*\*", text)
+
+
+def advised(*rows: Row, planned: int | None = None) -> tuple[str | None, str]:
+    (group,) = compare(rows, planned).groups
+    return group.recommended and group.recommended.label, recommendation(group)
+
+
+def test_a_gain_of_less_than_2_percent_is_worth_no_compile_until_the_planned_steps_say_so():
+    rows = [*EAGER, *repeats("default", 9.9, 9.905, 9.895, compile_time_s=20.0)]
+    assert advised(*rows) == (
+        "eager",
+        "Stay with eager: the fastest, default, is 1.0 % faster, of which 0.4 % is sure.",
+    )
+    label, words = advised(*rows, planned=10_000_000)
+    assert label == "default"
+    assert words.startswith("Train with default for a run of 10,000,000 steps")
+
+
+def test_one_lucky_repeat_makes_no_setting_the_best():
+    default = repeats("default", 8.0, 8.01, 7.99, compile_time_s=20.0)
+    lucky = repeats("max-autotune", 7.5, 7.995, 8.4, compile_time_s=300.0)
+    assert advised(*EAGER, *default, *lucky)[0] == "default"
+    once = small_row("reduce-overhead", 5.0, compile_time_s=5.0)
+    assert "reduce-overhead" not in advised(*EAGER, *default, once)[1]  # one run: nothing is known of it
+
+
+def test_what_only_a_warm_cache_was_seen_of_wins_against_no_cold_compile():
+    default = repeats("default", 8.0, 8.01, 7.99, compile_time_s=60.0, cache_found="cold")
+    warmed = repeats("max-autotune", 8.0, 8.01, 7.99, compile_time_s=10.0, cache_found="warm")
+    assert advised(*EAGER, *default, *warmed)[0] == "default"
+    assert advised(*EAGER, *default, *warmed, planned=6_000)[0] == "eager"
+    label, words = advised(*EAGER, *warmed, planned=6_000)
+    assert (label, "in all with a warm cache" in words) == ("max-autotune", True)
+    unknown = repeats("reduce-overhead", 8.0, 8.01, 7.99)
+    assert advised(*EAGER, *default, *unknown)[0] == "default"
+
+
+def test_with_several_baselines_the_words_name_the_one_and_only_what_beats_all_pays_first():
+    bf16 = {"precision": "bf16-mixed", "overrides": ["amp=bf16"]}
+    eager = repeats("eager", 5.0, 5.01, 4.99, **bf16)
+    default = repeats("default", 8.0, 8.01, 7.99, compile_time_s=2.0)
+    faster = repeats("default", 4.0, 4.01, 3.99, compile_time_s=20.0, **bf16)
+    label, words = advised(*EAGER, *eager, *default, *faster)
+    assert label == "default, bf16-mixed"
+    assert "over eager, bf16-mixed" in words
+    assert "pays off first" not in words
+
+
+def test_what_pays_first_is_counted_over_the_eager_setting_that_a_short_run_does_best_with():
+    bf16 = {"precision": "bf16-mixed", "overrides": ["amp=bf16"]}
+    eager = repeats("eager", 5.0, 5.01, 4.99, **bf16)
+    faster = repeats("default", 4.0, 4.01, 3.99, compile_time_s=20.0, **bf16)
+    default = repeats("default", 4.5, 4.51, 4.49, compile_time_s=2.0)
+    label, words = advised(*EAGER, *eager, *default, *faster)
+    assert label == "default, bf16-mixed"
+    assert "; it pays off after 20,000 steps " in words
+    assert "For shorter runs: default, 32-true pays off first over eager, bf16-mixed, after 4,000 steps " in words
+    late = repeats("default", 4.9, 4.91, 4.89, compile_time_s=2.1)  # over its own eager it would pay the soonest
+    assert "pays off first" not in advised(*EAGER, *eager, *late, *faster)[1]
+
+
+def test_without_an_eager_run_of_the_same_settings_more_repeats_are_not_asked_for():
+    other = repeats("default", 8.0, 8.01, 7.99, overrides=["trainer.max_epochs=3"])
+    assert advised(*EAGER, *other) == (None, "No advice: no eager run has the settings of the others.")
+    same = repeats("default", 8.0, 8.01, 7.99, overrides=["logger.project=mine"], compile_time_s=1.0)
+    assert advised(*EAGER, *same)[0] == "default"

@@ -1,0 +1,78 @@
+"""Rows that would mislead are dropped with their reason."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.sweeps import EAGER, candidates_of, repeats, small_row
+from trainkit.analysis.candidates import Spread
+from trainkit.analysis.comparison import compare
+from trainkit.analysis.dropping import why_dropped
+from trainkit.report.verdicts import verdict
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"status": "timeout", "error": "stopped after 600 s"}, "timeout: stopped after 600 s"),
+        ({"status": "oom", "error": "CUDA out of memory\nTraceback"}, "oom: CUDA out of memory"),
+        (
+            {"status": "oom", "error": "out of memory. Tried to allocate 2.00 GiB. GPU 0 has 1.00 GiB free. See"},
+            "oom: out of memory. Tried to allocate 2.00 GiB.",
+        ),
+        ({"status": "nan", "error": "nan: the loss is nan"}, "nan: the loss is nan"),
+        ({"status": "failed"}, "failed"),
+        ({"effective_mode": "default"}, "requested reduce-overhead, effective default"),
+        (
+            {"effective_mode": "default", "effective_mode_reason": "no CUDA device"},
+            "requested reduce-overhead, effective default: no CUDA device",
+        ),
+        ({"step_time_ms_p50": None}, "no steady step among its 100: train for more steps"),
+    ],
+)
+def test_a_row_that_would_mislead_is_dropped_with_its_reason(fields, reason):
+    bad = replace(small_row("reduce-overhead", 5.0), **fields)
+    comparison = compare([small_row(), bad])
+    assert list(candidates_of(comparison)) == ["eager"]
+    (dropped,) = comparison.dropped
+    assert (dropped.label, dropped.reason, dropped.rows) == ("reduce-overhead", reason, (bad,))
+
+
+def test_an_unknown_effective_mode_drops_nothing():
+    assert why_dropped(small_row("default", effective_mode=None)) is None
+
+
+def test_a_dropped_repeat_leaves_the_others_of_its_setting():
+    rows = [small_row("default", 5.0), small_row("default", 1.0, status="failed"), small_row("default", 7.0)]
+    assert candidates_of(compare(rows))["default"].step_time_ms == Spread(6.0, 5.0, 7.0)
+
+
+def test_repeats_dropped_for_the_same_reason_stand_together():
+    rows = [small_row("max-autotune", None, status="timeout", error=error) for error in ("a", "a", "b")]
+    comparison = compare(rows)
+    assert [(drop.reason, len(drop.rows)) for drop in comparison.dropped] == [("timeout: a", 2), ("timeout: b", 1)]
+    assert comparison.groups == ()
+
+
+@pytest.mark.parametrize("step_ms", [0.0, -1.0])
+def test_a_step_time_that_cannot_be_is_dropped(step_ms):
+    (drop,) = compare([small_row("default", step_ms)]).dropped
+    assert drop.reason == f"a step time of {step_ms} ms is impossible"
+
+
+def test_a_mode_with_wrong_numbers_takes_no_part():
+    wrong = small_row("default", 5.0, check_passed=False, check_reason="gradients differ from float64 by 0.3")
+    assert why_dropped(wrong) == "numbers differ from eager: gradients differ from float64 by 0.3"
+    assert why_dropped(small_row("default", 5.0, check_passed=None)) is None
+
+
+def test_a_failed_check_of_one_repeat_takes_all_its_setting_out():
+    default = repeats("default", 8.0, 8.01, 7.99, compile_time_s=20.0)
+    default[0] = replace(default[0], check_passed=False, check_reason="gradients")
+    comparison = compare([*EAGER, *default])
+    assert list(candidates_of(comparison)) == ["eager"]
+    assert sorted(len(drop.rows) for drop in comparison.dropped) == [1, 2]
+    failed = [small_row("reduce-overhead", None, status="oom", error="out of memory", repeat=n) for n in (3, 4)]
+    kept = repeats("reduce-overhead", 8.0, 8.01, 7.99, compile_time_s=20.0)
+    (group,) = compare([*EAGER, *kept, *failed]).groups
+    assert verdict(group.candidates[0], group).endswith("; 2 of 5 runs failed")

@@ -1,0 +1,123 @@
+"""Rows in, groups and labels out: which rows are repeats, which did the same work."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.sweeps import candidates_of, small_row
+from trainkit.analysis.comparison import compare
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "label"),
+    [
+        ("compile_dynamic", True, "default, dynamic=true"),
+        ("compile_fullgraph", True, "default, fullgraph=true"),
+        ("compile_backend", "aot_eager", "default, backend=aot_eager"),
+        ("compile_scope", "net", "default, scope=net"),
+        ("compile_cache", "cold", "default, cache=cold"),
+        ("precision", "bf16-mixed", "default, bf16-mixed"),
+        ("strategy", "ddp", "default, ddp.strategy=ddp"),
+        ("overrides", ["optimizer.lr=0.1"], "default, optimizer.lr=0.1"),
+        ("matmul_precision", "high", "default, amp.matmul_precision=high"),
+        ("overrides", ["data.num_workers=4"], "default, data.num_workers=4"),
+    ],
+)
+def test_a_setting_that_differs_is_said_in_the_label(field, value, label):
+    compared = candidates_of(compare([small_row("default", 5.0), small_row("default", 4.0, **{field: value})]))
+    assert len(compared) == 2
+    assert next(iter(compared)) == label
+
+
+def test_amp_says_no_more_than_the_precisions_do():
+    half = {"precision": "bf16-mixed", "matmul_precision": "high"}  # conf/amp/bf16.yaml
+    full = {"overrides": ["amp=off"], "matmul_precision": "highest"}
+    rows = [small_row(**full), small_row(overrides=["amp=bf16"], step_ms=5.0, **half)]
+    assert list(candidates_of(compare(rows))) == ["eager, bf16-mixed", "eager, 32-true"]
+    asked = small_row("default", overrides=["amp.precision=bf16-mixed"], step_ms=4.0, **half)
+    assert candidates_of(compare([*rows, asked]))["default, bf16-mixed"].speedup.value == pytest.approx(5 / 4)
+    typed = small_row(overrides=["amp.matmul_precision=high"], matmul_precision="high", step_ms=8.0)
+    assert list(candidates_of(compare([*rows, typed]))) == [
+        "eager, bf16-mixed, amp.matmul_precision=high", "eager, 32-true, amp.matmul_precision=high",
+        "eager, 32-true, amp.matmul_precision=highest",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"model": "simple_cnn"},
+        {"data": "digits"},
+        {"batch_size": 32},
+        {"world_size": 2},
+        {"overrides": ["model.width=32"]},
+        {"overrides": ["data.image_size=16"]},
+        {"overrides": ["trainer.accumulate_grad_batches=4"]},  # a step of more batches
+        {"device_name": "NVIDIA A100"},
+        {"num_devices": 2},
+        {"torch_version": "2.12.0"},
+        {"python_version": "3.13.0"},
+    ],
+)
+def test_other_work_or_another_machine_is_another_group(other):
+    comparison = compare([small_row(), small_row("default", 5.0), small_row("default", 2.0, **other)])
+    labels = [[setting.label for setting in group.candidates] for group in comparison.groups]
+    assert labels == [["default", "eager"], ["default"]]
+    assert comparison.groups[1].candidates[0].speedup is None
+
+
+def test_what_saves_time_or_memory_is_a_setting_however_it_was_typed():
+    asked = {
+        "": [],
+        ", optimizer.fused=false": ["optimizer.fused=False"],
+        ", optimizer.foreach=true": ["optimizer.foreach=true"],
+        ", trainer.channels_last=true": ["trainer.channels_last=true"],
+        ", trainer.activation_checkpointing=true": ["trainer.activation_checkpointing=True"],
+    }
+    rows = [small_row(step_ms=ms, overrides=overrides) for ms, overrides in enumerate(asked.values(), start=1)]
+    again = [
+        replace(row, overrides=[name.replace("T", "t").replace("F", "f") for name in row.overrides]) for row in rows
+    ]
+    compared = candidates_of(compare(rows + again))
+    assert list(compared) == [f"eager{label}" for label in asked]
+    assert {setting.num_repeats for setting in compared.values()} == {2}
+
+
+def test_a_group_says_what_all_its_rows_were_asked_alike():
+    shared = ["model=resnet18", "amp=bf16", "trainer.max_epochs=2", "seed=3"]
+    rows = [
+        small_row(mode, overrides=[*shared, f"compile.mode={mode}"], batch_size=32) for mode in ("eager", "default")
+    ]
+    (group,) = compare(rows).groups
+    assert (group.model, group.data, group.batch_size, group.world_size) == ("resnet18", "synthetic", 32, 1)
+    assert (group.precision, group.overrides) == ("32-true", ("trainer.max_epochs=2", "seed=3"))
+    assert group.machine["device_name"] == "NVIDIA H100"
+    (mixed,) = compare([small_row(), small_row(precision="bf16-mixed")]).groups
+    assert mixed.precision is None
+
+
+def test_what_changes_no_step_makes_no_setting():
+    rows = [
+        small_row(overrides=["seed=1", "compile.on_error=eager", "sweep=a"], seed=1, sweep_id="a"),
+        small_row(overrides=["trainer.devices=1", "compile.mode=eager"], accelerator="gpu"),
+    ]
+    assert [setting.num_repeats for setting in candidates_of(compare(rows)).values()] == [2]
+
+
+def test_another_deadline_is_other_work_and_a_chain_is_a_setting():
+    rows = [
+        small_row(kind="forward", deadline_ms=deadline_ms, fallback=fallback)
+        for deadline_ms in (2.0, 10.0)
+        for fallback in (None, ["model=simple_net"])
+    ]
+    assert [len(group.candidates) for group in compare(rows).groups] == [2, 2]
+
+
+def test_the_label_of_a_job_that_never_started_says_what_it_was_asked():
+    """Its row has defaults where only a started run knows better: they are no difference."""
+    killed = replace(
+        small_row("default", None, model="simple_cnn", status="failed", error="killed by SIGKILL"),
+        **{"strategy": "auto", "world_size": 1, "device_name": None, "num_devices": None, "torch_version": None},
+    )
+    comparison = compare([small_row(world_size=2, strategy="ddp"), killed])
+    assert [drop.label for drop in comparison.dropped] == ["simple_cnn, default"]
