@@ -149,18 +149,28 @@ def test_a_ratio_of_single_runs_says_so():
     ]
 
 
-def test_a_head_without_a_question_names_the_file(tmp_path):
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("model: {depth: 1}", ".*missing mandatory value: question"),
+        ("study: {claimed: Much.}", ".*missing mandatory value: question"),
+        ("study: {question: How, claimed: So.}", "measured is empty"),
+        ("study: {question: How, claimed: So., asked: 1}", "Key 'asked' not in 'StudyConfig'"),
+        ("study: {question: How, claimed: So., measured: [{choice: a}]}", ".*missing mandatory value: baseline"),
+        ("study: 3", "Invalid input"),
+        ("study: {", "while parsing"),
+    ],
+)
+def test_an_incomplete_study_names_the_file(text, problem, tmp_path):
     path = tmp_path / "what.yaml"
-    path.write_text("# @package _global_\n# Claimed: much.\n")
-    with pytest.raises(ValueError, match=r"what\.yaml: expected # Question"):
+    path.write_text(text)
+    with pytest.raises(ValueError, match=rf"what\.yaml: study: {problem}.*; expected question, claimed and measured: "):
         read_study(path)
 
 
-def test_a_long_line_of_a_head_goes_on(tmp_path):
+def test_a_study_is_read_from_its_node(tmp_path):
     path = tmp_path / "long.yaml"
-    path.write_text(
-        "# @package _global_\n# Question: How\n#     long?\n# Claimed: So.\n# Measured: a=1 over\n#   b=2\n"
-    )
+    path.write_text("study:\n  question: How\n    long?\n  claimed: So.\n  measured: [{choice: a=1, baseline: b=2}]\n")
     study = read_study(path)
     assert (study.question, study.comparisons) == ("How long?", (PlannedComparison(None, "a=1", "b=2"),))
 
@@ -384,14 +394,19 @@ def test_a_claim_of_shares_is_decided_where_no_run_of_one_side_is_among_the_othe
 @pytest.mark.parametrize(
     ("measured", "complaint"),
     [
-        ("a=1 over a=2; claimed faster", "claimed faster: expected below 1 or above 1, or about and a number"),
-        ("deadline_miss_frac of a=1 over a=2; claimed about 0.5", "claimed about 0.5: expected below 1 or above 1$"),
-        ("a=1; claimed below 1 over a=2", "expected # Question: "),
+        (
+            "choice: a=1, baseline: a=2, claimed: faster",
+            "claimed faster: expected below 1 or above 1, or about and a nu",
+        ),
+        (
+            "choice: a=1, baseline: a=2, column: deadline_miss_frac, claimed: about 0.5",
+            "claimed about 0.5: expected below 1 or above 1$",
+        ),
     ],
 )
 def test_a_claim_that_is_none_names_the_file(tmp_path, measured, complaint):
     path = tmp_path / "odd.yaml"
-    path.write_text(f"# Question: How?\n# Claimed: So.\n# Measured: {measured}\n")
+    path.write_text(f"study: {{question: How, claimed: So., measured: [{{{measured}}}]}}\n")
     with pytest.raises(ValueError, match=rf"odd\.yaml: {complaint}"):
         read_study(path)
 

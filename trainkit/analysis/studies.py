@@ -1,14 +1,20 @@
 """A study: one question, the sweep that answers it, and the comparisons that its rows are made into."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
 from trainkit.analysis.claims import Claim, read_claim
 from trainkit.analysis.comparison import Comparison, compare
 from trainkit.analysis.pairs import PairwiseComparison, compare_pairs
+from trainkit.config.schema import ComparisonConfig, StudyConfig
 from trainkit.results.row import Row
+
+EXPECTED = "expected question, claimed and measured: [{choice: SETTINGS, baseline: SETTINGS[, column, claimed]}, ...]"
 
 
 @dataclass(frozen=True)
@@ -58,24 +64,25 @@ def planned_pairs(study: Study, rows: Sequence[Row]) -> list[list[PairwiseCompar
 
 
 def read_study(path: Path) -> Study:
-    """The study of an experiment. ValueError, naming the file, where its head has not all of it."""
-    head = re.match(r"(#.*\n)*", path.read_text(encoding="utf-8"))
-    assert head is not None  # it matches nothing at all too
-    lines = re.sub(r"\n#   +", " ", head[0]).splitlines()
-    said = [(found[1], found[2]) for line in lines if (found := re.fullmatch(r"# (\w+): (.+)", line))]
-    first = dict(reversed(said))
-    form = r"(?:(\w+) of )?([^;]+) over ([^;]+?)\s*(?:;\s*claimed (.+))?"
-    asked = [re.fullmatch(form, words) for name, words in said if name == "Measured"]
-    if not asked or None in asked or not {"Question", "Claimed"} <= first.keys():
-        raise ValueError(
-            f"{path}: expected # Question: ..., # Claimed: ... and # Measured: ... over ...[; claimed ...] in its head"
-        )
+    """Read the node `study` of an experiment. Raises ValueError, naming the file, where it is incomplete."""
     try:
-        measured = [
-            PlannedComparison(one[1], one[2], one[3], read_claim(one[4], one[1]) if one[4] else None)
-            for one in asked
-            if one
-        ]
+        node = OmegaConf.select(OmegaConf.load(path), "study", default={})
+        config = OmegaConf.to_object(OmegaConf.merge(StudyConfig, node))
+    except (OmegaConfBaseException, YAMLError, ValueError) as error:
+        problem = str(error).partition("\n")[0]
+        raise ValueError(f"{path}: study: {problem}; {EXPECTED}") from None
+    assert isinstance(config, StudyConfig)
+    if not config.measured:
+        raise ValueError(f"{path}: study: measured is empty; {EXPECTED}")
+    try:
+        comparisons = tuple(_planned(comparison) for comparison in config.measured)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-    return Study(path.stem, first["Question"], first["Claimed"], tuple(measured))
+    return Study(path.stem, config.question, config.claimed, comparisons)
+
+
+def _planned(comparison: ComparisonConfig) -> PlannedComparison:
+    claim = None
+    if comparison.claimed is not None:
+        claim = read_claim(comparison.claimed, comparison.column)
+    return PlannedComparison(comparison.column, comparison.choice, comparison.baseline, claim)

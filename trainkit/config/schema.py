@@ -244,18 +244,18 @@ class MetersConfig:
 
 @dataclass
 class ComparisonConfig:
-    """Settings over other settings (`compile.mode=default model.width!=64`), by a column of a row (null: how fast the
-    steps are), and what was claimed of it (below 1 | above 1 | about NUMBER), if anything."""
+    """A choice of settings (`compile.mode=default model.width!=64`) against a baseline, by a column of a row (null: by
+    speed), and the claim about it, if any: below 1 | above 1 | about NUMBER."""
 
-    of: str = "???"
-    over: str = "???"
+    choice: str = "???"
+    baseline: str = "???"
     column: str | None = None
     claimed: str | None = None
 
 
 @dataclass
 class StudyConfig:
-    """The question that an experiment answers, what was claimed elsewhere, and what is compared to answer it."""
+    """The question of an experiment, the answer that was claimed elsewhere, and the comparisons that check it."""
 
     question: str = "???"
     claimed: str = "???"
