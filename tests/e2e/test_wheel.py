@@ -21,7 +21,7 @@ root = Path(trainkit.__file__).parent
 config = compose_config(["model=mini_transformer", "data=synthetic", "logger=none"], root / "conf", "run")
 network = get_object(config.model["_target_"])
 assert Path(__import__(network.__module__, fromlist=["_"]).__file__).is_relative_to(root), network
-print(network.__module__, network.__name__, (root / "report" / "page.css").exists())
+print(network.__module__, network.__name__, (root / "report" / "templates" / "page.html").exists())
 """
 
 
