@@ -9,11 +9,11 @@ EPS = 1e-12  # of every LayerNorm
 class BERT(nn.Module):
     """Classifies tokens [B, T], T <= seq_len, into logits [B, num_classes]; every position sees all others.
 
-    Computes what transformers' BertForSequenceClassification computes for one segment: post-norm blocks, exact GELU,
+    Computes the same as transformers' BertForSequenceClassification for one segment: post-norm blocks, exact GELU,
     learned positions, a tanh layer on the first token (Devlin et al. 2019, https://arxiv.org/abs/1810.04805). With a
-    pad_token no position sees one that holds it; the first must hold another. pad_token=None: no mask at all, which
-    leaves attention the choice of faster kernels. ValueError for a sequence longer than seq_len, where num_heads does
-    not divide dim, or where pad_token is not in the vocabulary.
+    pad_token no position attends to padding; the first token must be another one. pad_token=None: no mask at all, so
+    that attention may choose faster kernels. Raises ValueError for a sequence longer than seq_len, if num_heads does
+    not divide dim, or if pad_token is not in the vocabulary.
     """
 
     def __init__(
@@ -45,22 +45,22 @@ class BERT(nn.Module):
         return self.head(self.features(tokens))  # [B, num_classes]
 
     def features(self, tokens: Tensor) -> Tensor:
-        """What the head maps to logits: tokens [B, T] -> [B, dim]."""
+        """The input of the head: tokens [B, T] -> [B, dim]."""
         length = tokens.shape[1]
         if length > self.seq_len:
             raise ValueError(f"a sequence of {length} tokens is longer than seq_len={self.seq_len}")
-        place = self.position.weight[:length] + self.segment.weight[0]  # [T, dim]
-        x = self.dropout(self.norm(self.token(tokens) + place))  # [B, T, dim]
-        seen = None if self.pad_token is None else (tokens != self.pad_token)[:, None, None]  # [B, 1, 1, T]
+        position = self.position.weight[:length] + self.segment.weight[0]  # [T, dim]
+        x = self.dropout(self.norm(self.token(tokens) + position))  # [B, T, dim]
+        mask = None if self.pad_token is None else (tokens != self.pad_token)[:, None, None]  # [B, 1, 1, T]
         for block in self.blocks:
-            x = block(x, seen)  # [B, T, dim]
+            x = block(x, mask)  # [B, T, dim]
         return self.dropout(self.pooler(x[:, 0]).tanh())
 
 
 class Block(nn.Module):
     """Attention and a four times wider GELU feed-forward, each added to its input, then LayerNorm.
 
-    x [B, T, dim] -> same; where seen [B, 1, 1, T] is false, nobody attends to that position.
+    x [B, T, dim] -> same; nobody attends to a position whose mask [B, 1, 1, T] is false.
     """
 
     def __init__(self, dim: int, num_heads: int, dropout: float):
@@ -72,13 +72,13 @@ class Block(nn.Module):
         self.norm2 = nn.LayerNorm(dim, eps=EPS)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, seen: Tensor | None) -> Tensor:
-        x = self.norm1(x + self.dropout(self.attention(x, seen)))
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        x = self.norm1(x + self.dropout(self.attention(x, mask)))
         return self.norm2(x + self.dropout(self.shrink(F.gelu(self.widen(x)))))
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention [B, T, dim] -> [B, T, dim] to the positions that are seen [B, 1, 1, T], or to all."""
+    """Multi-head self-attention [B, T, dim] -> [B, T, dim] to the positions of a mask [B, 1, 1, T], or to all."""
 
     def __init__(self, dim: int, num_heads: int, dropout: float):
         super().__init__()
@@ -89,11 +89,11 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(dim, 3 * dim)
         self.project = nn.Linear(dim, dim)
 
-    def forward(self, x: Tensor, seen: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         qkv = self.qkv(x).unflatten(-1, (3, self.num_heads, -1))  # [B, T, 3, heads, dim/heads]
         q, k, v = qkv.permute(2, 0, 3, 1, 4)  # each [B, heads, T, dim/heads]
         dropout = self.dropout.p if self.training else 0.0
-        x = F.scaled_dot_product_attention(q, k, v, attn_mask=seen, dropout_p=dropout)
+        x = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
         return self.project(x.transpose(1, 2).flatten(2))  # [B, T, dim]
 
 

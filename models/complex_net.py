@@ -11,8 +11,8 @@ DILATIONS = (1, 2, 4)
 class ComplexNet(nn.Module):
     """Classifies images [B, channels, H, W] of any H and W into logits [B, num_classes].
 
-    Stem, four blocks of which the second and the fourth halve the image, dilated context, mean over the pixels,
-    dropout, linear. ValueError where 4 or groups does not divide width.
+    Stem, four blocks (the second and the fourth halve the image), dilated context, mean over the pixels,
+    dropout, linear. Raises ValueError if 4 or groups does not divide width.
     """
 
     def __init__(self, channels: int, num_classes: int, width: int = 64, groups: int = 4, dropout: float = 0.0):

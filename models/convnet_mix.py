@@ -12,10 +12,10 @@ class ConvNetMix(nn.Module):
 
     random_head=False: the mean of the logits of all heads, in one graph. True: on each call the head that
     numpy.random.randint(num_heads) picks, in training and evaluation: torch.compile breaks the graph there and compiles
-    what follows anew for each head, up to its recompile limit; with fullgraph=True it fails. The other heads get no
-    gradient from that call. With rewritten=True torch draws that head, within the one graph, in which all heads are
-    computed and it is taken out of them.
-    ValueError if there is no head.
+    the rest again for each head, up to its recompile limit; with fullgraph=True it fails. The other heads get no
+    gradient from that call. With rewritten=True torch draws that head, within one graph that computes all heads and
+    selects this one.
+    Raises ValueError if there is no head.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What drives a machine: perception, a memory of past states, a decision by rules, control, and safety limits."""
+"""A controller of a machine: perception, a memory of past states, a decision by rules, control, and safety limits."""
 
 import torch
 import torch.nn.functional as F
@@ -8,12 +8,12 @@ from torch import Tensor, nn
 class DecisionPipeline(nn.Module):
     """Rates num_classes actions, [B, num_classes] in [-limit, limit], for observations [B, channels, T, W], T from 1.
 
-    The T rows of an observation are what a sensor saw so far, newest last: a run's start has few of them. Perception
-    makes a state of each row; the last `window` states, filled up at the start with zeros, go through an LSTM, and the
-    newest looks back at the seen ones by attention. The decision brakes where the urgency is high, anywhere in the
+    The T rows of an observation are the measurements of a sensor so far, newest last: at the start there are few.
+    Perception makes a state of each row; the last `window` states, filled up at the start with zeros, go through an
+    LSTM, and the newest attends to the measured ones. The decision brakes if the urgency is high anywhere in the
     batch. rewritten=False: by rules in Python on a number (`.item()`), which break the graph. True: by torch.where;
     same numbers. The LSTM is a cell called step by step, for Dynamo does not trace nn.LSTM. The shapes behind
-    perception do not depend on T. ValueError for a window below 1.
+    perception do not depend on T. Raises ValueError for a window below 1.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class DecisionPipeline(nn.Module):
         return self.limit * torch.tanh(actions / self.limit)  # safety: within the limits, whatever was decided
 
     def remember(self, states: Tensor) -> Tensor:
-        """The newest state of the LSTM, and what it sees looking back: [B, T, width] -> [B, 2 width]."""
+        """The newest state of the LSTM, and its attention to the past: [B, T, width] -> [B, 2 width]."""
         states = states[:, -self.window :]
         missing = self.window - states.shape[1]
         states = F.pad(states, (0, 0, missing, 0))  # [B, window, width]
@@ -58,12 +58,12 @@ class DecisionPipeline(nn.Module):
             outputs.append(memory[0])
         states = torch.stack(outputs, 1)  # [B, window, width]
         newest = states[:, -1:]
-        seen = torch.arange(self.window, device=states.device) >= missing  # [window]
-        past = F.scaled_dot_product_attention(self.query(newest), self.key(states), states, attn_mask=seen[None])
+        mask = torch.arange(self.window, device=states.device) >= missing  # [window]
+        past = F.scaled_dot_product_attention(self.query(newest), self.key(states), states, attn_mask=mask[None])
         return torch.cat([newest, past], -1).squeeze(1)
 
     def decide(self, state: Tensor) -> Tensor:
-        """Damped where the machine should brake: [B, 2 width] -> same."""
+        """The state, damped if the machine should brake: [B, 2 width] -> same."""
         urgency = self.urgency(state).sigmoid()  # [B, 1]
         if self.rewritten:
             return torch.where(urgency.amax() > 0.5, state * (1 - urgency), state * (1 + urgency))

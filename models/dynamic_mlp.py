@@ -1,4 +1,4 @@
-"""A residual MLP over tokens that takes sequences of any length: for what changing lengths cost a compiled network."""
+"""A residual MLP over tokens that takes sequences of any length, to measure how they slow a compiled network."""
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -7,8 +7,8 @@ from torch import Tensor, nn
 class DynamicMLP(nn.Module):
     """Maps tokens [B, T], any T >= 1, to logits: [B, T, num_classes] if next_token, else [B, num_classes].
 
-    It knows no positions and mixes none: next_token=True predicts from token t alone what comes after it; False
-    classifies the mean over the positions, whatever their order. ValueError for an empty sequence.
+    It knows no positions and mixes none: next_token=True predicts the next token from token t alone; False
+    classifies the mean over the positions, whatever their order. Raises ValueError for an empty sequence.
     """
 
     def __init__(self, vocab_size: int, num_classes: int, next_token: bool, dim: int = 256, depth: int = 4):

@@ -8,12 +8,12 @@ from torch import Tensor, nn
 class GPT2(nn.Module):
     """Maps tokens [B, T], T <= seq_len, to logits [B, T, rows] of each position's next token; t sees tokens 0..t.
 
-    Computes what transformers' GPT2LMHeadModel computes: pre-norm blocks, tanh-approximated GELU, learned positions,
+    Computes the same as transformers' GPT2LMHeadModel: pre-norm blocks, tanh-approximated GELU, learned positions,
     the head's weight that of the token embedding (Radford et al. 2019, "Language Models are Unsupervised Multitask
     Learners"). rows is vocab_size rounded up to a multiple of vocab_multiple: further rows belong to no token.
     bias=False leaves out the bias of every Linear and LayerNorm. residual_in_fp32=False: under autocast the stream that
     the blocks add to is of its type, not float32, which is half as much to read and write.
-    ValueError for a sequence longer than seq_len, where num_heads does not divide dim, or vocab_multiple < 1.
+    Raises ValueError for a sequence longer than seq_len, if num_heads does not divide dim, or vocab_multiple < 1.
 
     Published sizes (dim, depth, num_heads): 768, 12, 12 | medium 1024, 24, 16 | large 1280, 36, 20 | xl 1600, 48, 25.
     """
@@ -53,7 +53,7 @@ class GPT2(nn.Module):
         return self.head(self.features(tokens))  # [B, T, rows]
 
     def features(self, tokens: Tensor) -> Tensor:
-        """What the head maps to logits: tokens [B, T] -> [B, T, dim]."""
+        """The input of the head: tokens [B, T] -> [B, T, dim]."""
         length = tokens.shape[1]
         if length > self.seq_len:
             raise ValueError(f"a sequence of {length} tokens is longer than seq_len={self.seq_len}")

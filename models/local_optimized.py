@@ -16,8 +16,8 @@ except ImportError:  # builds of torch for CPUs come without it
 def costly_activation(x: Tensor) -> Tensor:
     """x tanh(softplus(x)) + 0.1 sin(x) sigmoid(x) exp(-x^2), element by element: any shape -> same.
 
-    Mish (Misra 2019, https://arxiv.org/abs/1908.08681) and a ripple about 0. Eager runs twelve kernels, each of which
-    reads and writes as much as all of x; one fused kernel reads x once and writes the result once.
+    Mish (Misra 2019, https://arxiv.org/abs/1908.08681) and a ripple about 0. Eager runs twelve kernels; each reads
+    and writes as much as all of x; one fused kernel reads x once and writes the result once.
     """
     gate = F.softplus(x)
     gate = torch.tanh(gate)
@@ -56,7 +56,7 @@ class LocalOptimized(nn.Module):
 
     Its stages look up the two functions above in this module at each call: after
     `local_optimized.costly_activation = torch.compile(costly_activation)` that function alone is compiled. With
-    triton_activation the first of them is costly_activation_triton. ValueError where triton is not installed, or where
+    triton_activation the first of them is costly_activation_triton. Raises ValueError if triton is not installed, or if
     reduction, of the channels within the attention, does not divide width.
     """
 

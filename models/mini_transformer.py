@@ -8,8 +8,8 @@ class MiniTransformer(nn.Module):
     """Maps tokens [B, T], T <= seq_len, to logits: [B, T, num_classes] if next_token, else [B, num_classes].
 
     next_token=True: causal, position t sees tokens 0..t. False: every position sees all, and the mean over positions
-    is classified. Pre-norm blocks, learned positions and initialisation of GPT-2 (Radford et al. 2019). ValueError
-    for a sequence longer than seq_len, or where num_heads does not divide dim.
+    is classified. Pre-norm blocks, learned positions and initialisation of GPT-2 (Radford et al. 2019). Raises
+    ValueError for a sequence longer than seq_len, or if num_heads does not divide dim.
     """
 
     def __init__(

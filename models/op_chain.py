@@ -39,7 +39,7 @@ class OpChain(nn.Module):
 
 
 def chain(start: Tensor, num_ops: int) -> Tensor:
-    """What num_ops statements make of start, at most 1 farther from 0, element by element: any shape -> same."""
+    """start after num_ops statements, at most 1 farther from 0, element by element: any shape -> same."""
     x = start
     for i in range(num_ops):
         x = STATEMENTS[i % len(STATEMENTS)](x, start)

@@ -7,10 +7,10 @@ from torch import Tensor, nn
 class ResNet50(nn.Module):
     """Classifies images [B, channels, H, W], H and W from 1 up, into logits [B, num_classes].
 
-    Computes what torchvision's resnet50 and transformers' ResNetForImageClassification compute: sixteen bottleneck
+    Computes the same as torchvision's resnet50 and transformers' ResNetForImageClassification: sixteen bottleneck
     blocks in four stages (He et al. 2015, https://arxiv.org/abs/1512.03385), their stride in the 3x3 convolution
     (v1.5, Goyal et al. 2017, https://arxiv.org/abs/1706.02677), not in the first 1x1. Weights start as torchvision's.
-    Images of up to 32x32 end as 1x1, where training takes batches of at least 2: BatchNorm needs several values.
+    Images of up to 32x32 end as 1x1, so that training needs batches of at least 2: BatchNorm needs several values.
     """
 
     def __init__(self, channels: int, num_classes: int, width: int = 64):
@@ -61,5 +61,6 @@ class Bottleneck(nn.Module):
 
 
 def _stage(width_in: int, width: int, stride: int, depth: int) -> nn.Sequential:
-    rest = (Bottleneck(4 * width, width, stride=1) for _ in range(depth - 1))
-    return nn.Sequential(Bottleneck(width_in, width, stride), *rest)
+    blocks = [Bottleneck(width_in, width, stride)]
+    blocks += [Bottleneck(4 * width, width, stride=1) for _ in range(depth - 1)]
+    return nn.Sequential(*blocks)

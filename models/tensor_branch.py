@@ -1,4 +1,4 @@
-"""Control flow: a branch in Python on a tensor's value, and torch.where in its place."""
+"""Control flow: a branch in Python on a tensor's value, and torch.where instead of it."""
 
 import torch
 from torch import Tensor, nn
@@ -7,8 +7,8 @@ from torch import Tensor, nn
 class TensorBranch(nn.Module):
     """Classifies images [B, channels, image_size, image_size] into logits [B, num_classes].
 
-    The activation depends on the mean of all hidden values of the batch. rewritten=False: `if mean > 0`, which
-    torch.compile breaks the graph at. True: both are computed and torch.where takes one, in one graph; same numbers.
+    The activation depends on the mean of all hidden values of the batch. rewritten=False: `if mean > 0`, a
+    graph break of torch.compile. True: both are computed and torch.where takes one, in one graph; same numbers.
     """
 
     def __init__(self, channels: int, image_size: int, num_classes: int, width: int = 512, rewritten: bool = True):

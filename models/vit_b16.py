@@ -8,12 +8,12 @@ from torch import Tensor, nn
 class ViT(nn.Module):
     """Classifies images [B, channels, image_size, image_size] into logits [B, num_classes].
 
-    Computes what transformers' ViTForImageClassification (norm_eps=1e-12) and timm's vit_base_patch16_224 (1e-6)
-    compute: patches of patch_size x patch_size pixels and a class token, learned positions, pre-norm blocks, exact
+    Computes the same as transformers' ViTForImageClassification (norm_eps=1e-12) and timm's vit_base_patch16_224
+    (1e-6): patches of patch_size x patch_size pixels and a class token, learned positions, pre-norm blocks, exact
     GELU, a linear layer on the class token (Dosovitskiy et al. 2021, https://arxiv.org/abs/2010.11929). dropout is
     that of the positions, the attention and both layers of a block. residual_in_fp32=False: under autocast the stream
-    that the blocks add to is of its type, not float32, which is half as much to read and write. ValueError for images
-    of another size, or where patch_size does not divide image_size or num_heads does not divide dim.
+    that the blocks add to is of its type, not float32, which is half as much to read and write. Raises ValueError for
+    images of another size, if patch_size does not divide image_size, or if num_heads does not divide dim.
 
     Published sizes (dim, depth, num_heads): base 768, 12, 12 | large 1024, 24, 16 | huge 1280, 32, 16.
     """
@@ -51,7 +51,7 @@ class ViT(nn.Module):
         return self.head(self.features(images))  # [B, num_classes]
 
     def features(self, images: Tensor) -> Tensor:
-        """What the head maps to logits: images [B, channels, image_size, image_size] -> [B, dim]."""
+        """The input of the head: images [B, channels, image_size, image_size] -> [B, dim]."""
         if images.shape[1:] != (self.channels, self.image_size, self.image_size):
             size = f"channels={self.channels}, image_size={self.image_size}"
             raise ValueError(f"images of shape {tuple(images.shape[1:])} do not fit {size}")
@@ -79,7 +79,7 @@ class ViT(nn.Module):
 class Block(nn.Module):
     """Pre-norm attention and a four times wider GELU feed-forward, each added to the stream.
 
-    [B, T, dim] -> [B, T, dim], or what its first num_out tokens become: [B, num_out, dim].
+    [B, T, dim] -> [B, T, dim], or the first num_out tokens alone: [B, num_out, dim].
     """
 
     def __init__(self, dim: int, num_heads: int, dropout: float, norm_eps: float):
