@@ -1,4 +1,4 @@
-"""Train one network as conf/ and the command line say, measure it, and leave a row. `python train.py --help`."""
+"""Train one network as conf/ and the command line request, measure it, and write a row. `python train.py --help`."""
 
 import sys
 from pathlib import Path
@@ -14,7 +14,7 @@ from trainkit.config.composition import run_config
 def main(cfg: DictConfig) -> None:
     with cli.one_line_errors():
         config = run_config(cfg)
-        with cli.importing():  # torch with it: what was typed wrongly is said before
+        with cli.importing():  # torch too: mistakes in the command line are reported before
             from trainkit.report import summary
             from trainkit.training.run import run
 

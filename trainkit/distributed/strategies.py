@@ -13,7 +13,7 @@ from trainkit.config.schema import RunConfig
 def build_strategy(config: RunConfig, world_size: int) -> Strategy | str:
     """DDP if there are several processes or it is requested; else "auto", Lightning's choice for one device."""
     ddp = config.ddp
-    if world_size == 1 and ddp.strategy.value == "auto":
+    if world_size == 1 and ddp.strategy == "auto":
         return "auto"
     arguments: dict[str, Any] = {
         "bucket_cap_mb": ddp.bucket_cap_mb,

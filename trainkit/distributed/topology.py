@@ -27,7 +27,7 @@ def select_devices(config: RunConfig) -> Devices:
 
     Raises ConfigError if requested devices are missing, or if torchrun launched another number of processes.
     """
-    requested, num_gpus = config.trainer.accelerator.value, torch.cuda.device_count()
+    requested, num_gpus = config.trainer.accelerator, torch.cuda.device_count()
     per_node, num_nodes = processes(config.trainer)
     if requested == "cpu" or (requested == "auto" and num_gpus == 0):
         _check_cpu(config)
@@ -64,7 +64,7 @@ def processes(trainer: TrainerConfig) -> tuple[int, int]:
 
 def _check_cpu(config: RunConfig) -> None:
     """Raise ConfigError for settings that need a GPU."""
-    if config.amp.precision.value == "16-mixed":
+    if config.amp.precision == "16-mixed":
         raise ConfigError("amp.precision = 16-mixed: fp16 needs a GPU, none was found; use amp=bf16 or amp=off")
     limit_gib = config.trainer.memory_limit_gib
     if limit_gib is not None:

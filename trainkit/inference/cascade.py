@@ -57,11 +57,11 @@ class CascadeStage:
     @contextmanager
     def ready(self, device: torch.device) -> Iterator[None]:
         """A context in which the network is called as requested, without gradients."""
-        precision = self.config.amp.precision.value
+        precision = self.config.amp.precision
         dtype = AUTOCAST_DTYPES.get(precision)
         torch.set_float32_matmul_precision(self.config.amp.matmul_precision.value)
         without_gradients: AbstractContextManager[None] = torch.no_grad()
-        if self.config.compile.mode.value == "eager":
+        if self.config.compile.mode == "eager":
             # Inference mode costs the host least. Compiled code does not get it: torch would compile the second of two
             # equal blocks again, for inputs made in inference mode, https://github.com/pytorch/pytorch/issues/134249.
             # tests/test_workarounds.py fails when it no longer does.
@@ -134,7 +134,7 @@ def _refuse_compiled_functions(stages: Sequence[CascadeStage]) -> None:
     """Raise ConfigError for a function that a stage compiles: it is replaced in its Python module, for all stages."""
     for stage in stages:
         compile_config = stage.config.compile
-        if compile_config.mode.value == "eager" or compile_config.scope.value != "parts":
+        if compile_config.mode == "eager" or compile_config.scope != "parts":
             continue
         for target in select_targets(compile_config, stage.network.net):
             if target.module is None:

@@ -38,7 +38,7 @@ def run_forward(config: RunConfig, fallback: Sequence[RunConfig] = ()) -> Row:
         stages = build_stages(config, fallback, data, devices, meters)
         logger = build_logger(config)
         contexts.enter_context(attention_kernel(config, devices))
-        contexts.enter_context(compile_cache(config.compile.cache.value, config.trainer.attention.value))
+        contexts.enter_context(compile_cache(config.compile.cache, config.trainer.attention))
         for stage in stages:
             contexts.callback(stage.compiler.restore)
         device = torch.device("cuda", 0) if devices.type == "cuda" else torch.device("cpu")

@@ -46,7 +46,7 @@ class Serving:
         self._row = replace(self._row, strategy="single", accelerator=accelerator, **machine(self._device))
         set_aside(self._config.job.run_dir)
         write_row(self._config.job.run_dir, self._row)
-        compiled_stages = [stage for stage in self._stages if stage.config.compile.mode.value != "eager"]
+        compiled_stages = [stage for stage in self._stages if stage.config.compile.mode != "eager"]
         first = compiled_stages[0] if compiled_stages else self._stages[0]
         with first.compiler as compiler:
             self._meters.start_up(lambda: compiler.start_up(self._device))

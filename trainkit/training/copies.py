@@ -102,7 +102,7 @@ class CopyTraining:
         return differences
 
     def _make_copy(self, dtype: torch.dtype, compiled: bool = False) -> Copy:
-        precision = self._config.amp.precision.value
+        precision: str = self._config.amp.precision
         net = _without_dropout(copy.deepcopy(self._net))
         objective = build_objective(self._config, net).to(self._device).train()
         if dtype == torch.float64:

@@ -33,7 +33,7 @@ def build_data(config: RunConfig) -> DataModule:
 
 def _batch_limits(config: RunConfig) -> dict[str, int | float | None]:
     """The settings that limit the number of batches. 0 and None are no limit."""
-    if config.job.kind.value == "forward":
+    if config.job.kind == "forward":
         return {"forward.num_calls": config.forward.num_calls}
     trainer = config.trainer
     return {

@@ -96,7 +96,7 @@ def same_answer(
     if not batches:
         return Answer(None, "no batch to compare on")
     training = CopyTraining(net, batches[:STEPS], config, optimizer, device)
-    mode = config.compile.mode.value
+    mode = config.compile.mode
     with isolate_rng(include_cuda=device.type == "cuda"):
         random_states = _random_states(device)
         trained_in = "float64"
@@ -212,9 +212,9 @@ def _largest_of_kinds(differences: Differences, *kinds: str) -> float | None:
 
 def _coarsest_arithmetic(amp: AmpConfig) -> str:
     """The coarsest arithmetic that the settings allow: a key of TOLERANCES."""
-    if amp.precision.value == "32-true":
-        return {"highest": "float32", "high": "float16", "medium": "bfloat16"}[amp.matmul_precision.value]
-    return {"16-mixed": "float16", "bf16-mixed": "bfloat16"}[amp.precision.value]
+    if amp.precision == "32-true":
+        return {"highest": "float32", "high": "float16", "medium": "bfloat16"}[amp.matmul_precision]
+    return {"16-mixed": "float16", "bf16-mixed": "bfloat16"}[amp.precision]
 
 
 def _random_states(device: torch.device) -> list[bytes]:

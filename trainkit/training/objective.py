@@ -86,7 +86,7 @@ def build_objective(config: RunConfig, net: nn.Module, prepare: nn.Module | None
 
     Raises ConfigError if the network has nothing to transform as requested.
     """
-    objective = Objective(net, prepare, whole_net=config.compile.scope.value == "net")
+    objective = Objective(net, prepare, whole_net=config.compile.scope == "net")
     if config.trainer.channels_last:
         convert_to_channels_last(objective)
     if config.trainer.activation_checkpointing:

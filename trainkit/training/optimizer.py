@@ -63,7 +63,7 @@ def _fused_loses_momentum(config: RunConfig, target: Any) -> bool:
     https://github.com/LibreYOLO/libreyolo/pull/771 describes it. tests/test_workarounds.py fails when it is fixed.
     """
     has_momentum = bool(config.optimizer.get("momentum"))
-    return config.amp.precision.value == "16-mixed" and target is SGD and has_momentum
+    return config.amp.precision == "16-mixed" and target is SGD and has_momentum
 
 
 def _check_factory(factory: OptimizerFactory, subject: str) -> None:

@@ -47,7 +47,7 @@ def attention_kernel(config: RunConfig, devices: Devices) -> AbstractContextMana
 
     Raises ConfigError, before it is entered, for a GPU's kernel on a CPU.
     """
-    requested = config.trainer.attention.value
+    requested = config.trainer.attention
     if requested == "auto":
         return nullcontext()
     if requested in GPU_KERNELS and devices.type == "cpu":

@@ -86,7 +86,7 @@ def build(config: RunConfig, on_epoch: Callable[[EpochRecord], None], contexts: 
     ckpt_path = checkpoint.resume_path(config, net, optimizer)
 
     contexts.enter_context(attention_kernel(config, devices))
-    contexts.enter_context(compile_cache(config.compile.cache.value, config.trainer.attention.value))
+    contexts.enter_context(compile_cache(config.compile.cache, config.trainer.attention))
     meters = Meters()
     compiler = Compiler(config.compile, meters.on_compile_start, meters.on_compile_end, meters.on_eager)
     contexts.enter_context(compiler)

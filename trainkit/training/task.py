@@ -67,7 +67,7 @@ class Task(LightningModule):
         total_steps = int(self.trainer.estimated_stepping_batches)
         if settings.max_steps > 0:
             total_steps = min(total_steps, settings.max_steps)
-        factor = schedule_factor(settings.schedule.value, settings.warmup_steps, total_steps)
+        factor = schedule_factor(settings.schedule, settings.warmup_steps, total_steps)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": LambdaLR(optimizer, factor), "interval": "step"}}
 
     def configure_gradient_clipping(
