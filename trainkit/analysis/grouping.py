@@ -9,36 +9,14 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from trainkit.config.schema import LISTS
+from trainkit.config.schema import LISTS, SETTINGS
+from trainkit.config.settings import Setting, in_groups, typed_value
 from trainkit.results.row import Row
 
 NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")  # a value as typed
 
 K = TypeVar("K", bound=Hashable)
 
-# What was asked, by the name a user overrides it with, and the field of a Row that holds it.
-FIELDS = {
-    "kind": "kind",
-    "model": "model",
-    "data": "data",
-    "data.batch_size": "batch_size",
-    "data.batch_sizes": "batch_sizes",
-    "world_size": "world_size",
-    "compile.mode": "compile_mode",
-    "compile.dynamic": "compile_dynamic",
-    "compile.fullgraph": "compile_fullgraph",
-    "compile.backend": "compile_backend",
-    "compile.scope": "compile_scope",
-    "compile.parts": "compile_parts",
-    "compile.mark_dynamic": "compile_mark_dynamic",
-    "compile.max_recompiles": "compile_max_recompiles",
-    "compile.cache": "compile_cache",
-    "amp.precision": "precision",
-    "amp.matmul_precision": "matmul_precision",
-    "ddp.strategy": "strategy",
-    "forward.deadline_ms": "deadline_ms",
-    "forward.fallback": "fallback",
-}
 MACHINE = (
     "device_name",
     "num_devices",
@@ -48,27 +26,24 @@ MACHINE = (
     "python_version",
     "lightning_version",
 )
-# Without effect on an eager run: eager serves as baseline whatever they are.
-COMPILE_ONLY = {name for name in FIELDS if name.startswith("compile.")} - {"compile.mode"} | {"ddp.optimize_ddp"}
-# Known once a run has started; the row of one that died before has a default there.
-STARTED_ONLY = {"world_size", "ddp.strategy"}
-# Overrides that say nothing more: a field above holds what they lead to, or no step is trained differently for them.
-SILENT = {
-    "compile",
-    "compile.on_error",
-    "compile.on_recompile_limit",
-    "trainer.accelerator",
-    "trainer.devices",
-    "seed",
-    "sweep",
-    "repeat",
-} | {
-    "amp",
-    "check",
-    "ckpt_path",
-    "meters.breakdown",
-    "logger",
-}
+# Settings and groups of them, by the names that a user overrides them with, in the order of a label.
+DECLARED = {declared.facts.label or declared.name: declared for declared in SETTINGS.values()}
+COMPILE_ONLY = {name for name, declared in DECLARED.items() if declared.facts.compiled_only}
+# The number of processes is no setting: it follows from trainer.devices, trainer.num_nodes and torchrun.
+STARTED_ONLY = {"world_size"} | {name for name, declared in DECLARED.items() if declared.facts.started_only}
+SILENT = {name for name, declared in DECLARED.items() if declared.facts.silent}
+
+
+def _columns(groups: Iterable[str]) -> dict[str, str]:
+    columns = {}
+    for name, declared in DECLARED.items():
+        if declared.facts.column is not None and in_groups(declared.name, groups):
+            columns[name] = declared.facts.column
+    return columns
+
+
+# The fields of a row that hold what was requested.
+FIELDS = _columns(["job", "model", "data"]) | {"world_size": "world_size"} | _columns(SETTINGS)
 
 
 def candidate_key(row: Row) -> Hashable:
@@ -184,23 +159,14 @@ def as_typed(override: str) -> str:
 def value_text(name: str, value: Any) -> str:
     """The value of a setting as a user would type it; a list setting in a short form."""
     if not value:
-        return typed(value)
+        return typed_value(value)
     if name == "compile.parts":
         return "+".join(_region_text(region) for region in value)
     if name == "compile.mark_dynamic":
         return "+".join(f"{dim['input']}.{dim['dim']}[{dim['min']}..{dim['max'] or ''}]" for dim in value)
     if name == "forward.fallback":
         return " / ".join(value)
-    return typed(value)
-
-
-def typed(value: Any) -> str:
-    """A value as Hydra's command line has it."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value)
+    return typed_value(value)
 
 
 def group_by(rows: Iterable[Row], key: Callable[[Row], K]) -> dict[K, list[Row]]:
@@ -224,7 +190,7 @@ def _other_overrides(row: Row) -> dict[str, str]:
     values = {}
     for override in sorted(row.overrides, key=lambda override: override.lstrip("+").partition("=")[::2]):
         name, _, value = as_typed(override.lstrip("+")).partition("=")
-        if name not in FIELDS and name not in SILENT and not name.startswith("logger."):
+        if name not in FIELDS and not _is_silent(name):
             values[name] = value
     return values
 
@@ -237,11 +203,18 @@ def _applies(name: str, row: Row) -> bool:
 
 
 def _is_work(name: str) -> bool:
-    if name == "data.num_workers":  # how batches are fetched, not what is in them
-        return False
-    if name in ("trainer.accumulate_grad_batches", "forward.deadline_ms"):
-        return True
-    return name.partition(".")[0] in ("kind", "model", "data", "world_size")
+    declared = _declared(name)
+    return name == "world_size" or (declared is not None and declared.is_work)
+
+
+def _is_silent(name: str) -> bool:
+    declared = _declared(name)
+    return declared is not None and declared.facts.silent
+
+
+def _declared(name: str) -> Setting | None:
+    """The setting of this name; for an argument of a class its group."""
+    return DECLARED.get(name) or DECLARED.get(name.partition(".")[0])
 
 
 def _region_text(region: Mapping[str, Any]) -> str:

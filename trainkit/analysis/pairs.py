@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from trainkit.analysis import grouping
 from trainkit.analysis.candidates import split_by_cache, values_of
 from trainkit.analysis.dropping import drop_reasons, step_times_ms
+from trainkit.config.settings import typed_value
 from trainkit.results.row import Row
 from trainkit.stats import Ratio, ratio
 
@@ -48,7 +49,7 @@ class _Requirement:
         requested = grouping.requested(row) | {"cache_found": row.cache_found}
         if self.name not in requested:
             return False
-        equal = grouping.typed(requested[self.name]) == self.value
+        equal = typed_value(requested[self.name]) == self.value
         return equal != self.excluded
 
 

@@ -8,7 +8,7 @@ from typing import Any, get_args, get_origin
 
 from trainkit.config.errors import TYPE_NAMES
 from trainkit.config.schema import SETTINGS
-from trainkit.config.settings import OWN, Setting, as_typed, in_groups
+from trainkit.config.settings import OWN, Setting, in_groups, typed_value
 
 SECTIONS = {  # in the order of the manual: groups, and settings outside of a group
     "MODEL AND DATA": ("model", "data"),
@@ -47,7 +47,7 @@ def _settings_in(groups: tuple[str, ...]) -> Iterator[Setting]:
 
 
 def _help_lines(setting: Setting) -> list[str]:
-    default = "" if _has_no_default(setting) else f"={as_typed(setting.default)}"
+    default = "" if _has_no_default(setting) else f"={typed_value(setting.default)}"
     shown = f"  {setting.name}{default}"
     lines = []
     for line in wrap(_with_choices(setting), WIDTH - NAME_COLUMN, break_on_hyphens=False):
@@ -95,7 +95,7 @@ def settings_page() -> str:
 
 
 def _table_row(setting: Setting) -> str:
-    default = "" if setting.default == OWN else f"`{as_typed(setting.default)}`"
+    default = "" if setting.default == OWN else f"`{typed_value(setting.default)}`"
     meaning = setting.facts.about.replace("*", "\\*")
     cells = [f"`{setting.name}`", default, _expected(setting), _rows_that_differ(setting), meaning]
     escaped = [cell.replace("|", "\\|") for cell in cells]

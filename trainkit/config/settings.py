@@ -31,7 +31,7 @@ def at_least(least: int) -> Bound:
 
 
 def one_of(*choices: Any) -> Bound:
-    return Bound(lambda value: value in choices, f"one of {', '.join(as_typed(choice) for choice in choices)}")
+    return Bound(lambda value: value in choices, f"one of {', '.join(typed_value(choice) for choice in choices)}")
 
 
 def _is_count_or_fraction(value: Any) -> bool:
@@ -130,7 +130,7 @@ def in_groups(name: str, groups: Any) -> bool:
     return any(name == group or name.startswith(f"{group}.") for group in groups)
 
 
-def as_typed(value: Any) -> str:
+def typed_value(value: Any) -> str:
     """A value as a user types it."""
     if value is None:
         return "null"
