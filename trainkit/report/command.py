@@ -1,0 +1,88 @@
+"""The report command: compares measured rows with each other, or with the rows of a baseline."""
+
+import sys
+from pathlib import Path
+
+from trainkit.analysis.comparison import Comparison, compare
+from trainkit.analysis.regressions import find_changes
+from trainkit.diagnosis.findings import read_diagnoses
+from trainkit.report.markdown import markdown_comparison
+from trainkit.report.page import write_report
+from trainkit.report.terminal import print_changes, print_comparison
+from trainkit.results.row import Row
+from trainkit.results.runs import Run, has_rows, read_runs
+
+
+def report_comparison(paths: list[Path], folder: Path | None, num_planned_steps: int | None) -> int:
+    """Print the comparison of the runs below these paths and write it to a folder, by default beside the first runs.
+
+    Returns the exit status: 2 if a path has no runs, or if a diagnosis beside them cannot be read.
+    """
+    try:
+        runs = _read_runs(paths)
+    except ValueError as error:
+        return _complain(str(error))
+    comparison = compare([run.row for run in runs], num_planned_steps)
+    print_comparison(comparison)
+    beside_runs = _folder_of(paths[0])
+    return _write(folder or beside_runs, comparison, runs, beside_runs)
+
+
+def report_markdown(paths: list[Path], num_planned_steps: int | None) -> int:
+    """Print the comparison as Markdown. Returns the exit status: 2 if a path has no runs."""
+    try:
+        rows = _read_rows(paths)
+    except ValueError as error:
+        return _complain(str(error))
+    print(markdown_comparison(compare(rows, num_planned_steps)), end="")
+    return 0
+
+
+def report_changes(paths: list[Path], baseline: Path) -> int:
+    """Print the changes since a baseline.
+
+    Returns the exit status: 1 if a candidate failed, got slower or uses more memory, 2 if nothing was measured again.
+    """
+    try:
+        changes = find_changes(_read_rows(paths), _read_rows([baseline]))
+    except ValueError as error:
+        return _complain(str(error))
+    print_changes(changes)
+    if not changes.changes and not changes.failed:
+        return _complain("no setting of the baseline was measured again: nothing was checked")
+    worse = [change for change in changes.changes if change.slower or change.uses_more_memory]
+    return 1 if worse or changes.failed else 0
+
+
+def _write(folder: Path, comparison: Comparison, runs: list[Run], diagnosed: Path) -> int:
+    diagnoses, complaints = read_diagnoses(diagnosed)
+    epochs = {run.row.run_id: run.epochs for run in runs}
+    folder.mkdir(parents=True, exist_ok=True)
+    written = write_report(folder, comparison, epochs, diagnoses)
+    print(f"written: {' '.join(map(str, written))}")
+    for complaint in complaints:
+        _complain(f"{complaint}; it is left out of the page")
+    return 2 if complaints else 0
+
+
+def _read_runs(paths: list[Path]) -> list[Run]:
+    for path in paths:
+        if not has_rows(path):
+            raise ValueError(f"no row.json in or below {path}")
+    return read_runs(*paths)
+
+
+def _read_rows(paths: list[Path]) -> list[Row]:
+    return [run.row for run in _read_runs(paths)]
+
+
+def _folder_of(path: Path) -> Path:
+    """The directory of a run or sweep, or of a file."""
+    if path.is_dir():
+        return path
+    return path.parent
+
+
+def _complain(complaint: str) -> int:
+    print(f"report: {complaint}", file=sys.stderr)
+    return 2
