@@ -1,4 +1,4 @@
-"""Each workaround for torch, Lightning or W&B is still needed: where one of these fails, take the workaround out."""
+"""Each workaround for torch, Lightning or W&B is still needed. If one of these tests fails, remove its workaround."""
 
 import inspect
 import time
@@ -12,12 +12,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 
 def test_lightning_wraps_with_ddp_on_a_side_stream():
-    """strategies.TrainingDDP._setup_model; https://github.com/Lightning-AI/pytorch-lightning/pull/21746"""
+    """distributed.strategies.TrainingDDP._setup_model; https://github.com/Lightning-AI/pytorch-lightning/pull/21746"""
     assert "torch.cuda.Stream()" in inspect.getsource(DDPStrategy._setup_model)
 
 
 def test_torch_compile_skips_the_frames_of_torchs_own_classes():
-    """compile._own_frame, and what compile.apply refuses for compile.scope=net"""
+    """compiler.apply._module_function, and apply.check for compile.scope=net"""
     net = nn.Sequential(nn.Linear(2, 2))
     net.compile(backend="eager", fullgraph=False)
     before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
@@ -26,7 +26,7 @@ def test_torch_compile_skips_the_frames_of_torchs_own_classes():
 
 
 def test_fused_sgd_takes_its_momentum_from_memory_that_it_never_wrote():
-    """optimizer._fused_loses_momentum"""
+    """training.optimizer._fused_loses_momentum"""
     weight = nn.Parameter(torch.ones(4))
     optimizer = torch.optim.SGD([weight], lr=0.1, momentum=0.9, fused=True)
     torch.use_deterministic_algorithms(True)  # fills such memory with NaN
@@ -40,12 +40,12 @@ def test_fused_sgd_takes_its_momentum_from_memory_that_it_never_wrote():
 
 
 def test_lightning_hands_wandb_an_argument_that_it_dropped():
-    """logger.build_logger"""
+    """training.logger.build_logger"""
     assert "anonymous" in WandbLogger(offline=True)._wandb_init
 
 
 def test_torchs_cache_gives_attention_the_code_of_another_kernel():
-    """compile.cache"""
+    """compiler.caches._attention_in_keys"""
 
     def attend(q):
         return nn.functional.scaled_dot_product_attention(q, q, q).sum()
@@ -63,7 +63,7 @@ def test_torchs_cache_gives_attention_the_code_of_another_kernel():
 
 
 def test_torch_compiles_anew_for_tensors_of_inference_mode():
-    """cascade.CascadeStage.ready; https://github.com/pytorch/pytorch/issues/134249"""
+    """inference.cascade.CascadeStage.ready; https://github.com/pytorch/pytorch/issues/134249"""
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     made_outside = torch.ones(2)
@@ -74,7 +74,7 @@ def test_torch_compiles_anew_for_tensors_of_inference_mode():
 
 
 def test_backward_reads_a_buffer_that_forward_has_changed_since():
-    """advice.COUNTER, models.attribute_counter; https://github.com/pytorch/pytorch/pull/197039"""
+    """diagnosis.remedies, trainkit.models.attribute_counter; https://github.com/pytorch/pytorch/pull/197039"""
 
     class Counting(nn.Module):
         def __init__(self):

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Hashable, Mapping
 from contextlib import ExitStack
 from functools import wraps
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -103,6 +103,33 @@ def _module_function(module: nn.Module, config: PartConfig, shared_codes: dict[H
     shares_graphs = type(unwrapped(module)), sizes, str(options(config))
     call.__code__ = shared_codes.setdefault(shares_graphs, call.__code__.replace())
     return call  # type: ignore[return-value]  # a def is a FunctionType
+
+
+def give_own_code(network: nn.Module) -> None:
+    """Give this network's modules `forward` methods with code objects of their own.
+
+    All instances of a class share its code object, so networks of the same classes would share compiled variants and
+    the recompile limit (see `_module_function`). Modules of one class within this network still share one, so that
+    repeated blocks share their graphs.
+    """
+    copies: dict[CodeType, CodeType] = {}
+    for module in network.modules():
+        forward = type(module).forward
+        if not isinstance(forward, FunctionType) or str(forward.__module__).startswith("torch."):
+            continue
+        code = forward.__code__
+        if code not in copies:
+            copies[code] = code.replace()
+        own_forward = _with_code(forward, copies[code])
+        module.forward = MethodType(own_forward, module)
+
+
+def _with_code(function: FunctionType, code: CodeType) -> FunctionType:
+    """A copy of a function that runs another code object."""
+    copied = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+    copied.__kwdefaults__ = function.__kwdefaults__
+    copied.__dict__.update(function.__dict__)
+    return copied
 
 
 def _leave_out(target: Target, regions: list[CompiledRegion], undo: ExitStack) -> None:

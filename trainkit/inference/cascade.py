@@ -4,14 +4,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from math import inf
-from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 import torch
 from lightning import seed_everything
-from torch import nn
 
 from trainkit.compiler import facts
+from trainkit.compiler.apply import give_own_code
 from trainkit.compiler.compiler import Compiler
 from trainkit.compiler.facts import CompileFacts
 from trainkit.compiler.regions import select_targets
@@ -115,7 +114,7 @@ def build_stages(
     if fallback:
         _refuse_compiled_functions(stages)
         for stage in stages:
-            _give_own_code(stage.network)
+            give_own_code(stage.network)
     return stages
 
 
@@ -142,33 +141,6 @@ def _refuse_compiled_functions(stages: Sequence[CascadeStage]) -> None:
                     f"compile.parts = {target.name}: a function would be compiled for every stage of forward.fallback; "
                     "name modules"
                 )
-
-
-def _give_own_code(network: nn.Module) -> None:
-    """Give this network's modules `forward` methods with code objects of their own.
-
-    torch keeps the compiled variants of a function with its code object, which all instances of a class share. Stages
-    with the same classes would share variants, their guards, and torch's limit of recompiles. Modules of one class
-    within a network still share one code object, so that repeated blocks share their graphs.
-    """
-    copies: dict[CodeType, CodeType] = {}
-    for module in network.modules():
-        forward = type(module).forward
-        if not isinstance(forward, FunctionType) or str(forward.__module__).startswith("torch."):
-            continue
-        code = forward.__code__
-        if code not in copies:
-            copies[code] = code.replace()
-        own_forward = _with_code(forward, copies[code])
-        module.forward = MethodType(own_forward, module)
-
-
-def _with_code(function: FunctionType, code: CodeType) -> FunctionType:
-    """A copy of a function that runs another code object."""
-    copied = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
-    copied.__kwdefaults__ = function.__kwdefaults__
-    copied.__dict__.update(function.__dict__)
-    return copied
 
 
 # How the facts of several stages become those of the row. The others are the first stage's.
