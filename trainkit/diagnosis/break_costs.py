@@ -196,13 +196,18 @@ def _profile_round(trial: Trial) -> ProfiledRound | None:
 
 
 def _kernels_us(events: list[Any]) -> float:
-    kernels = [event for event in events if event.device_type == CUDA and not event.is_user_annotation]
-    return sum(event.time_range.elapsed_us() for event in kernels)
+    spent = 0.0
+    for event in events:
+        if event.device_type == CUDA and not event.is_user_annotation:
+            spent += event.time_range.elapsed_us()
+    return spent
 
 
 def _spent_us(events: list[Any], names: tuple[str, ...], on_gpu: bool) -> float:
     """Microseconds within events of these names: of their kernels on a GPU, else of the CPU."""
-    spans = [event for event in events if event.name in names and event.device_type == CPU]
-    if on_gpu:
-        return sum(event.device_time_total for event in spans)
-    return sum(event.cpu_time_total for event in spans)
+    spent = 0.0
+    for event in events:
+        if event.name in names and event.device_type == CPU:
+            event_us = event.device_time_total if on_gpu else event.cpu_time_total
+            spent += event_us
+    return spent

@@ -54,24 +54,23 @@ def measure(subject: Subject, diagnosis: Diagnosis) -> Diagnosis:
     phases: list[Phase] = []
     for phase in reversed(diagnosis.phases):
         if phase.error is None:
-            numbers = _unmeasured_breaks(findings, phase.name)
-            breaks = [findings[number] for number in numbers]
-            phase, breaks = measure_phase(subject, phase, breaks)
-            for number, finding in zip(numbers, breaks, strict=True):
+            breaks = _unmeasured_breaks(findings, phase.name)
+            phase, measured = measure_phase(subject, phase, list(breaks.values()))
+            for number, finding in zip(breaks, measured, strict=True):
                 findings[number] = finding
         phases.insert(0, phase)
     return replace(diagnosis, phases=phases, findings=findings)
 
 
-def _unmeasured_breaks(findings: list[Finding], phase: str) -> list[int]:
-    """The indices of the phase's graph breaks that have a line, and no cost yet."""
-    numbers = []
+def _unmeasured_breaks(findings: list[Finding], phase: str) -> dict[int, Finding]:
+    """The phase's graph breaks that have a line, and no cost yet, by their index."""
+    breaks = {}
     for number, finding in enumerate(findings):
         is_break = finding.kind == "graph break" and finding.file and finding.line
         is_measured = finding.cost_ms is not None or finding.cost_unknown is not None
         if is_break and phase in finding.phases and not is_measured:
-            numbers.append(number)
-    return numbers
+            breaks[number] = finding
+    return breaks
 
 
 def _examine_phase(subject: Subject, name: str) -> tuple[Phase, list[Finding]]:

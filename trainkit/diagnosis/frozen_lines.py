@@ -99,7 +99,7 @@ def _functions_at(file: str, line: int) -> list[FunctionType]:
             functions.append(candidate)
     if not functions:
         raise NotConstantError("its function was not found")
-    innermost = max((function.__code__ for function in functions), key=lambda code: code.co_firstlineno)
+    innermost = max(functions, key=lambda function: function.__code__.co_firstlineno).__code__
     return [function for function in functions if function.__code__ is innermost]
 
 
@@ -229,11 +229,11 @@ def _constant(values: list[Any]) -> ast.expr | None:
     """An expression for a value that was plain and the same each time; otherwise None."""
     if type(values[0]) in (list, tuple):
         return _constant_sequence(values)
-    values = [_python_number(value) for value in values]
-    first = values[0]
+    first = _python_number(values[0])
     if type(first) not in PLAIN_TYPES:
         return None
     for value in values:
+        value = _python_number(value)
         if type(value) is not type(first) or value != first:
             return None
     return ast.Constant(first)

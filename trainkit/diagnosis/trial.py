@@ -82,11 +82,15 @@ def build_subject(config: RunConfig) -> Subject:
 
 def breakable(config: CompileConfig) -> CompileConfig:
     """The config with mode default in place of eager, and without settings that hide breaks or recompiles."""
-    parts = [replace(part, fullgraph=False) for part in config.parts]
     mode = config.mode
+    parts = []
+    for part in config.parts:
+        part = replace(part, fullgraph=False)
+        if mode.value == "eager":
+            part = replace(part, mode=Mode["default"])  # a part without a mode of its own has eager, too
+        parts.append(part)
     if mode.value == "eager":
         mode = Mode["default"]
-        parts = [replace(part, mode=mode) for part in parts]  # parts without a mode of their own have eager, too
     return replace(
         config,
         mode=mode,

@@ -9,7 +9,7 @@ import re
 from trainkit.diagnosis.remedies.matching import Clue, Evidence, Remedy, choose_remedy
 from trainkit.results.facts import GraphBreak
 
-PAGE = "https://meta-pytorch.github.io/compile-graph-break-site/gb/{}.html"
+BREAK_PAGE = "https://meta-pytorch.github.io/compile-graph-break-site/gb/{}.html"
 # Torch's words.
 BRANCH = "GB0170|generic_jump|[Dd]ata-dependent (branching|assertion)"
 ITEM = r"GB0124|GB0109|\.item\(\)|tolist"
@@ -288,7 +288,7 @@ def break_message(graph_break: GraphBreak) -> tuple[str, str]:
 def _torchs_explanation(graph_break: GraphBreak) -> Remedy:
     fix = "TORCH_LOGS=graph_breaks shows what torch knows."
     if graph_break.id is not None:
-        fix = f"See {PAGE.format(graph_break.id.lower())}"
+        fix = f"See {BREAK_PAGE.format(graph_break.id.lower())}"
     cause = graph_break.reason or "unknown"
     why = graph_break.explanation or "Torch gives no explanation."
     return Remedy(cause, why, fix)
