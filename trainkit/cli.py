@@ -1,4 +1,4 @@
-"""The edge of a process: what cannot be run ends it with one line for each mistake and exit status 2."""
+"""The edge of a process: its rank, its exit status, and one line on stderr for each mistake."""
 
 import gc
 import os
@@ -16,7 +16,7 @@ SPEAKING_S = 5  # for rank 0 to print, before torchrun ends all ranks because on
 
 
 def rank() -> int:
-    """This process's rank, as torchrun or Lightning's launcher tells it; 0 where neither launched it."""
+    """This process's rank, as torchrun or Lightning's launcher set it; 0 without a launcher."""
     variable = "RANK" if _under_torchrun() else "LOCAL_RANK"
     return int(os.environ.get(variable, 0))
 

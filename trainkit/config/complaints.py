@@ -120,7 +120,7 @@ def _first_refused(overrides: list[str], accepted: list[str], conf: Path, name: 
 
 
 def explain(refused: Refused) -> str:
-    """What is wrong with an override, in one line."""
+    """The problem of an override, in one line."""
     for pattern, problem_of in PROBLEMS:
         match = re.search(pattern, refused.error, re.DOTALL)
         problem = problem_of(refused, match) if match else None
@@ -134,7 +134,7 @@ def _no_choice(refused: Refused, match: re.Match[str]) -> str:
 
 
 def _no_file_of_group(refused: Refused, match: re.Match[str]) -> str:
-    """The files in the folder that was typed; where none was, or it has none, those of the group and its folders."""
+    """The files in the folder that was typed; without one, the files and folders of the group."""
     group = refused.conf / refused.setting
     folder = refused.value.rpartition("/")[0]
     if folder:
@@ -197,7 +197,7 @@ def _setting_names(node: DictConfig, prefix: str = "") -> Iterator[str]:
             yield from _setting_names(child, f"{prefix}{key!s}.")
 
 
-# What Hydra and OmegaConf say, and the problem in our words; the first that matches and gives one holds.
+# Patterns in errors of Hydra and OmegaConf, and the problem in our words. The first pattern with a problem holds.
 PROBLEMS: tuple[tuple[str, Callable[[Refused, re.Match[str]], str | None]], ...] = (
     (r"expected one of \[([^\n]*)\]", _no_choice),
     (r"Available options in [^\n]*:\n((?:\t[^\n]*\n)+)", _no_file_of_group),

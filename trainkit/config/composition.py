@@ -22,7 +22,7 @@ from trainkit.config.validation import check, input_mismatch
 
 
 def _run_dir() -> str:
-    """The run directory that Hydra has made; empty where it makes none (`--cfg job --resolve`)."""
+    """The run directory that Hydra has made; empty if it makes none (`--cfg job --resolve`)."""
     runtime = HydraConfig.get().runtime
     return "" if OmegaConf.is_missing(runtime, "output_dir") else str(runtime.output_dir)
 
@@ -78,7 +78,7 @@ def run_config(cfg: DictConfig) -> RunConfig:
 
 
 def _launcher_settings_of_one_run() -> Iterator[str]:
-    """Complaints about settings of the launcher where nothing is launched."""
+    """Complaints about settings of the launcher in a run that is not launched."""
     hydra = HydraConfig.get()
     if hydra.mode != RunMode.RUN:
         return

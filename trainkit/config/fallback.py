@@ -58,7 +58,7 @@ def _inherited(config: RunConfig, replaced: set[str]) -> list[str]:
 
 
 def _check_stage(stage: RunConfig, config: RunConfig, overrides: list[str]) -> None:
-    """Raise ConfigError where a stage cannot serve calls of the run."""
+    """Raise ConfigError if a stage cannot serve calls of the run."""
     # The inputs of data=synthetic follow the network; the run's batches do not follow a stage.
     mismatch = input_mismatch(stage.job.model, stage.job.data, stage.model.get("inputs"), config.data.get("inputs"))
     if mismatch:

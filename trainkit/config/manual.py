@@ -62,7 +62,7 @@ def _has_no_default(setting: Setting) -> bool:
 
 
 def _with_choices(setting: Setting) -> str:
-    """The help of a setting, after its choices where the help does not name all of them."""
+    """The help of a setting, after its choices unless the help names all of them."""
     about = setting.facts.about
     choices = _choices(setting)
     if all(choice in about for choice in choices):

@@ -1,4 +1,4 @@
-"""What may be requested of a run: every setting, with its default, its help and its bounds.
+"""Every setting of a run, with its default, its help and its bounds.
 
 OmegaConf matches an Enum by member name, so the names are the very words that a user types.
 """
@@ -42,7 +42,7 @@ NOT_ARGUMENTS = ("inputs", "language_model")  # of the network; the rest of its 
 
 @dataclass
 class JobConfig:
-    """What Hydra knows of the job: whether it trains, the files chosen in two groups, overrides, run directory."""
+    """The job as Hydra knows it: whether it trains, the files chosen in two groups, overrides, run directory."""
 
     kind: Kind = setting(Kind["train"], "forward: of scripts/bench.py", label="kind", column="kind", work=True)
     model: str = "???"

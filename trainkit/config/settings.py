@@ -1,4 +1,4 @@
-"""The facts of a setting, kept with its dataclass field: help, bounds, and what it means for the rows of two runs."""
+"""The facts of a setting, kept with its dataclass field: help, bounds, and its meaning for the rows of two runs."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -49,7 +49,7 @@ SEED = Bound(lambda value: value < 2**32, "a whole number below 2**32", 0)
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a setting, or of a group of settings, beside its type and default."""
+    """The facts of a setting, or of a group of settings, beside its type and default."""
 
     about: str = ""  # help
     bounds: tuple[Bound, ...] = ()  # of a value that is not null
@@ -90,9 +90,9 @@ def group(node: type, about: str = "", **facts: Any) -> Any:
     return field(default_factory=node, metadata={"facts": Facts(about, **facts), "settings": node})
 
 
-def open_group(known: type | None, about: str = "", **facts: Any) -> Any:
-    """The field of a group that holds the arguments of a class; those that are known are the fields of a dataclass."""
-    return field(default_factory=dict, metadata={"facts": Facts(about, **facts), "settings": known})
+def open_group(settings: type | None, about: str = "", **facts: Any) -> Any:
+    """The field of a group that holds the arguments of a class; `settings` has the fields known beforehand."""
+    return field(default_factory=dict, metadata={"facts": Facts(about, **facts), "settings": settings})
 
 
 def settings_of(node: type, prefix: str = "", is_work: bool = False) -> Iterator[Setting]:
@@ -116,7 +116,7 @@ def default_of(declared: Field) -> Any:
 
 
 def value_of(config: Any, name: str) -> Any:
-    """The value of a dotted setting; None where an open group has no such setting."""
+    """The value of a dotted setting; None if an open group lacks it."""
     value = config
     for key in name.split("."):
         if value is None:

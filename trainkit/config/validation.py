@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
+from itertools import chain
 from typing import Any
 
 from trainkit.config.errors import refuse
@@ -29,14 +30,14 @@ SIZES_WITH_ROOM = ("vocab_size", "seq_len")  # padded vocabularies, a longest le
 def check(config: RunConfig) -> None:
     """Raise ConfigError with every complaint about settings that contradict each other or cannot be."""
     refuse(
-        [
-            *_bounds(config),
-            *_sizes(config),
-            *_compile(config.compile),
-            *_other_kind(config),
-            *_training(config),
-            *_targets(config),
-        ]
+        chain(
+            _bounds(config),
+            _sizes(config),
+            _compile(config.compile),
+            _other_kind(config),
+            _training(config),
+            _targets(config),
+        )
     )
 
 
@@ -118,7 +119,7 @@ def _dim_problems(mark: DimConfig) -> Iterator[str]:
 
 
 def _parts(config: CompileConfig) -> Iterator[str]:
-    """A complaint for each setting of `compile.parts` that would have no effect, and where parts are missing."""
+    """A complaint for parts without an effect, and for missing parts."""
     if config.parts and config.scope != "parts":
         names = ", ".join(part.match for part in config.parts)
         yield f"compile.parts = {names}: not of compile.scope = {config.scope}; use compile.scope=parts with it"
@@ -130,7 +131,7 @@ def _parts(config: CompileConfig) -> Iterator[str]:
 
 
 def of_other_kind(kind: Kind, forward: ForwardConfig, overrides: Sequence[str]) -> dict[str, Any]:
-    """The settings, and their values, of the other kind of run. `OTHER_KIND` says what to do about them.
+    """The settings, and their values, of the other kind of run. `OTHER_KIND` has the way out.
 
     A run that trains has no use for forward.*. For a run that does not train, settings of training in conf/ or in an
     experiment are left aside; those that were typed are returned.
