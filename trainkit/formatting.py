@@ -68,16 +68,11 @@ def size(num_bytes: int | None) -> str:
 def in_one_unit(sizes: Iterable[int | None]) -> tuple[str, list[float | None]]:
     """One unit for all sizes in bytes, GiB if the largest has one, else MiB, and the sizes in it."""
     sizes = list(sizes)
-    unit, unit_bytes = memory_unit(sizes)
-    return unit, [None if size is None else size / unit_bytes for size in sizes]
-
-
-def memory_unit(sizes: Iterable[int | None]) -> tuple[str, int]:
-    """GiB if the largest of the sizes has one, else MiB; and its bytes."""
     largest = max((size for size in sizes if size is not None), default=0)
+    unit, unit_bytes = "MiB", 2**20
     if largest >= 2**30:
-        return "GiB", 2**30
-    return "MiB", 2**20
+        unit, unit_bytes = "GiB", 2**30
+    return unit, [None if size is None else size / unit_bytes for size in sizes]
 
 
 def clean(text: str) -> str:

@@ -10,10 +10,11 @@ import pytest
 from tests.sweeps import epochs_of, gpu_sweep
 from trainkit.analysis.candidates import Candidate
 from trainkit.analysis.comparison import Group, compare
-from trainkit.report.plots.costs import plot_compile_time, plot_memory, plot_step_parts, plot_time_to_step
+from trainkit.report.plots.costs import plot_compile_time, plot_memory, plot_step_parts
 from trainkit.report.plots.curves import plot_curve
 from trainkit.report.plots.palette import looks_of
 from trainkit.report.plots.ratios import plot_speedups
+from trainkit.report.plots.time_to_step import plot_time_to_step
 from trainkit.results.row import Row
 from trainkit.stats import Ratio
 

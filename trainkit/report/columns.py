@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from trainkit.analysis.candidates import Candidate, spread_of, values_of
+from trainkit.analysis.candidates import Candidate, Spread, spread_of, values_of
 from trainkit.formatting import decimals, fixed, in_one_unit, percent
 from trainkit.report.figures import factor_text, interval_text, median_of, range_text
 from trainkit.report.verdicts import cache_state
@@ -34,10 +34,10 @@ class Column:
 
     @property
     def width(self) -> int:
-        texts = [self.name, self.unit]
+        width = max(len(self.name), len(self.unit))
         for cell in self.cells:
-            texts += [cell.text, cell.range]
-        return max(len(text) for text in texts)
+            width = max(width, len(cell.text), len(cell.range))
+        return width
 
     @property
     def title(self) -> str:
@@ -45,57 +45,44 @@ class Column:
 
 
 def comparison_columns(candidates: Sequence[Candidate]) -> list[Column]:
-    """The columns of a group's table. What no setting measured has no column, if it is accuracy or a deadline."""
-    forward = candidates[0].rows[0].kind == "forward"
-    step_title = "latency" if forward else "step"
-    columns = [_speedup(candidates), _compile_time(candidates), _step_time(candidates, step_title)]
-    if forward:
-        columns += _call_columns(candidates)
-    else:
-        columns.append(
-            _number_column("epoch", "s", [median_of(candidate.epoch_train_time_s) for candidate in candidates])
-        )
-    columns.append(_memory(candidates))
-    columns += _measured_columns(candidates)
-    runs = [Cell(fixed(candidate.num_repeats, 0)) for candidate in candidates]
-    return [*columns, Column("runs", "", runs)]
-
-
-def _speedup(candidates: Iterable[Candidate]) -> Column:
-    cells = [Cell(factor_text(candidate.speedup), interval_text(candidate.speedup)) for candidate in candidates]
-    return Column("speed-up", "over eager", cells)
-
-
-def _compile_time(candidates: Iterable[Candidate]) -> Column:
-    cells = []
+    """The columns of a group's table. Section.RANKING and deadlines have columns only if they were measured."""
+    speedups, compile_times, runs = [], [], []
+    step_times, epoch_times_s, peaks = [], [], []
     for candidate in candidates:
-        cells.append(Cell(fixed(median_of(candidate.compile_time_s), 1), _cache_note(candidate)))
-    return Column("compile", "s", cells)
+        speedups.append(Cell(factor_text(candidate.speedup), interval_text(candidate.speedup)))
+        compile_times.append(Cell(fixed(median_of(candidate.compile_time_s), 1), _cache_note(candidate)))
+        step_times.append(candidate.step_time_ms)
+        epoch_times_s.append(median_of(candidate.epoch_train_time_s))
+        peaks.append(candidate.peak_allocated_bytes)
+        runs.append(Cell(fixed(candidate.num_repeats, 0)))
+    columns = [Column("speed-up", "over eager", speedups), Column("compile", "s", compile_times)]
+    if candidates[0].rows[0].kind == "forward":
+        columns += [_spread_column("latency", "ms", step_times), *_call_columns(candidates)]
+    else:
+        columns += [_spread_column("step", "ms", step_times), _number_column("epoch", "s", epoch_times_s)]
+    unit, peaks_in_unit = in_one_unit(peaks)
+    columns.append(_number_column("memory", unit, peaks_in_unit))
+    return [*columns, *_measured_columns(candidates), Column("runs", "", runs)]
 
 
 def _cache_note(candidate: Candidate) -> str:
     """The state of the compile cache unless it was cold, and the compile time with a warm one."""
-    words = [cache_state(candidate)]
-    if candidate.warm_compile_time_s is not None:
-        words.append(f"warm {fixed(candidate.warm_compile_time_s.median, 1)}")
-    return "; ".join(word for word in words if word)
+    state = cache_state(candidate)
+    if candidate.warm_compile_time_s is None:
+        return state
+    warm = f"warm {fixed(candidate.warm_compile_time_s.median, 1)}"
+    return f"{state}; {warm}" if state else warm
 
 
-def _step_time(candidates: Iterable[Candidate], name: str) -> Column:
-    spreads = [candidate.step_time_ms for candidate in candidates]
-    digits = decimals([spread.median for spread in spreads], 4)
-    return Column(name, "ms", [Cell(fixed(spread.median, digits), range_text(spread, digits)) for spread in spreads])
-
-
-def _call_columns(candidates: Sequence[Candidate]) -> list[Column]:
-    """Medians over the repeats: slow calls, and the calls that missed their deadline."""
-    p90 = [_median_of_column(candidate, "step_time_ms_p90") for candidate in candidates]
-    p99 = [_median_of_column(candidate, "step_time_ms_p99") for candidate in candidates]
+def _call_columns(candidates: Iterable[Candidate]) -> list[Column]:
+    """Medians over the repeats: slow calls, and the fraction of calls that missed their deadline."""
+    p90, p99, missed = [], [], []
+    for candidate in candidates:
+        p90.append(_median_of_column(candidate, "step_time_ms_p90"))
+        p99.append(_median_of_column(candidate, "step_time_ms_p99"))
+        missed.append(_median_of_column(candidate, "deadline_miss_frac"))
     digits = decimals([*p90, *p99], 4)
-    columns = []
-    for name, values in (("p90", p90), ("p99", p99)):
-        columns.append(Column(name, "ms", [Cell(fixed(value, digits)) for value in values]))
-    missed = [_median_of_column(candidate, "deadline_miss_frac") for candidate in candidates]
+    columns = [_number_column("p90", "ms", p90, digits), _number_column("p99", "ms", p99, digits)]
     if any(frac is not None for frac in missed):
         columns.append(Column("missed", "deadline", [Cell(percent(frac)) for frac in missed]))
     return columns
@@ -105,21 +92,22 @@ def _median_of_column(candidate: Candidate, column: str) -> float | None:
     return median_of(spread_of(values_of(candidate.rows, column)))
 
 
-def _memory(candidates: Iterable[Candidate]) -> Column:
-    unit, peaks = in_one_unit([candidate.peak_allocated_bytes for candidate in candidates])
-    return _number_column("memory", unit, peaks)
-
-
 def _measured_columns(candidates: Iterable[Candidate]) -> Iterator[Column]:
-    """The columns of Section.RANKING that any row has: medians over the repeats with their ranges."""
+    """The columns of Section.RANKING that any row has."""
     for column, name in headings(Row, Section.RANKING).items():
         spreads = [spread_of(values_of(candidate.rows, column)) for candidate in candidates]
         if any(spreads):
-            digits = decimals([median_of(spread) for spread in spreads], 4)
-            cells = [Cell(fixed(median_of(spread), digits), range_text(spread, digits)) for spread in spreads]
-            yield Column(name, described(Row)[column].unit, cells)
+            yield _spread_column(name, described(Row)[column].unit, spreads)
 
 
-def _number_column(name: str, unit: str, values: Sequence[float | None]) -> Column:
-    digits = decimals(values, 3)
+def _spread_column(name: str, unit: str, spreads: Sequence[Spread | None]) -> Column:
+    """Medians over the repeats, with their ranges."""
+    digits = decimals([median_of(spread) for spread in spreads], 4)
+    cells = [Cell(fixed(median_of(spread), digits), range_text(spread, digits)) for spread in spreads]
+    return Column(name, unit, cells)
+
+
+def _number_column(name: str, unit: str, values: Sequence[float | None], digits: int | None = None) -> Column:
+    if digits is None:
+        digits = decimals(values, 3)
     return Column(name, unit, [Cell(fixed(value, digits)) for value in values])

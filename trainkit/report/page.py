@@ -32,11 +32,12 @@ from trainkit.report.labels import dropped_title, group_label, machine_label, ma
 from trainkit.report.markdown import markdown_comparison
 from trainkit.report.notes import comparison_notes
 from trainkit.report.page_tables import GroupFacts, SettingTable, group_facts
-from trainkit.report.plots.costs import plot_compile_time, plot_memory, plot_step_parts, plot_time_to_step
+from trainkit.report.plots.costs import plot_compile_time, plot_memory, plot_step_parts
 from trainkit.report.plots.curves import CURVES, Epochs, plot_curve
 from trainkit.report.plots.palette import COLORS, Looks, looks_of
 from trainkit.report.plots.ratios import plot_speedups
 from trainkit.report.plots.svg import Plot
+from trainkit.report.plots.time_to_step import plot_time_to_step
 from trainkit.report.verdicts import recommendation, verdict
 
 

@@ -1,6 +1,6 @@
 """Groups of a comparison that differ in one number of their settings, as a series over that number."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from trainkit.analysis.comparison import Group
@@ -8,6 +8,7 @@ from trainkit.analysis.grouping import NUMBER, short_override
 from trainkit.report.labels import machine_label
 
 MIN_NUMBERS = 3
+Conditions = tuple[tuple[str, str], ...]  # settings and their values
 
 
 @dataclass(frozen=True)
@@ -28,47 +29,53 @@ def series_of(groups: Sequence[Group]) -> list[Series]:
     swept = _swept_setting(conditions)
     if swept is None:
         return []
-    names = dict.fromkeys(name for values in conditions for name in values)
-    alike: dict[tuple[str | None, ...], list[tuple[float, Group]]] = {}
-    for group, values in zip(groups, conditions, strict=True):
-        if NUMBER.fullmatch(values.get(swept, "")):
-            others = tuple(None if name == swept else values.get(name) for name in names)
-            alike.setdefault(others, []).append((float(values[swept]), group))
+    numbered_groups: dict[Conditions, list[tuple[float, Group]]] = {}
+    for group, condition in zip(groups, conditions, strict=True):
+        number = condition.pop(swept, "")
+        if NUMBER.fullmatch(number):
+            numbered_groups.setdefault(tuple(sorted(condition.items())), []).append((float(number), group))
     several = []
-    for numbered_groups in alike.values():
-        if len(numbered_groups) > 1:
-            several.append(sorted(numbered_groups, key=lambda numbered: numbered[0]))
-    labels = condition_labels([numbered_groups[0][1] for numbered_groups in several], ignored=swept)
+    for numbered in numbered_groups.values():
+        if len(numbered) > 1:
+            several.append(sorted(numbered, key=lambda number_and_group: number_and_group[0]))
+    labels = condition_labels([numbered[0][1] for numbered in several], ignored=swept)
     return [Series(swept, label, tuple(numbered)) for label, numbered in zip(labels, several, strict=True)]
 
 
 def _swept_setting(conditions: Sequence[dict[str, str]]) -> str | None:
     """The setting that has most numbers over the groups, at least three."""
-    names = dict.fromkeys(name for values in conditions for name in values)
-    numbers = {}
-    for name in names:
-        if name != "forward.deadline_ms":
-            texts = {values.get(name, "") for values in conditions}
-            numbers[name] = {text for text in texts if NUMBER.fullmatch(text)}
-    swept = max(numbers, key=lambda name: len(numbers[name]), default=None)
-    if swept is None or len(numbers[swept]) < MIN_NUMBERS:
-        return None
+    swept, most = None, MIN_NUMBERS - 1
+    for name in _names(conditions):
+        numbers = set()
+        for condition in conditions:
+            text = condition.get(name, "")
+            if NUMBER.fullmatch(text):
+                numbers.add(text)
+        if len(numbers) > most and name != "forward.deadline_ms":
+            swept, most = name, len(numbers)
     return swept
 
 
 def condition_labels(groups: Sequence[Group], ignored: str = "") -> list[str]:
     """The settings of each group that tell it from the others, but for the ignored one; empty for a single group."""
     conditions = [_conditions(group) for group in groups]
-    names = dict.fromkeys(name for values in conditions for name in values)
-    varying = []
-    for name in names:
-        if name != ignored and len({values.get(name) for values in conditions}) > 1:
-            varying.append(name)
-    labels = []
-    for values in conditions:
-        words = [short_override(f"{name}={values[name]}") for name in varying if name in values]
-        labels.append(", ".join(words))
-    return labels
+    labels: list[list[str]] = [[] for _ in groups]
+    for name in _names(conditions):
+        values = [condition.get(name) for condition in conditions]
+        if name == ignored or len(set(values)) == 1:
+            continue
+        for label, value in zip(labels, values, strict=True):
+            if value is not None:
+                label.append(short_override(f"{name}={value}"))
+    return [", ".join(label) for label in labels]
+
+
+def _names(conditions: Iterable[dict[str, str]]) -> dict[str, None]:
+    """The names of all settings, in the order of their first appearance."""
+    names: dict[str, None] = {}
+    for condition in conditions:
+        names |= dict.fromkeys(condition)
+    return names
 
 
 def _conditions(group: Group) -> dict[str, str]:
