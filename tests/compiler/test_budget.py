@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.conftest import parameters
-from trainkit.data.schedule import Schedule
+from trainkit.data.shapes import SizeSchedule
 from trainkit.results.files import read_epochs
 from trainkit.training.run import run
 
@@ -23,7 +23,9 @@ def test_a_thousand_shapes_stay_within_the_budget(compose, tmp_path):
     assert row.num_compiled_steps + row.num_eager_steps == 1000
     seen = {tuple(map(tuple, shapes)) for shapes in row.recompile_shapes}
     assert len(seen) == 8
-    drawn = [n for epoch in range(4) for n in Schedule("batch_size", [2, 1001], "random", 0).of_epoch(epoch, 250)]
+    drawn = [
+        n for epoch in range(4) for n in SizeSchedule("batch_size", [2, 1001], "random", 0).epoch_sizes(epoch, 250)
+    ]
     compiled = {drawn[0], *(shapes[1][0] for shapes in row.recompile_shapes)}
     assert row.num_compiled_steps == sum(size in compiled for size in drawn)
     assert (row.recompile_limit_hit, row.effective_mode) == (True, "mixed")

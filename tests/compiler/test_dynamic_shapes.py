@@ -6,7 +6,7 @@ import itertools
 import pytest
 
 from trainkit.config.errors import ConfigError
-from trainkit.data.schedule import Schedule
+from trainkit.data.shapes import SizeSchedule
 from trainkit.report import summary
 from trainkit.results.files import read_epochs, read_row
 from trainkit.training.run import run
@@ -166,7 +166,7 @@ def test_two_ranks_get_batches_of_one_size_and_count_the_samples_of_both(train, 
     done = train(*words, "compile.max_recompiles=3", "logger=none", "hydra.run.dir=run", ranks=2)
     assert done.returncode == 0, done.stderr
     (record,) = read_epochs(tmp_path / "run")
-    assert record.num_samples == 2 * sum(Schedule("batch_size", [2, 9], "random", 0).of_epoch(0, 8))
+    assert record.num_samples == 2 * sum(SizeSchedule("batch_size", [2, 9], "random", 0).epoch_sizes(0, 8))
     row = read_row(tmp_path / "run")
     assert (row.status, row.num_recompiles, row.num_graphs) == ("ok", 3, 4)
 

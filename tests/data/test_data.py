@@ -19,9 +19,10 @@ from tests import forked
 from tests.conftest import in_cache
 from trainkit.config.errors import ConfigError
 from trainkit.data import bpe
-from trainkit.data.cache import cached
+from trainkit.data.batches import ArrayDataset
+from trainkit.data.cache import cached_folder
 from trainkit.data.digits import Digits
-from trainkit.data.module import ArrayDataset, DataModule
+from trainkit.data.module import DataModule
 from trainkit.data.synthetic import Synthetic
 from trainkit.data.text import Text
 from trainkit.training.model import build_data
@@ -169,7 +170,7 @@ def test_digits_are_images_in_0_to_1_and_the_seed_splits_them():
     assert inputs.min() == 0
     assert inputs.max() == 1
     assert set(targets.tolist()) == set(range(10))
-    everything = lambda digits: np.concatenate([digits.train_set.arrays[0], digits.val_set.arrays[0]])  # noqa: E731
+    everything = lambda digits: np.concatenate([digits.train_set.inputs, digits.val_set.inputs])  # noqa: E731
     assert (len(datamodule.train_set), len(datamodule.val_set)) == (1438, 359)
     same, other = on(Digits(batch_size=64, seed=3)), on(Digits(batch_size=64, seed=4))
     assert np.array_equal(everything(same), everything(datamodule))
@@ -185,7 +186,7 @@ def test_digits_name_every_setting_that_contradicts_them():
         "data.channels = 3: digits has 1; say data.channels=1",
         "data.image_size = 32: digits has 8; say data.image_size=8",
         "data.num_classes = 5: digits has 10; say data.num_classes=10",
-        "data.val_fraction = 1.5: expected a part of the data; try 0.2",
+        "data.val_fraction = 1.5: expected a fraction between 0 and 1; try 0.2",
     )
 
 
@@ -193,7 +194,9 @@ def test_digits_name_every_setting_that_contradicts_them():
 
 
 def decode(datamodule, tokens):
-    return tokenizers.Tokenizer.from_file(str(datamodule._cache / "tokenizer.json")).decode(tokens.flatten().tolist())
+    return tokenizers.Tokenizer.from_file(str(datamodule.cache_folder / "tokenizer.json")).decode(
+        tokens.flatten().tolist()
+    )
 
 
 def test_text_comes_in_blocks_that_follow_each_other_and_targets_are_one_token_on(make_text):
@@ -219,14 +222,14 @@ def test_a_folder_is_read_in_sorted_order_with_its_subfolders(make_text, tmp_pat
         (folder / f"{name}.txt").write_text(f"{name} é " * 20)
     (folder / "a.md").write_text("not this one")
     datamodule = on(make_text(path=str(folder), val_path=str(folder / "k.txt")))
-    text = decode(datamodule, torch.from_numpy(np.load(datamodule._cache / "train.npy").astype(np.int64)))
+    text = decode(datamodule, torch.from_numpy(np.load(datamodule.cache_folder / "train.npy").astype(np.int64)))
     assert text == "\n".join(f"{name} é " * 20 for name in ("a", "k", "sub/a", "sub/b", "x", "y", "z"))
 
 
 def test_the_tokenizer_learns_from_the_training_text_alone(make_text, tmp_path):
     (tmp_path / "val.txt").write_text("zyzzyva " * 500)
     datamodule = on(make_text(val_path=str(tmp_path / "val.txt"), vocab_size=600))
-    vocab = tokenizers.Tokenizer.from_file(str(datamodule._cache / "tokenizer.json")).get_vocab()
+    vocab = tokenizers.Tokenizer.from_file(str(datamodule.cache_folder / "tokenizer.json")).get_vocab()
     assert not [token for token in vocab if "zy" in token]
     assert [token for token in vocab if "times" in token]
 
@@ -249,8 +252,8 @@ def test_the_cache_knows_a_text_by_its_content_and_the_settings_that_shape_it(ma
         make_text(val_fraction=0.2),
         make_text(val_path=str(tmp_path / "copy.txt")),
     ]
-    assert len({text._cache for text in same}) == 1
-    assert len({text._cache for text in [same[0], *different]}) == 5
+    assert len({text.cache_folder for text in same}) == 1
+    assert len({text.cache_folder for text in [same[0], *different]}) == 5
 
 
 def test_two_processes_may_encode_the_same_text_at_once(tmp_path):
@@ -261,7 +264,7 @@ text = Text(path="all.txt", batch_size=4, seq_len=16, vocab_size=400, cache_dir=
 together()
 text.prepare_data()
 text.setup("fit")
-print(int(text.train_set.arrays[0].sum()), len(text.val_set))
+print(int(text.train_set.inputs.sum()), len(text.val_set))
 """
     one, other = forked.twice(program, tmp_path)
     assert one == other
@@ -303,8 +306,8 @@ def test_an_interrupted_encoding_leaves_nothing_that_is_trusted(make_text, tmp_p
         ),
         ({"num_classes": 2}, "data.num_classes = 2: text has 300; say data.num_classes=300"),
         ({"next_token": False}, "data.next_token = False: text has True; say data.next_token=True"),
-        ({"val_fraction": 0}, "data.val_fraction = 0: expected a part of the text; try 0.1"),
-        ({"val_fraction": "most"}, "data.val_fraction = most: expected a part of the text; try 0.1"),
+        ({"val_fraction": 0}, "data.val_fraction = 0: expected a fraction between 0 and 1; try 0.1"),
+        ({"val_fraction": "most"}, "data.val_fraction = most: expected a fraction between 0 and 1; try 0.1"),
         ({"seq_len": 0}, "data.seq_len = 0: expected 1 or more; try data.seq_len=128"),
     ],
 )
@@ -367,12 +370,12 @@ def test_wikitext_of_the_hub_is_its_text_and_its_own_validation_split(make_text,
     monkeypatch.setattr(datasets, "load_dataset", lambda *names, **kw: asked_for.append(names) or splits)
     datamodule = on(make_text(path="Salesforce/wikitext", subset="wikitext-2-raw-v1"))
     for split, name in (("train", "train"), ("val", "validation")):
-        text = decode(datamodule, torch.from_numpy(np.load(datamodule._cache / f"{split}.npy").astype(np.int64)))
+        text = decode(datamodule, torch.from_numpy(np.load(datamodule.cache_folder / f"{split}.npy").astype(np.int64)))
         assert text == "\n" + "".join(f" {row} \n" for row in rows[name])
     assert set(asked_for) == {("Salesforce/wikitext", "wikitext-2-raw-v1")}
     del splits["validation"], splits["test"]
     datamodule = on(make_text(path="Salesforce/wikitext"))
-    tokens = datamodule.train_set.arrays[0].size, datamodule.val_set.arrays[0].size
+    tokens = datamodule.train_set.inputs.size, datamodule.val_set.inputs.size
     assert tokens[0] > 5 * tokens[1]
 
 
@@ -484,12 +487,12 @@ def test_what_a_killed_process_left_in_the_cache_is_removed(tmp_path):
         (folder / "half").touch()
         os._exit(9)
 
-    child = multiprocessing.get_context("fork").Process(target=cached, args=(tmp_path, "content", killed))
+    child = multiprocessing.get_context("fork").Process(target=cached_folder, args=(tmp_path, "content", killed))
     child.start()
     child.join(60)
     assert child.exitcode == 9
     (left,) = in_cache(tmp_path)
-    made = cached(tmp_path, "content", lambda folder: (folder / "whole").touch())
+    made = cached_folder(tmp_path, "content", lambda folder: (folder / "whole").touch())
     assert in_cache(tmp_path) == [made] != [left]
     assert [file.name for file in made.iterdir()] == ["whole"]
 
@@ -501,7 +504,7 @@ def test_one_of_several_processes_makes_what_all_wait_for(tmp_path):
         time.sleep(0.5)
 
     fork = multiprocessing.get_context("fork")
-    children = [fork.Process(target=cached, args=(tmp_path / "cache", "content", make)) for _ in range(3)]
+    children = [fork.Process(target=cached_folder, args=(tmp_path / "cache", "content", make)) for _ in range(3)]
     for child in children:
         child.start()
     for child in children:

@@ -92,10 +92,10 @@ def test_images_are_decoded_once_and_again_when_one_has_changed(images, tmp_path
     first = images(tmp_path / "all")
     picture(999).save(tmp_path / "all/ant/00.png")
     changed = images(tmp_path / "all")
-    assert changed._cache != first._cache
+    assert changed.cache_folder != first.cache_folder
     assert np.array_equal(changed.train_set.dataset.__getitems__([0])[0][0].permute(1, 2, 0), np.asarray(picture(999)))
-    monkeypatch.setattr("trainkit.data.images._decode", None)
-    assert images(tmp_path / "all")._cache == changed._cache
+    monkeypatch.setattr("trainkit.data.images.decode_image", None)
+    assert images(tmp_path / "all").cache_folder == changed.cache_folder
 
 
 def test_another_folder_of_files_alike_in_name_size_and_time_is_another_cache(images, tmp_path):
@@ -134,8 +134,8 @@ def test_settings_that_make_other_pixels_have_a_cache_of_their_own(images, tmp_p
     grey = {"channels": 1, "mean": [0.5], "std": [0.5]}
     same = [{}, {"seed": 1}, {"batch_size": 3}, {"flip": False}]
     different = [{"side": 9}, grey, {**grey, "side": 9}]
-    assert len({images(tmp_path / "all", **settings)._cache for settings in same}) == 1
-    assert len({images(tmp_path / "all", **settings)._cache for settings in [{}, *different]}) == 4
+    assert len({images(tmp_path / "all", **settings).cache_folder for settings in same}) == 1
+    assert len({images(tmp_path / "all", **settings).cache_folder for settings in [{}, *different]}) == 4
 
 
 @pytest.mark.parametrize("content", [b"", b"no image", "cut off"])
@@ -156,8 +156,8 @@ def test_a_file_that_cannot_be_read_is_one_line_and_nothing_is_cached(images, tm
         ({"image_size": 9, "side": 8}, "data.image_size = 9: cut out of data.side = 8 and 0 pixels around it"),
         ({"channels": 2}, "data.channels = 2: expected 1 .grey. or 3 .RGB."),
         ({"channels": 1}, "expected 1 values each"),
-        ({"val_fraction": 1.5}, "data.val_fraction = 1.5: expected a part of the images"),
-        ({"val_fraction": "most"}, "data.val_fraction = most: expected a part of the images"),
+        ({"val_fraction": 1.5}, "data.val_fraction = 1.5: expected a fraction between 0 and 1"),
+        ({"val_fraction": "most"}, "data.val_fraction = most: expected a fraction between 0 and 1"),
         ({"std": [0.2, 0, 0.2]}, r"data.std = \[0.2, 0, 0.2\]: expected numbers above 0"),
         ({"std": [0.2, -0.1, 0.2]}, "data.std = .*: expected numbers above 0"),
         ({"std": [0.2, "a", 0.2]}, "data.std = .*: expected numbers above 0"),
@@ -270,7 +270,7 @@ def test_pixels_of_unknown_range_are_refused(images, tmp_path, dtype):
 
 def test_a_cached_file_that_is_cut_off_is_one_line(images, tmp_path):
     fill(tmp_path / "all")
-    file = images(tmp_path / "all")._cache / "train-images.npy"
+    file = images(tmp_path / "all").cache_folder / "train-images.npy"
     for size in (file.stat().st_size - 1, 50, 0):
         os.truncate(file, size)
         with pytest.raises(ConfigError) as caught:

@@ -16,9 +16,9 @@ from tests.conftest import in_cache
 from tests.data.test_data import epoch, on
 from trainkit.config.errors import ConfigError
 from trainkit.data import bpe
-from trainkit.data.rows import READERS
-from trainkit.data.splits import on_hub
-from trainkit.data.tables import TASKS, Glue, Table, _sequence
+from trainkit.data.location import TABLE_READERS, Location
+from trainkit.data.sequences import join_texts
+from trainkit.data.tables import TASKS, Glue, Table
 from trainkit.distributed.topology import select_devices
 from trainkit.training.model import build_data, build_model
 from trainkit.training.run import run
@@ -50,7 +50,7 @@ def table(tmp_path):
 
 def decoded(data: Table, inputs: torch.Tensor) -> list[str]:
     """The texts of a batch; | for the token between two of them."""
-    tokenizer = tokenizers.Tokenizer.from_file(str(data._cache / "tokenizer.json"))
+    tokenizer = tokenizers.Tokenizer.from_file(str(data.cache_folder / "tokenizer.json"))
     rows = [[token for token in row if token > 0] for row in inputs.tolist()]
     assert all(row[0] == 1 for row in rows)
     parts = [[list(part) for is_text, part in itertools.groupby(row[1:], lambda t: t > 2) if is_text] for row in rows]
@@ -100,7 +100,7 @@ def test_longer_texts_are_cut_at_seq_len(table):
 def test_of_two_texts_the_longer_is_cut_first(lengths, seq_len, kept):
     parts = [np.arange(100 * n, 100 * n + length, dtype=np.uint32) for n, length in enumerate(lengths)]
     pieces = [np.array([1])] + [piece for part, num in zip(parts, kept, strict=True) for piece in (part[:num] + 3, [2])]
-    assert _sequence(parts, seq_len).tolist() == np.concatenate(pieces[:-1]).tolist()
+    assert join_texts(parts, seq_len).tolist() == np.concatenate(pieces[:-1]).tolist()
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_batch_is_as_long_as_its_padding_says(table, padding, expected):
         ({"padding": "buckets", "buckets": 40}, "data.buckets = 40: expected rising lengths"),
         ({"buckets": 40}, "data.buckets = 40: expected rising lengths"),
         ({"buckets": "4,7"}, "data.buckets = 4,7: expected rising lengths"),
-        ({"val_fraction": "most"}, "data.val_fraction = most: expected a part of the rows; try 0.1"),
+        ({"val_fraction": "most"}, "data.val_fraction = most: expected a fraction between 0 and 1; try 0.1"),
         ({"label_column": "text"}, "data.label_column = text: is in data.text_column too; name the column"),
         ({"vocab_size": 258}, "data.vocab_size = 258: byte-level BPE starts from the 256 bytes"),
         ({"seq_len": 1}, "data.seq_len = 1: no room for text; expected at least 2"),
@@ -203,14 +203,14 @@ def written(folder: Path, suffix: str, rows: list[tuple[str, str]]) -> Path:
     return file
 
 
-@pytest.mark.parametrize("suffix", sorted(READERS))
+@pytest.mark.parametrize("suffix", sorted(TABLE_READERS))
 def test_every_format_gives_the_same_texts_and_classes(table, tmp_path, suffix):
     rows = [("NA", "good"), ("so , so", "bad"), ("null", "good"), ("007", "bad"), ("é ü", "good")]
     rows += [('he said "no', "bad")] if suffix != ".csv" else [('two\nlines, and "quotes"', "bad")]
     file = written(tmp_path, suffix, rows)
     data = on(table(path=str(file), val_path=str(file), columns=None, batch_size=2, seq_len=64))
     assert all_of(data) == ([text for text, _ in rows], [int(label == "good") for _, label in rows])
-    assert json.loads((data._cache / "classes.json").read_text()) == ["bad", "good"]
+    assert json.loads((data.cache_folder / "classes.json").read_text()) == ["bad", "good"]
 
 
 def test_a_delimiter_and_column_names_can_be_given_and_the_name_of_a_file_is_no_pattern(table, tmp_path):
@@ -249,7 +249,7 @@ def test_without_validation_files_the_seed_picks_rows_and_the_tokens_are_learnt_
     (tmp_path / "dev.tsv").unlink()
     splits = [on(table(seed=seed, val_fraction=0.25, seq_len=64)) for seed in (0, 0, 1)]
     assert [(len(data.train_set), len(data.val_set)) for data in splits] == [(30, 10)] * 3
-    assert splits[0]._cache == splits[1]._cache != splits[2]._cache
+    assert splits[0].cache_folder == splits[1].cache_folder != splits[2].cache_folder
     both = [*all_of(splits[0])[0], *decoded(splits[0], splits[0].val_set.__getitems__(range(10))[0])]
     assert sorted(both) == sorted(text for text, _ in reviews(40))
 
@@ -273,8 +273,8 @@ def test_a_table_is_encoded_once_and_known_by_its_content_and_settings(table, tm
         (tmp_path / "copy" / name).write_bytes((tmp_path / name).read_bytes())
     same = [table(path=str(tmp_path / "copy")), table(padding="fixed", seed=5, batch_size=2)]
     different = [table(vocab_size=301), table(seq_len=9), table(val_path=str(tmp_path / "train.tsv"))]
-    assert len({data._cache for data in [first, *same]}) == 1
-    assert len({data._cache for data in [first, *different]}) == 4
+    assert len({data.cache_folder for data in [first, *same]}) == 1
+    assert len({data.cache_folder for data in [first, *different]}) == 4
     monkeypatch.setattr(bpe, "ByteLevelBPETokenizer", None)  # to train one would raise
     assert epoch(on(table())) == epoch(first)
     (tmp_path / "dev.tsv").write_text(lines(reviews(15, start=41)))
@@ -289,8 +289,8 @@ def test_the_same_bytes_read_otherwise_have_a_cache_of_their_own(table, tmp_path
     as_tabs = {"path": tsv, "val_path": tsv, "columns": ["text", "label", "more"]}
     as_commas = {"path": csv, "val_path": csv, "columns": ["text", "label", "more"]}
     other_columns = {**as_tabs, "columns": ["more", "label", "text"]}
-    assert on(table(**as_tabs))._cache == on(table(**as_tabs))._cache
-    assert len({on(table(**settings))._cache for settings in (as_tabs, as_commas, other_columns)}) == 3
+    assert on(table(**as_tabs)).cache_folder == on(table(**as_tabs)).cache_folder
+    assert len({on(table(**settings)).cache_folder for settings in (as_tabs, as_commas, other_columns)}) == 3
 
 
 def test_two_processes_may_encode_the_same_table_at_once(tmp_path):
@@ -393,8 +393,10 @@ def labelled(columns: dict[str, list], names: list[str] | None = None) -> datase
 def test_a_name_of_the_hub_is_one_and_a_path_is_not(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own" / "data").mkdir(parents=True)
-    assert [on_hub(name) for name in ("stanfordnlp/sst2", "nyu-mll/glue")] == [True, True]
-    assert not any(on_hub(path) for path in ("own/data", "own/train.tsv", "sst2", "/a/b", "../up", "a/b/c", "~/x", ""))
+    for path in ("stanfordnlp/sst2", "nyu-mll/glue"):
+        assert Location("data.path", path, "").is_on_hub
+    for path in ("own/data", "own/train.tsv", "sst2", "/a/b", "../up", "a/b/c", "~/x", ""):
+        assert not Location("data.path", path, "").is_on_hub
 
 
 def test_glue_reads_the_columns_of_its_task_and_never_the_test_split(hub, tmp_path):

@@ -1,1 +1,1 @@
-"""Where batches come from: each file here is one data set, named by `_target_` in conf/data/."""
+"""Data sets. `_target_` in conf/data/ names their classes."""

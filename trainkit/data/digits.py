@@ -4,15 +4,16 @@ import numpy as np
 import torch
 from sklearn.datasets import load_digits
 
-from trainkit.config.errors import ConfigError
-from trainkit.data.module import ArrayDataset, DataModule, is_part
+from trainkit.config.errors import refuse
+from trainkit.data.batches import ArrayDataset
+from trainkit.data.module import DataModule, contradictions, val_fraction_complaints
 
 
 class Digits(DataModule):
-    """1,797 handwritten digits: float32 [B, 1, 8, 8] in 0..1, ten classes; the seed decides which validate.
+    """1,797 handwritten digits: float32 [B, 1, 8, 8] in 0..1, ten classes. The seed chooses the validation samples.
 
-    Source: the test set of Alpaydin and Kaynak 1998, https://doi.org/10.24432/C50P49. ConfigError for sizes that
-    are not the data's, and for a val_fraction that leaves nothing to train on or to validate on.
+    Source: the test set of Alpaydin and Kaynak 1998, https://doi.org/10.24432/C50P49. Raises ConfigError for sizes
+    that are not those of the data, and for a val_fraction that leaves nothing to train or to validate on.
     """
 
     def __init__(
@@ -37,11 +38,8 @@ class Digits(DataModule):
             num_classes=num_classes,
         )
         self.val_fraction = val_fraction
-        complaints = self.contradictions(inputs="images", channels=1, image_size=8, num_classes=10)
-        if not is_part(val_fraction):
-            complaints.append(f"data.val_fraction = {val_fraction}: expected a part of the data; try 0.2")
-        if complaints:
-            raise ConfigError(*complaints)
+        complaints = contradictions(self, inputs="images", channels=1, image_size=8, num_classes=10)
+        refuse(complaints + val_fraction_complaints(val_fraction, example=0.2))
 
     def setup(self, stage: str) -> None:
         images, targets = load_digits(return_X_y=True)  # [1797, 64] in 0..16, [1797]

@@ -1,34 +1,33 @@
-"""What every data set here guarantees: which sample is seen by which process, when, and exactly how often."""
+"""The DataModule that all data sets are: which process sees which samples, and in which order."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Any
 
 import lightning
-import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, Subset, default_collate
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, Subset
 from torch.utils.data.distributed import DistributedSampler
 
-from trainkit.config.errors import ConfigError
-
-Batch = tuple[Tensor, Tensor]
+from trainkit.config.errors import refuse
+from trainkit.data.batches import Batch, collate, num_samples
 
 
 class DataModule(lightning.LightningDataModule):
-    """Batches (inputs, targets) whose order is a function of the seed and the epoch alone.
+    """Batches (inputs, targets) in an order that depends on the seed and the epoch alone.
 
-    images: float32 [B, channels, image_size, image_size], targets int64 [B]; or bytes that `prepare` makes them of.
-    tokens: int64 [B, T], T <= seq_len, targets int64 [B], or [B, T] where every next token is predicted.
-    Training: full batches only; batch k of all processes together holds the same samples for any split of the same
-    global batch over processes. Validation: every sample exactly once over all processes, in order; the last batch may
-    be short. Making an iterator draws nothing from the global random state. Ranks and device are the trainer's, which
-    needs `use_distributed_sampler=False`; without a trainer it is one process on `device_alone`. ConfigError if there
-    are fewer samples than one global batch, or than processes to validate on.
+    Images are float32 [B, channels, image_size, image_size], or bytes that `prepare` turns into them; targets int64
+    [B]. Tokens are int64 [B, T], T <= seq_len; targets int64 [B], or [B, T] if every next token is predicted.
 
-    A subclass sets `train_set` and `val_set` (map-style; a data set with `__getitems__` returns whole batches) in
-    `setup` (stage "fit", or "predict" where the network is only called); costly one-time work goes into `prepare_data`.
-    `sizes` are the shapes it declares to the network.
+    Training batches are full. Batch k of all processes together holds the same samples however the same global batch
+    is split over processes. Validation has every sample exactly once over all processes, in order; its last batch may
+    be short. A new iterator draws nothing from the global random state. Raises ConfigError if there are fewer samples
+    than one global batch, or fewer to validate on than processes.
+
+    A subclass sets `train_set` and `val_set` in `setup` (stage "fit", or "predict" if the network is only called).
+    Both are map-style; a data set with `__getitems__` returns whole batches. Costly work that is done once belongs in
+    `prepare_data`. `sizes` are the shapes that the data set declares to the network. The trainer knows ranks and
+    device and must have `use_distributed_sampler=False`; without a trainer there is one process on `device_alone`.
     """
 
     train_set: Dataset
@@ -57,117 +56,107 @@ class DataModule(lightning.LightningDataModule):
         return self.trainer.strategy.root_device if self.trainer else self.device_alone
 
     def train_dataloader(self) -> Any:
-        self._check_num_samples()
-        # Also for one process: its order is then the one that several share. Lightning calls set_epoch.
+        _check_num_samples(self)
+        # Also for one process, so that its order is the one that several share. Lightning calls set_epoch.
         sampler: DistributedSampler = DistributedSampler(
             self.train_set, self.world_size, self.rank, shuffle=True, seed=self.seed, drop_last=True
         )
         return self._loader(self.train_set, sampler=sampler, batch_size=self.batch_size, drop_last=True)
 
     def val_dataloader(self) -> Any:
-        self._check_num_samples()
+        _check_num_samples(self)
         # Not a DistributedSampler: it would repeat samples until all ranks have equally many.
-        mine = Subset(self.val_set, range(self.rank, _length(self.val_set), self.world_size))
-        return self._loader(mine, batch_size=self.batch_size)
+        samples_of_rank = range(self.rank, num_samples(self.val_set), self.world_size)
+        return self._loader(Subset(self.val_set, samples_of_rank), batch_size=self.batch_size)
 
     def forward_dataloader(self) -> Any:
-        """The batches that a network is called with where it is not trained: those of validation."""
+        """The batches to call a network with that is not trained: those of validation."""
         return self.val_dataloader()
 
     def sample(self) -> Batch:
-        """The first two samples of the training set (one, if it has no more), on the CPU and without a trainer."""
+        """The first two samples of the training set (or its only one), on the CPU and without a trainer."""
         self.prepare_data()
         self.setup("fit")
-        first = list(range(min(2, _length(self.train_set))))
-        loader = DataLoader(self.train_set, batch_sampler=[first], collate_fn=_collate, generator=torch.Generator())
+        indices = list(range(min(2, num_samples(self.train_set))))
+        loader = DataLoader(self.train_set, batch_sampler=[indices], collate_fn=collate, generator=torch.Generator())
         return next(iter(loader))
 
-    def coming_sizes(self) -> dict[int, Collection[int]]:
+    def possible_sizes(self) -> dict[int, Collection[int]]:
         """Every size that inputs and targets may have, by the number of the dimension."""
-        whole = range(1, self.batch_size + 1)  # validation's last batch may be short
+        batch_sizes = range(1, self.batch_size + 1)  # validation's last batch may be short
         if self.inputs == "tokens":
-            return {0: whole, 1: range(1, self.sizes["seq_len"] + 1)}
+            return {0: batch_sizes, 1: range(1, self.sizes["seq_len"] + 1)}
         side = self.sizes["image_size"]
-        return {0: whole, 1: [self.sizes["channels"]], 2: [side], 3: [side]}
+        return {0: batch_sizes, 1: [self.sizes["channels"]], 2: [side], 3: [side]}
 
-    def never_coming(self, limit: int | float) -> list[str]:
-        """One complaint for each setting of whose sizes some never come, where of the batches of an epoch only so many
-        (int) or such a part (float) are taken."""
+    def unused_sizes(self, limit: int | float) -> list[str]:
+        """A complaint for each setting with sizes that no batch has if an epoch is cut to `limit` batches.
+
+        An int is a number of batches, a float a fraction of them.
+        """
         return []
 
-    def contradictions(self, **actual: Any) -> list[str]:
-        """One complaint for each of the given settings that was declared otherwise."""
-        declared = {"inputs": self.inputs, **self.sizes}
-        return [
-            f"data.{name} = {declared[name]}: {self._name} has {value}; say data.{name}={value}"
-            for name, value in actual.items()
-            if declared[name] != value
-        ]
-
-    @property
-    def _name(self) -> str:
-        return type(self).__name__.lower()
-
-    def _check_num_samples(self) -> None:
-        train, val, world = _length(self.train_set), _length(self.val_set), self.world_size
-        complaints = []
-        if train < self.batch_size * world:
-            fits = f"try data.batch_size={train // world}" if train >= world else "give more data or fewer processes"
-            complaints.append(
-                f"data.batch_size = {self.batch_size}: {self._name} has {train} training samples, less than one "
-                f"batch for {world} process(es); {fits}"
-            )
-        if val < world:  # validation begins and ends with collectives: no rank may be without a batch
-            complaints.append(
-                f"data = {self._name}: {val} validation samples for {world} process(es); give more data or a "
-                "larger data.val_fraction, or use fewer processes"
-            )
-        if complaints:
-            raise ConfigError(*complaints)
-
     def _loader(self, dataset: Dataset, **order: Any) -> DataLoader:
+        # A generator of its own: otherwise each new iterator draws the workers' seed from the global state, and a
+        # resumed run, which makes other iterators, would continue with other random numbers.
         return DataLoader(
             dataset,
             **order,
-            collate_fn=_collate,
+            collate_fn=collate,
             num_workers=self.num_workers,
             persistent_workers=self.num_workers > 0,
             pin_memory=self.device.type == "cuda",
-            # Its own: else each new iterator draws the workers' seed from the global state, and a resumed run,
-            # which makes other iterators, would go on with other random numbers.
             generator=torch.Generator().manual_seed(self.seed),
         )
 
 
-def is_part(fraction: object) -> bool:
-    """Whether so much of a whole is something, and leaves something."""
-    return isinstance(fraction, int | float) and 0 < fraction < 1
+def contradictions(data: DataModule, **actual: Any) -> list[str]:
+    """A complaint for each of the given settings that was declared otherwise than the data set has it."""
+    declared = {"inputs": data.inputs, **data.sizes}
+    complaints = []
+    for name, value in actual.items():
+        if declared[name] != value:
+            complaints.append(f"data.{name} = {declared[name]}: {_name(data)} has {value}; say data.{name}={value}")
+    return complaints
 
 
-class ArrayDataset(Dataset):
-    """Samples in two arrays (in memory or memory-mapped), fetched a whole batch at a time; integers leave as
-    int64, bytes as they are."""
-
-    def __init__(self, inputs: np.ndarray, targets: np.ndarray):
-        self.arrays = (inputs, targets)
-
-    def __len__(self) -> int:
-        return len(self.arrays[0])
-
-    def __getitems__(self, indices: Sequence[int]) -> Batch:
-        inputs, targets = (_tensor(array[list(indices)]) for array in self.arrays)
-        return inputs, targets
+def val_fraction_complaints(val_fraction: object, example: float = 0.1) -> list[str]:
+    """A complaint if this is not a fraction that leaves samples to train and to validate on."""
+    if isinstance(val_fraction, int | float) and 0 < val_fraction < 1:
+        return []
+    return [f"data.val_fraction = {val_fraction}: expected a fraction between 0 and 1; try {example}"]
 
 
-def _tensor(array: np.ndarray) -> Tensor:
-    tensor = torch.from_numpy(array)
-    return tensor if tensor.is_floating_point() or tensor.dtype == torch.uint8 else tensor.long()
+def _check_num_samples(data: DataModule) -> None:
+    """Raise ConfigError if there are too few samples for the processes."""
+    complaints = _train_complaints(_name(data), num_samples(data.train_set), data.batch_size, data.world_size)
+    complaints += _validation_complaints(_name(data), num_samples(data.val_set), data.world_size)
+    refuse(complaints)
 
 
-def _collate(fetched: Any) -> Batch:
-    """A data set with `__getitems__` hands over its batch whole, a tuple; of any other comes a list of samples."""
-    return fetched if isinstance(fetched, tuple) else tuple(default_collate(fetched))
+def _name(data: DataModule) -> str:
+    return type(data).__name__.lower()
 
 
-def _length(dataset: Dataset) -> int:
-    return len(dataset)  # type: ignore[arg-type]  # torch's Dataset declares no __len__
+def _train_complaints(data_name: str, num_samples: int, batch_size: int, world_size: int) -> list[str]:
+    """A complaint if there are fewer samples than the processes need for a batch each."""
+    if num_samples >= batch_size * world_size:
+        return []
+    if num_samples >= world_size:
+        way_out = f"try data.batch_size={num_samples // world_size}"
+    else:
+        way_out = "give more data or fewer processes"
+    return [
+        f"data.batch_size = {batch_size}: {data_name} has {num_samples} training samples, less than one "
+        f"batch for {world_size} process(es); {way_out}"
+    ]
+
+
+def _validation_complaints(data_name: str, num_samples: int, world_size: int) -> list[str]:
+    """A complaint if a process would have no sample. Validation begins and ends with collectives of all of them."""
+    if num_samples >= world_size:
+        return []
+    return [
+        f"data = {data_name}: {num_samples} validation samples for {world_size} process(es); give more data or a "
+        "larger data.val_fraction, or use fewer processes"
+    ]

@@ -1,209 +1,147 @@
-"""The rows of a table, each with its texts and its label: files here, or a split of a data set of the hub."""
+"""The rows of a table: texts and a label each, checked one by one."""
 
-import csv
-import hashlib
 import re
 from dataclasses import dataclass, field
-from glob import escape
-from pathlib import Path
 from typing import Any
 
 import datasets
 import torch
 
-from trainkit.config.errors import ConfigError
-from trainkit.data.splits import READERS, TRAIN, first, load, on_hub, read_text, readable
+from trainkit.data.location import Location
 
-REMEDY = "give a csv, tsv, json or parquet file, a folder of train.* and dev.*, or owner/name of the hub"
-SURPLUS = "(surplus)"  # the column of what a line has more than its table
-CLASSES = re.compile(r"u?int\d+|bool|(large_)?string")  # what labels may be
+SURPLUS = "(surplus)"  # the column for fields of a line behind the table's last column
+LABEL_TYPE = re.compile(r"u?int\d+|bool|(large_)?string")
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns are read; `names` are those of files without a header line, None: they have one."""
+    """The columns to read. Its repr is part of a cache's key."""
 
     texts: tuple[str, ...]
     label: str
-    names: tuple[str, ...] | None = None
+    names: tuple[str, ...] | None = None  # of files without a header line; None: the header line has them
     delimiter: str | None = None  # None: a comma in .csv, else a tab
 
 
 @dataclass
 class Rows:
-    """Texts and labels, row by row, none of them missing."""
+    """Texts and labels, row by row. None is missing."""
 
     texts: list[tuple[str, ...]] = field(default_factory=list)
     labels: list[str] = field(default_factory=list)
-    places: dict[str, str] = field(default_factory=dict)  # of each label: where it comes first
-    declared: list[str] | None = None  # the classes in the hub's order
+    first_rows: dict[str, str] = field(default_factory=dict)  # by label: the first row with it, `FILE, line 3`
+    hub_classes: list[str] | None = None  # in the hub's order; None: not from the hub, or not declared there
 
     @property
     def classes(self) -> list[str]:
-        """As the hub declares them, else sorted: numbers by value, words by letters."""
-        if self.declared is not None:
-            return self.declared
-        numbers = all(re.fullmatch(r"-?\d+", label) for label in self.places)
-        return sorted(self.places, key=int if numbers else None)
+        """The hub's classes in its order, or else the labels, sorted: numbers by value, words by letters."""
+        if self.hub_classes is not None:
+            return self.hub_classes
+        if all(re.fullmatch(r"-?\d+", label) for label in self.first_rows):
+            return sorted(self.first_rows, key=int)
+        return sorted(self.first_rows)
 
     def split(self, fraction: float, seed: int) -> tuple["Rows", "Rows"]:
-        """All but a random `fraction` of the rows, and the others."""
+        """The rows without a random `fraction` of them, and that fraction."""
         order = torch.randperm(len(self.labels), generator=torch.Generator().manual_seed(seed)).tolist()
-        cut = round(len(order) * fraction)
-        return self._chosen(order[cut:]), self._chosen(order[:cut])
+        num_second = round(len(order) * fraction)
+        return self._select(order[num_second:]), self._select(order[:num_second])
 
-    def _chosen(self, indices: list[int]) -> "Rows":
-        return Rows([self.texts[n] for n in indices], [self.labels[n] for n in indices], self.places, self.declared)
+    def _select(self, indices: list[int]) -> "Rows":
+        texts = [self.texts[n] for n in indices]
+        labels = [self.labels[n] for n in indices]
+        return Rows(texts, labels, self.first_rows, self.hub_classes)
 
 
 @dataclass(frozen=True)
-class Source:
-    """Where the rows of a split are: in files, or in what came from the hub."""
+class RawTable:
+    """A table as the `datasets` library loads it, not checked yet."""
 
-    setting: str
-    path: str
-    columns: Columns
-    files: tuple[Path, ...] = ()
-    split: datasets.Dataset | None = None
+    location: Location
+    content: datasets.Dataset
+    row_name: str  # how messages call a row, without its number: `FILE, line`
+    first_number: int  # of the first row
+    is_csv: bool
 
     @property
-    def known_by(self) -> tuple[str, ...]:
-        """Changes with the content and the format alone: hashes of the files, or the hub's own mark."""
-        if self.split is not None:
-            return (self.split._fingerprint,)
-        return tuple(file.suffix + hashlib.sha256(file.read_bytes()).hexdigest() for file in self.files)
-
-    def rows(self, scratch: Path) -> Rows:
-        """Reads all of them; `scratch` is an empty folder. ConfigError naming the place of the first faulty row."""
-        rows = Rows()
-        if self.split is not None:
-            self._add(rows, self.split, f"{self.path} ({self.split.split}), row", 1)
-        for file in self.files:
-            self._add(rows, *self._table(file, scratch))
-        return rows
-
-    def _table(self, file: Path, scratch: Path) -> tuple[datasets.Dataset, str, int]:
-        """The table of a file, and how a place in it is called: a word, and the first row's number."""
-        reader, settings, place, start = READERS[file.suffix], {}, f"{file}, row", 1
-        text = "" if reader == "parquet" else read_text(self.setting, self.path, file)
-        if reader == "csv":
-            settings = _csv(text, file.suffix, self.columns)
-            text = text if self.columns.names else text.partition("\n")[2]
-            if settings["quoting"] == csv.QUOTE_NONE:  # else a field may span lines
-                place, start = f"{file}, line", 1 if self.columns.names else 2
-        if reader != "parquet" and not text.strip():
-            raise ConfigError(f"{self.setting} = {self.path}: {file} has no rows; {REMEDY}")
-        # Read anew in any case: the library knows a file by its time, and would keep a copy.
-        found = load(
-            self.setting, str(file), "mend it or leave it out", reader,
-            data_files={"train": escape(str(file))}, cache_dir=str(scratch), keep_in_memory=True, **settings,
-        )  # fmt: skip
-        return found["train"], place, start
-
-    def _add(self, rows: Rows, table: datasets.Dataset, place: str, start: int) -> None:
-        self._check_columns(table)
-        label_kind = table.features[self.columns.label]
-        names = label_kind.names if isinstance(label_kind, datasets.ClassLabel) else None
-        rows.declared = names
-        surplus = table[SURPLUS][:] if SURPLUS in table.column_names else [""] * len(table)
-        columns = [table[name][:] for name in (*self.columns.texts, self.columns.label)]
-        for number, (more, *texts, label) in enumerate(zip(surplus, *columns, strict=True), start):
-            if SURPLUS in table.column_names and not any((more, *texts, label)):
-                continue  # an empty line
-            if names is not None:
-                label = names[label] if label is not None and label >= 0 else None  # -1 on the hub: withheld
-            label = "" if label is None else str(label).strip()
-            if problem := _problem(more, texts, label):
-                raise ConfigError(f"{self.setting} = {self.path}: {place} {number} has {problem}; mend it or remove it")
-            rows.texts.append(tuple(texts))
-            rows.labels.append(label)
-            rows.places.setdefault(label, f"{place} {number}")
-
-    def _check_columns(self, table: datasets.Dataset) -> None:
-        """ConfigError where a column is not there, or holds neither text nor classes."""
-        has = ", ".join(name for name in table.column_names if name != SURPLUS)
-        read = any(READERS[file.suffix] == "csv" for file in self.files)
-        way_out = "name one of them" + ", or say how it is read: data.delimiter, data.columns" * read
-        for setting, name in (
-            *(("data.text_column", text) for text in self.columns.texts),
-            ("data.label_column", self.columns.label),
-        ):
-            if name not in table.column_names:
-                raise ConfigError(f"{setting} = {name}: {self.path} has the columns {has}; {way_out}")
-            kind = str(getattr(table.features[name], "dtype", type(table.features[name]).__name__))
-            if not (CLASSES.fullmatch(kind) if setting == "data.label_column" else kind.endswith("string")):
-                wanted = "classes (words or whole numbers)" if setting == "data.label_column" else "text"
-                raise ConfigError(
-                    f"{setting} = {name}: {self.path} has {kind} in it, not {wanted}; name another of {has}"
-                )
+    def has_surplus(self) -> bool:
+        return SURPLUS in self.content.column_names
 
 
-def source(
-    setting: str, path: str, words: tuple[str, ...], *, subset: str | None, columns: Columns, cache_dir: Path
-) -> Source | None:
-    """The first split of these names at a path; None where it has none. A file alone is a split for training."""
-    if on_hub(path):
-        found = load(setting, path, REMEDY, path, subset, cache_dir=str(cache_dir / "datasets"))
-        split = first(found, words)
-        return None if split is None else Source(setting, path, columns, split=split)
-    files = _files(path, words)
-    return Source(setting, path, columns, tuple(files)) if files else None
+def add_rows(rows: Rows, table: RawTable, columns: Columns) -> None:
+    """Append the table's rows. Raises ConfigError with the number of the first row that cannot be used."""
+    _check_columns(table, columns)
+    content = table.content
+    label_feature = content.features[columns.label]
+    rows.hub_classes = label_feature.names if isinstance(label_feature, datasets.ClassLabel) else None
+    surplus_fields = content[SURPLUS][:] if table.has_surplus else [""] * len(content)
+    text_columns = [content[name][:] for name in columns.texts]
+    texts_of_rows = zip(*text_columns, strict=True)
+    fields = zip(texts_of_rows, content[columns.label][:], surplus_fields, strict=True)
+    for number, (texts, raw_label, surplus) in enumerate(fields, table.first_number):
+        if table.has_surplus and not surplus and not raw_label and not any(texts):
+            continue  # an empty line
+        label = _label(raw_label, rows.hub_classes)
+        problem = _problem(texts, label, surplus)
+        if problem is not None:
+            raise table.location.error(f"{table.row_name} {number} has {problem}", "mend it or remove it")
+        rows.texts.append(texts)
+        rows.labels.append(label)
+        rows.first_rows.setdefault(label, f"{table.row_name} {number}")
 
 
-def path_complaints(setting: str, path: str) -> list[str]:
-    """What is wrong with a path that needs no reading to be seen."""
-    where = Path(path).expanduser()
-    if not path:
-        return [f"{setting} = null: no table; {REMEDY}"]
-    if on_hub(path):
-        return []
-    if not where.exists():
-        return [f"{setting} = {path}: no such file or folder; {REMEDY}"]
-    if where.is_file() and where.suffix not in READERS:
-        return [f"{setting} = {path}: is none of {', '.join(READERS)}; {REMEDY}"]
-    return readable(setting, path, [where] if where.is_file() else _tables(where), REMEDY)
+def _label(raw_label: Any, class_names: list[str] | None) -> str:
+    """The label as text, "" if there is none. With class names the raw label is the number of a class."""
+    if raw_label is None:
+        return ""
+    if class_names is None:
+        return str(raw_label).strip()
+    if raw_label < 0:  # the hub has -1 for withheld labels
+        return ""
+    return class_names[raw_label].strip()
 
 
-def _files(path: str, words: tuple[str, ...]) -> list[Path]:
-    where = Path(path).expanduser()
-    if not where.is_dir():
-        return [where] if TRAIN[0] in words else []
-    found: dict[str, list[Path]] = {}
-    for file in _tables(where):
-        found.setdefault(re.split("[-_.]", file.name)[0], []).append(file)
-    return first(found, words) or []
-
-
-def _tables(folder: Path) -> list[Path]:
-    return sorted(file for file in folder.iterdir() if file.suffix in READERS)
-
-
-def _csv(text: str, suffix: str, columns: Columns) -> dict[str, Any]:
-    """Settings for the library's csv reader: every field is the string that it is, `NA` and `007` included."""
-    delimiter = columns.delimiter or ("," if suffix == ".csv" else "\t")
-    form: dict[str, Any] = {
-        "delimiter": delimiter,
-        "quoting": csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL,
-    }
-    names = columns.names
-    if names is None:
-        names = tuple(next(csv.reader(text.removeprefix("\ufeff").splitlines(), **form), ()))
-    names = (*names, SURPLUS)
-    return {
-        **form,
-        "header": None,
-        "skiprows": 1 if columns.names is None else 0,
-        "column_names": list(names),
-        "features": datasets.Features({name: datasets.Value("string") for name in names}),
-        "index_col": False,  # else a line that is too long moves all columns by one
-        "na_filter": False,
-        "skip_blank_lines": False,  # so that the number of a row is that of its line
-    }
-
-
-def _problem(surplus: str, texts: list[str | None], label: str) -> str | None:
+def _problem(texts: tuple[str | None, ...], label: str, surplus: str) -> str | None:
     if surplus:
         return "more fields than columns"
     if None in texts or not any(text.strip() for text in texts if text):
         return "no text"
-    return None if label else "no label"
+    if not label:
+        return "no label"
+    return None
+
+
+def _check_columns(table: RawTable, columns: Columns) -> None:
+    """Raise ConfigError if a column is missing, or has another type than text or classes."""
+    for name in columns.texts:
+        feature = _feature(table, "data.text_column", name)
+        if not feature.endswith("string"):
+            raise _type_error(table, "data.text_column", name, "text")
+    feature = _feature(table, "data.label_column", columns.label)
+    if not LABEL_TYPE.fullmatch(feature):
+        raise _type_error(table, "data.label_column", columns.label, "classes (words or whole numbers)")
+
+
+def _feature(table: RawTable, setting: str, name: str) -> str:
+    """The type of a column. Raises ConfigError if there is no such column."""
+    if name in table.content.column_names:
+        return _type_name(table, name)
+    way_out = "name one of them"
+    if table.is_csv:
+        way_out += ", or say how it is read: data.delimiter, data.columns"
+    problem = f"{table.location.path} has the columns {_column_names(table)}"
+    raise Location(setting, name, way_out).error(problem)
+
+
+def _type_name(table: RawTable, name: str) -> str:
+    feature = table.content.features[name]
+    return str(getattr(feature, "dtype", type(feature).__name__))
+
+
+def _type_error(table: RawTable, setting: str, name: str, expected: str) -> Exception:
+    problem = f"{table.location.path} has {_type_name(table, name)} in it, not {expected}"
+    return Location(setting, name, f"name another of {_column_names(table)}").error(problem)
+
+
+def _column_names(table: RawTable) -> str:
+    return ", ".join(name for name in table.content.column_names if name != SURPLUS)

@@ -1,29 +1,27 @@
 """Texts with classes, as sequences of tokens that are padded batch by batch."""
 
 import json
-from bisect import bisect_left
 from collections.abc import Collection, Sequence
 from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import torch
 from tokenizers import ByteLevelBPETokenizer
-from torch.utils.data import Dataset
 
-from trainkit.config.errors import ConfigError
+from trainkit.config.errors import ConfigError, refuse
 from trainkit.data import bpe
-from trainkit.data.cache import array, cached
-from trainkit.data.module import Batch, DataModule, is_part
-from trainkit.data.rows import REMEDY, Columns, Rows, Source, path_complaints, source
-from trainkit.data.schedule import bucket_complaints
-from trainkit.data.splits import train_and_val
+from trainkit.data.cache import cached_folder
+from trainkit.data.location import find_train_and_val, locations
+from trainkit.data.module import DataModule, contradictions, val_fraction_complaints
+from trainkit.data.row_source import TABLE_WAY_OUT, RowSource, find_row_source, table_path_complaints
+from trainkit.data.rows import Columns, Rows
+from trainkit.data.sequences import NUM_SPECIAL, PAD, Sequences, join_texts, save_sequences
+from trainkit.data.shapes import Padding, padding_complaints
 
-READING = 1  # raise it when other sequences are made of the same table: older caches are then left alone
-PAD, CLS, SEP = range(3)  # before the tokens of BPE, so that no text can hold one of them
-NUM_SPECIAL = 3
+READING = 1  # part of a cache's key; raise it when the same table is made into other sequences
 TASKS = {  # of GLUE, with one class for each text: the columns of text
     "cola": ["sentence"],
     "sst2": ["sentence"],
@@ -37,26 +35,25 @@ TASKS = {  # of GLUE, with one class for each text: the columns of text
 
 
 class Table(DataModule):
-    """Sequences int64 [B, T], T <= seq_len, with classes [B], whose names `classes.json` in the cache lists.
+    """Sequences int64 [B, T], T <= seq_len, with classes [B]; `classes.json` in the cache lists the classes' names.
 
     `path` is a csv, tsv, json, jsonl or parquet file, a folder with such files for training (train*) and validation
-    (validation*, val*, valid*, dev*, or else test*), or the name of a data set of the hub (of its `subset`, where it
-    has several). `val_path` is another one to validate on; without either the seed picks `val_fraction` of the rows.
+    (validation*, val*, valid*, dev*, or else test*), or the name of a data set of the hub (of its `subset`, if it has
+    several). `val_path` is another one to validate on; without either the seed picks `val_fraction` of the rows.
     A csv without a header line has the given `columns`. Its fields are separated by `delimiter` (None: a comma in
-    .csv, else a tab); between tabs a quote is a character like any other. Labels are whole numbers or words, and
-    classes are the training's labels, sorted, or what the hub declares.
+    .csv, else a tab); between tabs a quote is a character like any other. Labels are whole numbers or words. The
+    classes are the training's labels, sorted, or those that the hub declares.
 
-    A sequence is token 1 and the tokens of the text; the texts of several columns are joined by token 2, and cut at
-    the end of the longest until all is seq_len long. Token 0 fills up a batch: to its longest sequence (`padding`
-    longest), to the smallest of `buckets` and seq_len that holds it (buckets), or to seq_len (fixed). The others,
-    vocab_size with these three, are byte-level BPE, learnt from the training texts alone. Everything is encoded once,
-    into memory-mapped files in `cache_dir`, under a hash of all that decides them; any number of processes may do so
-    at once. ConfigError naming file and line of a row without text or label, or with a label that training has not,
-    and for settings that cannot be used.
+    A sequence is token 1 and the tokens of the text; the texts of several columns are joined by token 2, and the
+    longest is cut at its end until all are seq_len long. Token 0 fills up a batch as `padding` says (Padding). The
+    other tokens are byte-level BPE, learnt from the training texts alone; vocab_size counts all of them. Everything is
+    encoded once, into memory-mapped files in `cache_dir`, under a hash of everything that decides them; several
+    processes may do so at once. Raises ConfigError naming file and line of a row without text or label, or with a
+    label that no training row has, and for settings that cannot be used.
     """
 
-    train_set: "Sequences"
-    val_set: "Sequences"
+    train_set: Sequences
+    val_set: Sequences
 
     def __init__(
         self,
@@ -93,113 +90,80 @@ class Table(DataModule):
             next_token=next_token,
             num_classes=num_classes,
         )
-        self.path, self.val_path = str(path or ""), str(val_path) if val_path else None
-        self.subset, self.val_fraction = subset, val_fraction
-        self.padding, self.buckets = padding, list(buckets) if isinstance(buckets, tuple) else buckets
+        self.train_location, self.val_location = locations(path, val_path, TABLE_WAY_OUT)
+        self.subset = subset
+        self.val_fraction = val_fraction
+        if isinstance(buckets, tuple):
+            buckets = list(buckets)  # errors show it as it is typed
+        self.padding = Padding(padding, buckets, seq_len)
         self.cache_dir = Path(cache_dir).expanduser()
-        texts = (text_column,) if isinstance(text_column, str) else tuple(text_column)
-        self.columns = Columns(texts, label_column, tuple(columns) if columns else None, delimiter)
-        if complaints := self._complaints():
-            raise ConfigError(*complaints)
+        names = tuple(columns) if columns else None
+        text_columns = (text_column,) if isinstance(text_column, str) else tuple(text_column)
+        self.columns = Columns(text_columns, label_column, names, delimiter)
+        refuse(_table_complaints(self))
 
     def prepare_data(self) -> None:
-        """Fills the cache if this table was not encoded before."""
-        assert self._cache
+        """Fill the cache if this table has not been encoded before."""
+        assert self.cache_folder
 
     def setup(self, stage: str) -> None:
-        self.train_set, self.val_set = (Sequences(self._cache, split, self._lengths) for split in ("train", "val"))
+        self.train_set = Sequences(self.cache_folder, "train", self.padding)
+        self.val_set = Sequences(self.cache_folder, "val", self.padding)
 
-    def coming_sizes(self) -> dict[int, Collection[int]]:
-        return super().coming_sizes() | {1: self._lengths}
-
-    @property
-    def _lengths(self) -> Sequence[int]:
-        """What a batch may be filled up to."""
-        seq_len = self.sizes["seq_len"]
-        return {"longest": range(seq_len + 1), "buckets": [*self.buckets, seq_len], "fixed": [seq_len]}[self.padding]
+    def possible_sizes(self) -> dict[int, Collection[int]]:
+        return super().possible_sizes() | {1: self.padding.lengths}
 
     @cached_property
-    def _cache(self) -> Path:
-        """The folder of this table's sequences, made at the first look."""
-        find = partial(source, subset=self.subset, columns=self.columns, cache_dir=self.cache_dir)
-        train, val = train_and_val(self.path, self.val_path, find, REMEDY)
-        known_by = train.known_by, val.known_by if val else (self.val_fraction, self.seed)
-        made_from = READING, bpe.VERSION, self.columns, sorted(self.sizes.items()), known_by
-        return cached(self.cache_dir, made_from, partial(self._encode_into, train, val))
+    def cache_folder(self) -> Path:
+        """The folder of this table's sequences, made on first use."""
+        find = partial(find_row_source, subset=self.subset, columns=self.columns, cache_dir=self.cache_dir)
+        train, val = find_train_and_val(self.train_location, self.val_location, find)
+        val_fingerprint = val.fingerprint if val else (self.val_fraction, self.seed)
+        fingerprints = train.fingerprint, val_fingerprint
+        made_from = READING, bpe.VERSION, self.columns, sorted(self.sizes.items()), fingerprints
+        return cached_folder(self.cache_dir, made_from, partial(self._encode_into, train, val))
 
-    def _encode_into(self, train: Source, val: Source | None, folder: Path) -> None:
+    def _encode_into(self, train: RowSource, val: RowSource | None, folder: Path) -> None:
         with TemporaryDirectory(dir=folder) as scratch:
-            rows = train.rows(Path(scratch))
-            classes = self._classes(train, rows)
-            val_rows = val.rows(Path(scratch)) if val else None
-        if val is None or val_rows is None:
-            rows, val_rows = rows.split(self.val_fraction, self.seed)
-        elif unknown := [label for label in val_rows.places if label not in classes]:
-            raise ConfigError(
-                f"{val.setting} = {val.path}: {val_rows.places[unknown[0]]} has the label {unknown[0]}, and training "
-                f"has {', '.join(classes)}; mend it or remove it"
-            )
-        texts = (text for texts in rows.texts for text in texts)
-        tokenizer = bpe.learn(texts, self.sizes["vocab_size"] - NUM_SPECIAL)
-        tokenizer.save(str(folder / "tokenizer.json"))
+            train_rows = train.read(Path(scratch))
+            classes = self._check_classes(train_rows)
+            if val is not None:
+                val_rows = val.read(Path(scratch))
+                _check_labels(val, val_rows, classes)
+            else:
+                train_rows, val_rows = train_rows.split(self.val_fraction, self.seed)
         (folder / "classes.json").write_text(json.dumps(classes))
+        train_texts = chain.from_iterable(train_rows.texts)
+        tokenizer = bpe.learn(train_texts, self.sizes["vocab_size"] - NUM_SPECIAL)
+        tokenizer.save(str(folder / "tokenizer.json"))
         dtype = bpe.dtype(self.sizes["vocab_size"])
-        for split, part in (("train", rows), ("val", val_rows)):
-            sequences = [np.empty(0, dtype=np.int64), *self._sequences(tokenizer, part)]
-            np.save(folder / f"{split}-tokens.npy", np.concatenate(sequences).astype(dtype))
-            np.save(folder / f"{split}-starts.npy", np.cumsum([len(sequence) for sequence in sequences]))
-            np.save(
-                folder / f"{split}-targets.npy", np.array([classes.index(label) for label in part.labels], np.int64)
-            )
+        for split, rows in (("train", train_rows), ("val", val_rows)):
+            sequences = _encode_rows(tokenizer, rows, self.sizes["seq_len"])
+            targets = [classes.index(label) for label in rows.labels]
+            save_sequences(folder, split, sequences, targets, dtype)
 
-    def _classes(self, train: Source, rows: Rows) -> list[str]:
-        """The names of the classes. ConfigError where not so many are declared, with the place of the surplus one."""
-        classes, declared = rows.classes, self.sizes["num_classes"]
-        if len(classes) != declared:
-            surplus = [f"; {label} first in {place}" for label, place in rows.places.items()][declared : declared + 1]
-            names = ", ".join(classes[:10]) + (", ..." if len(classes) > 10 else "")
-            raise ConfigError(
-                f"data.num_classes = {declared}: {train.path} has {len(classes)} ({names}{''.join(surplus)}); "
-                f"mend the labels, or say data.num_classes={len(classes)}"
-            )
-        return classes
-
-    def _sequences(self, tokenizer: ByteLevelBPETokenizer, rows: Rows) -> list[np.ndarray]:
-        texts = [bpe.encode(tokenizer, column) for column in zip(*rows.texts, strict=True)]
-        return [_sequence(parts, self.sizes["seq_len"]) for parts in zip(*texts, strict=True)]
-
-    def _complaints(self) -> list[str]:
-        vocab_size, seq_len = self.sizes["vocab_size"], self.sizes["seq_len"]
-        complaints = self.contradictions(inputs="tokens", pad_token=PAD, next_token=False)
-        complaints += path_complaints("data.path", self.path)
-        if self.val_path is not None:
-            complaints += path_complaints("data.val_path", self.val_path)
-        elif not is_part(self.val_fraction):
-            complaints.append(f"data.val_fraction = {self.val_fraction}: expected a part of the rows; try 0.1")
-        if not self.columns.texts:
-            complaints.append("data.text_column = []: expected a column's name, or a list of several")
-        if self.columns.label in self.columns.texts:
-            complaints.append(
-                f"data.label_column = {self.columns.label}: is in data.text_column too; name the column of the classes"
-            )
-        if self.columns.delimiter is not None and len(self.columns.delimiter) != 1:
-            complaints.append(
-                f"data.delimiter = {self.columns.delimiter}: expected one character; null: a comma in .csv, else a tab"
-            )
-        if vocab_size < bpe.NUM_BYTES + NUM_SPECIAL:
-            complaints.append(
-                f"data.vocab_size = {vocab_size}: byte-level BPE starts from the {bpe.NUM_BYTES} bytes, and there are "
-                f"{NUM_SPECIAL} tokens more; try data.vocab_size=4096"
-            )
-        if seq_len < (least := 2 * len(self.columns.texts)):
-            complaints.append(f"data.seq_len = {seq_len}: no room for text; expected at least {least}")
-        return complaints + bucket_complaints(self.padding, self.buckets, seq_len)
+    def _check_classes(self, rows: Rows) -> list[str]:
+        """The names of the classes. Raises ConfigError if their number is not the declared one."""
+        classes, num_declared = rows.classes, self.sizes["num_classes"]
+        if len(classes) == num_declared:
+            return classes
+        names = ", ".join(classes[:10])
+        if len(classes) > 10:
+            names += ", ..."
+        surplus = ""
+        if len(rows.first_rows) > num_declared:
+            label = list(rows.first_rows)[num_declared]
+            surplus = f"; {label} first in {rows.first_rows[label]}"
+        raise ConfigError(
+            f"data.num_classes = {num_declared}: {self.train_location.path} has {len(classes)} ({names}{surplus}); "
+            f"mend the labels, or say data.num_classes={len(classes)}"
+        )
 
 
 class Glue(Table):
-    """A task of GLUE (Wang et al. 2018, https://arxiv.org/abs/1804.07461), as the hub has it; else as a Table.
+    """A task of GLUE (Wang et al. 2018, https://arxiv.org/abs/1804.07461) from the hub; otherwise like Table.
 
-    MNLI validates on the matched half. ConfigError for a task that has no classes.
+    MNLI validates on the matched half. Raises ConfigError for a task that has no classes.
     """
 
     def __init__(self, *, task: str, **settings: Any):
@@ -208,39 +172,49 @@ class Glue(Table):
         super().__init__(subset=task, text_column=TASKS[task], **settings)
 
 
-class Sequences(Dataset):
-    """Sequences of different lengths in memory-mapped files, a batch at a time, filled up with PAD to the smallest of
-    `lengths` (rising) that holds its longest."""
-
-    def __init__(self, folder: Path, split: str, lengths: Sequence[int]):
-        self.tokens = array(folder / f"{split}-tokens.npy")
-        self.starts = np.array(array(folder / f"{split}-starts.npy"))
-        self.targets = np.array(array(folder / f"{split}-targets.npy"))
-        self.lengths = lengths
-
-    def __len__(self) -> int:
-        return len(self.targets)
-
-    def __getitems__(self, indices: Sequence[int]) -> Batch:
-        rows = [self.tokens[self.starts[n] : self.starts[n + 1]] for n in indices]
-        length = self.lengths[bisect_left(self.lengths, max(map(len, rows)))]
-        inputs = np.full((len(rows), length), PAD, dtype=np.int64)
-        for place, row in enumerate(rows):
-            inputs[place, : len(row)] = row
-        return torch.from_numpy(inputs), torch.from_numpy(self.targets[list(indices)])
+def _encode_rows(tokenizer: ByteLevelBPETokenizer, rows: Rows, seq_len: int) -> list[np.ndarray]:
+    columns = zip(*rows.texts, strict=True)
+    encoded_columns = [bpe.encode(tokenizer, column) for column in columns]
+    return [join_texts(texts, seq_len) for texts in zip(*encoded_columns, strict=True)]
 
 
-def _sequence(parts: Sequence[np.ndarray], seq_len: int) -> np.ndarray:
-    """CLS, and the parts with SEP between them; the longest part loses its end until there are seq_len tokens."""
-    room, kept = seq_len - len(parts), [len(part) for part in parts]
-    while sum(kept) > room:
-        longest, *others = sorted(kept, reverse=True)
-        kept[kept.index(longest)] -= min(sum(kept) - room, max(longest - max(others, default=0), 1))
-    starts = [CLS, *[SEP] * (len(parts) - 1)]
-    return np.concatenate(
-        [
-            piece
-            for start, part, end in zip(starts, parts, kept, strict=True)
-            for piece in ([start], part[:end] + NUM_SPECIAL)
-        ]
-    )
+def _check_labels(source: RowSource, rows: Rows, classes: list[str]) -> None:
+    """Raise ConfigError with the first row of a label that is none of the classes."""
+    for label, first_row in rows.first_rows.items():
+        if label not in classes:
+            problem = f"{first_row} has the label {label}, and training has {', '.join(classes)}"
+            raise source.location.error(problem, "mend it or remove it")
+
+
+def _table_complaints(data: Table) -> list[str]:
+    complaints = contradictions(data, inputs="tokens", pad_token=PAD, next_token=False)
+    complaints += table_path_complaints(data.train_location)
+    if data.val_location is not None:
+        complaints += table_path_complaints(data.val_location)
+    else:
+        complaints += val_fraction_complaints(data.val_fraction)
+    complaints += _column_complaints(data.columns)
+    vocab_size, seq_len = data.sizes["vocab_size"], data.sizes["seq_len"]
+    if vocab_size < bpe.NUM_BYTES + NUM_SPECIAL:
+        complaints.append(
+            f"data.vocab_size = {vocab_size}: byte-level BPE starts from the {bpe.NUM_BYTES} bytes, and there are "
+            f"{NUM_SPECIAL} tokens more; try data.vocab_size=4096"
+        )
+    shortest = 2 * len(data.columns.texts)  # a special token and one of its own for each text
+    if seq_len < shortest:
+        complaints.append(f"data.seq_len = {seq_len}: no room for text; expected at least {shortest}")
+    return complaints + padding_complaints(data.padding)
+
+
+def _column_complaints(columns: Columns) -> list[str]:
+    complaints = []
+    if not columns.texts:
+        complaints.append("data.text_column = []: expected a column's name, or a list of several")
+    if columns.label in columns.texts:
+        complaints.append(
+            f"data.label_column = {columns.label}: is in data.text_column too; name the column of the classes"
+        )
+    delimiter = columns.delimiter
+    if delimiter is not None and len(delimiter) != 1:
+        complaints.append(f"data.delimiter = {delimiter}: expected one character; null: a comma in .csv, else a tab")
+    return complaints

@@ -26,7 +26,7 @@ from trainkit.compiler.errors import first_line
 from trainkit.compiler.source import shortened, source_line, user_frames
 from trainkit.config.schema import CompileConfig, Mode, OnError, RunConfig
 from trainkit.config.validation import check
-from trainkit.data.module import Batch
+from trainkit.data.batches import Batch
 from trainkit.diagnosis.output import suppressed_output
 from trainkit.distributed.topology import Devices, select_devices
 from trainkit.metrics.timer import timed_ms

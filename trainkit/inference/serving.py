@@ -9,7 +9,8 @@ from torch import Tensor
 
 from trainkit.compiler import dynamo
 from trainkit.config.schema import RunConfig
-from trainkit.data.module import Batch, DataModule
+from trainkit.data.batches import Batch
+from trainkit.data.module import DataModule
 from trainkit.inference.cascade import CascadeStage, combine_facts
 from trainkit.inference.deadlines import Requests, choose_stage, miss_frac
 from trainkit.metrics.calls import CallMeters

@@ -24,7 +24,7 @@ def build_data(config: RunConfig) -> DataModule:
     for setting, limit in _batch_limits(config).items():
         if not limit:
             continue
-        complaints = data.never_coming(limit)
+        complaints = data.unused_sizes(limit)
         if complaints:
             way_out = f"raise {setting}, or lower data.num_batches"
             raise ConfigError(*[f"{complaint}; {way_out}" for complaint in complaints])
@@ -55,7 +55,7 @@ def build_model(config: RunConfig, data: DataModule, devices: Devices) -> nn.Mod
         raise ConfigError(f"model._target_ = {arguments['_target_']}: {problem}")
     logits = _try_forward(config, net, data, inputs)
     _check_logits(config, logits, targets, data.sizes.get("num_classes"))
-    apply.check(config.compile, net, sample, devices.type, data.coming_sizes())
+    apply.check(config.compile, net, sample, devices.type, data.possible_sizes())
     return net
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.conftest import parameters, same
-from trainkit.data.schedule import Schedule, padded
+from trainkit.data.shapes import Padding, SizeSchedule
 from trainkit.data.synthetic import Synthetic
 from trainkit.results.files import read_epochs
 from trainkit.training.run import run
@@ -13,20 +13,22 @@ IMAGES = ("model=simple_net", "model.width=8", "data=synthetic", "data.image_siz
 
 
 def test_the_orders_of_a_schedule():
-    assert Schedule("x", [1, 2, 3], "cycle", 0).of_epoch(0, 7) == [1, 2, 3, 1, 2, 3, 1]
-    assert Schedule("x", [1, 2, 3], "list", 0).of_epoch(0, 7) == [1, 1, 1, 2, 2, 3, 3]
-    drawn = Schedule("x", [8, 2, 5], "random", 0)
-    assert set(drawn.of_epoch(0, 500)) == set(range(2, 9))
-    assert drawn.of_epoch(3, 50) == Schedule("x", [2, 8], "random", 0).of_epoch(3, 50)
-    for other in (Schedule("y", [2, 8], "random", 0), Schedule("x", [2, 8], "random", 1)):
-        assert other.of_epoch(3, 50) != drawn.of_epoch(3, 50)
-    assert drawn.of_epoch(4, 50) != drawn.of_epoch(3, 50)
+    assert SizeSchedule("x", [1, 2, 3], "cycle", 0).epoch_sizes(0, 7) == [1, 2, 3, 1, 2, 3, 1]
+    assert SizeSchedule("x", [1, 2, 3], "list", 0).epoch_sizes(0, 7) == [1, 1, 1, 2, 2, 3, 3]
+    drawn = SizeSchedule("x", [8, 2, 5], "random", 0)
+    assert set(drawn.epoch_sizes(0, 500)) == set(range(2, 9))
+    assert drawn.epoch_sizes(3, 50) == SizeSchedule("x", [2, 8], "random", 0).epoch_sizes(3, 50)
+    for other in (SizeSchedule("y", [2, 8], "random", 0), SizeSchedule("x", [2, 8], "random", 1)):
+        assert other.epoch_sizes(3, 50) != drawn.epoch_sizes(3, 50)
+    assert drawn.epoch_sizes(4, 50) != drawn.epoch_sizes(3, 50)
 
 
 def test_a_length_is_filled_up_to_the_smallest_bucket_that_holds_it():
-    assert [padded(n, "longest", [8, 16], 32) for n in (1, 8, 9)] == [1, 8, 9]
-    assert [padded(n, "buckets", [8, 16], 32) for n in (1, 8, 9, 16, 17, 32)] == [8, 8, 16, 16, 32, 32]
-    assert [padded(n, "fixed", [8, 16], 32) for n in (1, 32)] == [32, 32]
+    buckets = [8, 16]
+    longest, bucketed, fixed = (Padding(kind, buckets, 32) for kind in ("longest", "buckets", "fixed"))
+    assert [longest.padded(n) for n in (1, 8, 9)] == [1, 8, 9]
+    assert [bucketed.padded(n) for n in (1, 8, 9, 16, 17, 32)] == [8, 8, 16, 16, 32, 32]
+    assert [fixed.padded(n) for n in (1, 32)] == [32, 32]
 
 
 def shapes(**settings) -> list[tuple[int, ...]]:
@@ -61,7 +63,7 @@ def test_random_sizes_are_a_function_of_the_epoch_and_a_resumed_run_goes_on_with
     run(compose(*words, "trainer.max_epochs=2", run_dir=tmp_path / "parts"))
     run(compose(*words, "trainer.max_epochs=4", "ckpt_path=last", run_dir=tmp_path / "parts"))
     whole, parts = ([epoch.num_samples for epoch in read_epochs(tmp_path / name)] for name in ("whole", "parts"))
-    assert whole == [sum(Schedule("batch_size", [2, 9], "random", 0).of_epoch(n, 8)) for n in range(4)]
+    assert whole == [sum(SizeSchedule("batch_size", [2, 9], "random", 0).epoch_sizes(n, 8)) for n in range(4)]
     assert parts[-2:] == whole[-2:]
     assert same(parameters(tmp_path / "parts"), parameters(tmp_path / "whole"))
 

@@ -1,0 +1,48 @@
+"""A batch, and how samples become one."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, default_collate
+
+Batch = tuple[Tensor, Tensor]  # inputs, targets
+
+
+class ArrayDataset(Dataset):
+    """Samples in two arrays, in memory or memory-mapped, fetched a whole batch at a time.
+
+    Integers are returned as int64, bytes and floats as they are.
+    """
+
+    def __init__(self, inputs: np.ndarray, targets: np.ndarray):
+        self.inputs = inputs
+        self.targets = targets
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def __getitems__(self, indices: Sequence[int]) -> Batch:
+        rows = list(indices)
+        return _tensor(self.inputs[rows]), _tensor(self.targets[rows])
+
+
+def _tensor(array: np.ndarray) -> Tensor:
+    tensor = torch.from_numpy(array)
+    if tensor.is_floating_point() or tensor.dtype == torch.uint8:
+        return tensor
+    return tensor.long()
+
+
+def collate(fetched: Any) -> Batch:
+    """The batch of a tuple, which a data set with `__getitems__` returns whole, or of a list of samples."""
+    if isinstance(fetched, tuple):
+        return fetched
+    inputs, targets = default_collate(fetched)
+    return inputs, targets
+
+
+def num_samples(dataset: Dataset) -> int:
+    return len(dataset)  # type: ignore[arg-type]  # torch's Dataset declares no __len__
