@@ -24,7 +24,6 @@ from trainkit.stats import Estimate, estimate
 
 logger = logging.getLogger(__name__)
 NUM_ROUNDS, NUM_TIMED, NUM_PROFILED = 6, 20, 5  # rounds; steps of each round
-CPU, CUDA = torch.autograd.DeviceType.CPU, torch.autograd.DeviceType.CUDA
 
 
 @dataclass
@@ -198,7 +197,7 @@ def _profile_round(trial: Trial) -> ProfiledRound | None:
 def _kernels_us(events: list[Any]) -> float:
     spent = 0.0
     for event in events:
-        if event.device_type == CUDA and not event.is_user_annotation:
+        if event.device_type.name == "CUDA" and not event.is_user_annotation:
             spent += event.time_range.elapsed_us()
     return spent
 
@@ -207,7 +206,7 @@ def _spent_us(events: list[Any], names: tuple[str, ...], on_gpu: bool) -> float:
     """Microseconds within events of these names: of their kernels on a GPU, else of the CPU."""
     spent = 0.0
     for event in events:
-        if event.name in names and event.device_type == CPU:
+        if event.name in names and event.device_type.name == "CPU":
             event_us = event.device_time_total if on_gpu else event.cpu_time_total
             spent += event_us
     return spent
