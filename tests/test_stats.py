@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainkit.stats import Ratio, _medians, estimate, noise_floor, ratio
+from trainkit.stats import Ratio, _medians, estimate, noise_floor, percentile, ratio
 
 NOISE: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
     "normal": lambda drawn, n: drawn.normal(size=n),
@@ -164,3 +164,8 @@ def test_the_interval_has_the_ratio_in_it_and_leaves_out_1_if_the_difference_is_
     if found.measurable:
         assert found.low > 1 or found.high < 1
         assert abs(np.log(found.value)) > np.log1p(found.noise_floor)
+
+
+def test_percentiles_interpolate_and_nothing_has_none():
+    assert percentile([1.0, 2.0, 3.0, 4.0], 50) == 2.5
+    assert percentile([], 50) is None

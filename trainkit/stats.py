@@ -45,6 +45,13 @@ def ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Ratio:
     return Ratio(value, float(np.exp(middle - half)), float(np.exp(middle + half)), floor, bool(measurable))
 
 
+def percentile(values: Sequence[float], q: float) -> float | None:
+    """The q-th percentile (0 to 100) by linear interpolation; None without a value."""
+    if not values:
+        return None
+    return float(np.quantile(np.asarray(values, dtype=float), q / 100))
+
+
 @dataclass(frozen=True)
 class Estimate:
     """A figure with its interval."""

@@ -13,7 +13,7 @@ from trainkit.diagnosis.findings import Diagnosis, Finding, Phase, merge_finding
 from trainkit.diagnosis.phase_findings import Observed, find_causes
 from trainkit.diagnosis.rng import EagerDraws, record_draws
 from trainkit.diagnosis.trial import NUM_BATCHES, PHASES, Subject, Trial, describe_failure
-from trainkit.metrics.environment import machine
+from trainkit.metrics.environment import machine_columns
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ def examine(subject: Subject) -> Diagnosis:
         compile_mode=config.compile.mode.value,
         precision=config.amp.precision.value,
         overrides=list(config.job.overrides),
-        machine=machine(subject.device),
+        machine=machine_columns(subject.device),
         phases=phases,
         findings=merge_findings(findings),
     )

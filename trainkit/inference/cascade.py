@@ -19,9 +19,9 @@ from trainkit.config.schema import RunConfig
 from trainkit.data.module import DataModule
 from trainkit.distributed.topology import Devices, select_devices
 from trainkit.metrics.calls import CallMeters, Shape
-from trainkit.metrics.steps import percentile
 from trainkit.results.facts import ExpectedLatency
 from trainkit.results.row import finite
+from trainkit.stats import percentile
 from trainkit.training import checkpoint
 from trainkit.training.model import build_model
 from trainkit.training.objective import Forward, convert_to_channels_last
@@ -125,7 +125,8 @@ def _build_stage(
     seed_everything(config.seed, verbose=False)
     net = build_model(config, data, devices)
     checkpoint.load_parameters(config, net)
-    compiler = Compiler(config.compile, meters.on_compile_start, meters.on_compile_end, meters.on_eager)
+    events = meters.epoch_meter
+    compiler = Compiler(config.compile, events.on_compile_start, events.on_compile_end, events.on_eager)
     return CascadeStage(settings, config, Forward(net, data.prepare), compiler)
 
 

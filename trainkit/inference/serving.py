@@ -14,8 +14,9 @@ from trainkit.data.module import DataModule
 from trainkit.inference.cascade import CascadeStage, combine_facts
 from trainkit.inference.deadlines import Requests, choose_stage, miss_frac
 from trainkit.metrics.calls import CallMeters
-from trainkit.metrics.environment import machine
+from trainkit.metrics.environment import machine_columns
 from trainkit.metrics.steps import Step, num_warmup
+from trainkit.metrics.summary import CompilerReport
 from trainkit.results.facts import Stage
 from trainkit.results.files import set_aside, write_row
 from trainkit.results.requested import requested_fields
@@ -44,13 +45,13 @@ class Serving:
     def begin(self) -> None:
         """Write the first row, `interrupted`, and compile something small, apart from the networks' own compiles."""
         accelerator = "gpu" if self._device.type == "cuda" else "cpu"
-        self._row = replace(self._row, strategy="single", accelerator=accelerator, **machine(self._device))
+        self._row = replace(self._row, strategy="single", accelerator=accelerator, **machine_columns(self._device))
         set_aside(self._config.job.run_dir)
         write_row(self._config.job.run_dir, self._row)
         compiled_stages = [stage for stage in self._stages if stage.config.compile.mode != "eager"]
         first = compiled_stages[0] if compiled_stages else self._stages[0]
         with first.compiler as compiler:
-            self._meters.start_up(lambda: compiler.start_up(self._device))
+            self._meters.epoch_meter.compile_clock.start_up(lambda: compiler.start_up(self._device))
 
     def run(self) -> None:
         """Measure each stage if there are several, then serve `forward.num_calls` requests."""
@@ -126,10 +127,11 @@ class Serving:
                 autotune_s[kind] = autotune_s.get(kind, 0.0) + seconds
         # torch reports a missing variant, but not of which stage.
         reports_eager = dynamo.reports_lookups() and not is_cascade
+        report = CompilerReport(autotune_s, reports_eager, first.compiler.skips_function())
         row = replace(
             self._row,
             **vars(combine_facts(known_facts)),
-            **self._meters.summary(autotune_s, reports_eager, first.compiler.skips_function()),
+            **self._meters.summary(report),
             num_val_targets=self._num_targets_once or None,
         )
         if self._num_targets > 0:
@@ -143,7 +145,7 @@ class Serving:
 
     def _stage_facts(self, index: int, num_calls: int) -> Stage:
         """The entry of a stage in the row's `chain`. `num_calls` is that of all stages."""
-        stage, latency = self._stages[index], self._meters.of(network=index)
+        stage, latency = self._stages[index], self._meters.latency(network=index)
         call_frac = latency["num_calls"] / num_calls if num_calls else None
         entry = Stage(
             settings=stage.settings,

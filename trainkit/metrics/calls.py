@@ -1,88 +1,129 @@
-"""What calls of a network took: each from its batch being on the device to its result being there, on the host's clock.
+"""Latency of calls of a network: from the batch being on the device to the result being there, on the host's clock.
 
-The device is idle when a call begins, and has finished when it ends: what is measured is how long one waits for an
-answer, the host's share included. All else about steps is as in training.
+The device is idle when a call begins, and has finished when it ends. So a call has the host's share of the latency.
 """
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from trainkit.metrics.meters import Costs
-from trainkit.metrics.steps import Step, percentile
+from trainkit.metrics.epochs import EpochCost, EpochMeter
+from trainkit.metrics.steps import Step, StepKind, classify, steady
+from trainkit.metrics.summary import CompilerReport, summarize
 from trainkit.metrics.timer import mark, milliseconds
 from trainkit.results.facts import ShapeLatency
+from trainkit.stats import percentile
 
 T = TypeVar("T")
 Shape = tuple[int, ...]
 
 
-class CallMeters(Costs):
-    """Measures calls: a step is one call, and steps are alike that are of one network and one shape of inputs.
+class Call(NamedTuple):
+    """The work of a call: one network with inputs of one shape."""
 
-    With `measured_first` the calls between the first `begin` and `end` are those that measure each network, so all warm
-    up, and the later ones are steady unless something compiled.
+    network: int
+    shape: Shape
+
+
+class CallMeters:
+    """Measures calls, in `epochs`: a step is one call.
+
+    With `measured_first` the calls of the first epoch measure each network, so all of them are warm-up, and the later
+    ones are steady unless something compiled.
     """
 
     def __init__(self, measured_first: bool = False) -> None:
-        super().__init__()
         self.measured_first = measured_first
-        self.calls: list[Step] = []
+        self.epochs: list[EpochCost] = []
+        self.epoch_meter = EpochMeter()
+        self._calls: list[Step] = []
 
     def begin(self, device: torch.device) -> None:
-        self.calls = []
-        self._begin(device)
+        """Begin an epoch of calls."""
+        self._calls = []
+        self.epoch_meter.begin(device)
 
     def end(self, complete: bool) -> None:
-        """Called once more, it does nothing."""
-        if self._open:
-            self.epochs.append(self._close(lambda: self.calls, complete))
+        """End the epoch of calls, if one has begun."""
+        if self.epoch_meter.is_open:
+            self.epoch_meter.end()
+            self.epochs.append(self.epoch_meter.cost(self._calls, complete))
 
     def call(self, answer: Callable[[], T], network: int, shape: Shape) -> tuple[T, Step]:
-        """What `answer()` returns, and what it took. `shape` [B, ...] is that of its inputs."""
-        self._synchronize()
-        num_compiles, self._ran_eager = self.num_compiles, False
+        """Call `answer`, whose inputs have the shape [B, ...]. Returns its result and its measurement."""
+        self.epoch_meter.synchronize()
+        self.epoch_meter.begin_step()
         start = mark(on_gpu=False)
         answered = answer()
-        self._synchronize()
+        self.epoch_meter.synchronize()
         time_ms = milliseconds(start, mark(on_gpu=False))
-        compiled = self.num_compiles > num_compiles
-        step = Step(time_ms, time_ms, 0.0, 1, compiled, 0.0, self._ran_eager, shape[0], (network, shape))
-        self.calls.append(step)
-        self._leave_compile_phase()
+        step = Step(
+            time_ms=time_ms,
+            period_ms=time_ms,
+            wait_ms=0.0,
+            num_batches=1,
+            compiled=self.epoch_meter.compiled(),
+            eager=self.epoch_meter.ran_eager,
+            num_samples=shape[0],
+            work=Call(network, shape),
+        )
+        self._calls.append(step)
+        self.epoch_meter.end_step()
         return answered, step
 
-    def classified(self) -> list[list[str]]:
+    def kinds(self) -> list[list[StepKind]]:
+        """The kind of each call of each epoch."""
         if not self.measured_first:
-            return super().classified()
-        kinds = ("warm-up", "steady")
-        return [
-            ["compiling" if step.compiled else kind for step in epoch.steps]
-            for kind, epoch in zip(kinds, self.epochs, strict=False)
-        ]
+            return classify([epoch.steps for epoch in self.epochs])
+        kinds = []
+        for epoch, kind in zip(self.epochs, (StepKind.WARMUP, StepKind.STEADY), strict=False):
+            kinds.append([_kind(step, kind) for step in epoch.steps])
+        return kinds
 
     def steady_calls(self) -> list[Step]:
-        return [step for epoch in self.steady_steps() for step in epoch]
+        """The steady calls of all epochs."""
+        calls: list[Step] = []
+        for epoch, kinds in zip(self.epochs, self.kinds(), strict=True):
+            calls += steady(epoch.steps, kinds)
+        return calls
 
-    def summary(self, autotune_s: dict[str, float], tells_eager: bool, skips_function: bool = False) -> dict[str, Any]:
-        # Nothing was trained, and what is between two calls belongs to none of them.
-        of_training = dict.fromkeys(("epoch_train_time_s", "epoch_val_time_s", "data_wait_frac"))
-        shapes = sorted({step.alike[1] for epoch in self.epochs for step in epoch.steps})  # type: ignore[index]
-        times_ms: dict[Shape, list[float]] = {shape: [] for shape in shapes}
+    def summary(self, report: CompilerReport) -> dict[str, Any]:
+        """The columns of a row on time and memory; None for those of training and of the time between calls."""
+        columns = summarize(self.epochs, self.kinds(), self.epoch_meter.compile_clock, report)
+        columns |= dict.fromkeys(("epoch_train_time_s", "epoch_val_time_s", "data_wait_frac"))
+        return columns | {"latency_by_shape": self._latency_by_shape()}
+
+    def latency(self, network: int) -> dict[str, Any]:
+        """`num_calls` and percentiles of the steady calls of one network."""
+        return _latency([step.time_ms for step in self.steady_calls() if _work(step).network == network])
+
+    def _latency_by_shape(self) -> list[ShapeLatency]:
+        """The latency of the steady calls with each shape of the inputs; empty if there is one shape alone."""
+        shapes: set[Shape] = set()
+        for epoch in self.epochs:
+            shapes.update(_work(step).shape for step in epoch.steps)
+        if len(shapes) < 2:
+            return []
+        times_ms: dict[Shape, list[float]] = {shape: [] for shape in sorted(shapes)}
         for step in self.steady_calls():
-            times_ms[step.alike[1]].append(step.time_ms)  # type: ignore[index]
-        by_shape = [ShapeLatency(list(shape), **_told(times)) for shape, times in times_ms.items()]
-        return (
-            super().summary(autotune_s, tells_eager, skips_function)
-            | of_training
-            | {"latency_by_shape": by_shape[1:] and by_shape}
-        )
-
-    def of(self, network: int) -> dict[str, Any]:
-        """num_calls and percentiles of the steady calls of one network."""
-        return _told([step.time_ms for step in self.steady_calls() if step.alike[0] == network])  # type: ignore[index]
+            times_ms[_work(step).shape].append(step.time_ms)
+        return [ShapeLatency(list(shape), **_latency(times)) for shape, times in times_ms.items()]
 
 
-def _told(times_ms: list[float]) -> dict[str, Any]:
-    return {"num_calls": len(times_ms)} | {f"time_ms_p{q}": percentile(times_ms, q) for q in (50, 90, 99)}
+def _kind(step: Step, kind: StepKind) -> StepKind:
+    return StepKind.COMPILING if step.compiled else kind
+
+
+def _work(step: Step) -> Call:
+    assert isinstance(step.work, Call)
+    return step.work
+
+
+def _latency(times_ms: list[float]) -> dict[str, Any]:
+    return {
+        "num_calls": len(times_ms),
+        "time_ms_p50": percentile(times_ms, 50),
+        "time_ms_p90": percentile(times_ms, 90),
+        "time_ms_p99": percentile(times_ms, 99),
+    }

@@ -1,4 +1,4 @@
-"""Which machine, versions and code a run was measured with."""
+"""The machine, the versions and the code of a measurement."""
 
 import functools
 import os
@@ -11,9 +11,11 @@ import lightning
 import torch
 
 
-def machine(device: torch.device) -> dict[str, Any]:
-    """The machine fields of results.Row."""
-    cuda = device.type == "cuda"
+def machine_columns(device: torch.device) -> dict[str, Any]:
+    """The columns of a row on machine, versions and code."""
+    device_name, num_devices = cpu_name(), os.cpu_count()
+    if device.type == "cuda":
+        device_name, num_devices = torch.cuda.get_device_name(device), torch.cuda.device_count()
     try:
         import triton
 
@@ -22,8 +24,8 @@ def machine(device: torch.device) -> dict[str, Any]:
         triton_version = None
     commit, dirty = git_state()
     return {
-        "device_name": torch.cuda.get_device_name(device) if cuda else cpu_name(),
-        "num_devices": torch.cuda.device_count() if cuda else os.cpu_count(),
+        "device_name": device_name,
+        "num_devices": num_devices,
         "torch_version": torch.__version__,
         "triton_version": triton_version,
         "cuda_version": torch.version.cuda,
@@ -35,22 +37,25 @@ def machine(device: torch.device) -> dict[str, Any]:
 
 
 def cpu_name() -> str:
-    """The processor's name as the system gives it."""
+    """The processor's name by the system."""
     info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.machine()
 
 
 @functools.cache
 def git_state() -> tuple[str | None, bool | None]:
     """The commit of this code and whether files differ from it; None outside of git."""
     try:
-        commit, status = (
-            subprocess.run(
-                ["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True, check=True
-            ).stdout.strip()
-            for words in (["rev-parse", "HEAD"], ["status", "--porcelain"])
-        )
+        commit, changes = _git("rev-parse", "HEAD"), _git("status", "--porcelain")
     except (OSError, subprocess.CalledProcessError):
         return None, None
-    return commit, bool(status)
+    return commit, bool(changes)
+
+
+def _git(*arguments: str) -> str:
+    folder = Path(__file__).parent
+    return subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True).stdout.strip()

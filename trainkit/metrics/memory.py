@@ -1,9 +1,9 @@
-"""What memory was used. The only file that asks for it."""
+"""Use of memory: the only module that asks for it."""
 
 import os
 import resource
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 import pynvml
@@ -23,15 +23,64 @@ class Memory:
 
 
 def highest(peaks: Sequence[Memory | None]) -> Memory | None:
-    """The largest of each figure, or None of nothing."""
-    known = [peak for peak in peaks if peak is not None]
-    if not known:
+    """The largest of each figure; None without a peak."""
+    measured = [peak for peak in peaks if peak is not None]
+    if not measured:
         return None
-    return Memory(*(max(getattr(peak, f.name) for peak in known) for f in fields(Memory)))
+    return Memory(
+        allocated=max(peak.allocated for peak in measured),
+        reserved=max(peak.reserved for peak in measured),
+        device=max(peak.device for peak in measured),
+    )
+
+
+class MemoryPhases:
+    """Peaks of memory in an epoch: while anything compiles, and the rest.
+
+    A compile phase lasts from a compile to the end of its step or validation. Reading the peaks asks the allocator on
+    the host and waits for nothing.
+    """
+
+    def __init__(self) -> None:
+        self.compiling: Memory | None = None
+        self.steady: Memory | None = None
+        self._in_compile = False
+        self._captured = False  # a CUDA graph, since the peaks were last read
+
+    def begin(self, device: torch.device) -> None:
+        """Begin an epoch."""
+        self._device = device
+        self.compiling = self.steady = None
+        self._in_compile = False
+        reset_peaks(device)
+
+    def on_compile(self, kind: str, change_phase: bool) -> None:
+        """A compile of this kind begins; outside of an epoch it changes no phase."""
+        if change_phase and not self._in_compile:
+            self.end()
+            self._in_compile = True
+        if kind == "cudagraph":
+            self._captured = True
+
+    def end_compile(self) -> None:
+        """End the compile phase, if there is one."""
+        if self._in_compile:
+            self.end()
+            self._in_compile = False
+
+    def end(self) -> None:
+        """End the phase: add its peaks to those of its kind."""
+        peak = peak_memory(self._device, self._captured)
+        if self._in_compile:
+            self.compiling = highest([self.compiling, peak])
+        else:
+            self.steady = highest([self.steady, peak])
+        self._captured = False
+        reset_peaks(self._device)
 
 
 def reset_peaks(device: torch.device) -> None:
-    """Begin a new period for `peak_memory`."""
+    """Begin a new period of `peak_memory`."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     elif os.access(CLEAR_REFS, os.W_OK):
@@ -39,23 +88,26 @@ def reset_peaks(device: torch.device) -> None:
 
 
 def peak_memory(device: torch.device, captured: bool) -> Memory:
-    """The peaks since `reset_peaks`; of the device what it says that this process holds now.
+    """The peaks since `reset_peaks`; the device's figure is the memory that the process holds now.
 
-    A replayed CUDA graph's tensors live in a private pool that the allocator does not count as allocated, so the idle
-    part of such pools is added: it belongs to the graph and to nobody else. In a period in which a graph was captured
-    its tensors were counted at the capture already. On a CPU there is no allocator to ask: all three are the peak
-    resident memory of the process.
+    The tensors of a replayed CUDA graph are in a private pool, which the allocator does not count as allocated. So the
+    idle part of such pools is added, unless a graph was captured in the period: then its tensors are counted already.
+    On a CPU all three figures are the peak resident memory of the process.
     """
     if device.type != "cuda":
-        return Memory(*(peak_resident_bytes(),) * 3)
+        resident = peak_resident_bytes()
+        return Memory(resident, resident, resident)
     pools = 0 if captured else idle_pool_bytes(device)
     reserved = torch.cuda.max_memory_reserved(device)
-    return Memory(min(torch.cuda.max_memory_allocated(device) + pools, reserved), reserved, held_bytes(device))
+    allocated = min(torch.cuda.max_memory_allocated(device) + pools, reserved)
+    return Memory(allocated, reserved, held_bytes(device))
 
 
 def held_bytes(device: torch.device) -> int:
-    """What NVML says that this process holds on the device, its CUDA context included, as nvidia-smi shows it. Where
-    NVML does not know this process by its number (in some containers), what all processes hold."""
+    """The memory of this process on the device with its CUDA context, by NVML, as nvidia-smi shows it.
+
+    In some containers NVML does not know the process by its number: then the memory of all processes.
+    """
     pynvml.nvmlInit()
     handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(device).uuid}")
     for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle):
@@ -66,26 +118,36 @@ def held_bytes(device: torch.device) -> int:
 
 
 def limit_memory(device: torch.device, limit_gib: float | None) -> None:
-    """From now on the allocator takes no more than so many GiB of a GPU, None: than there are. What needs more raises
-    torch.OutOfMemoryError, as on a smaller card; the CUDA context is not counted."""
-    if device.type == "cuda":
-        share = 1.0 if limit_gib is None else limit_gib * GIB / torch.cuda.get_device_properties(device).total_memory
-        torch.cuda.set_per_process_memory_fraction(min(share, 1.0), device)
+    """Limit the allocator to a number of GiB of a GPU; None: no limit.
+
+    Beyond the limit torch.OutOfMemoryError is raised, as on a smaller card. The CUDA context does not count.
+    """
+    if device.type != "cuda":
+        return
+    fraction = 1.0
+    if limit_gib is not None:
+        fraction = min(limit_gib * GIB / torch.cuda.get_device_properties(device).total_memory, 1.0)
+    torch.cuda.set_per_process_memory_fraction(fraction, device)
 
 
 def idle_pool_bytes(device: torch.device) -> int:
-    """Bytes that CUDA graphs' private pools hold on the device beyond their live tensors."""
-    return sum(
-        segment["total_size"] - segment["allocated_size"]
-        for segment in torch.cuda.memory_snapshot()
-        if segment["device"] == device.index and tuple(segment["segment_pool_id"]) != (0, 0)
-    )
+    """Bytes in the private pools of CUDA graphs on the device, beyond their live tensors."""
+    idle_bytes = 0
+    for segment in torch.cuda.memory_snapshot():
+        is_private = tuple(segment["segment_pool_id"]) != (0, 0)
+        if is_private and segment["device"] == device.index:
+            idle_bytes += segment["total_size"] - segment["allocated_size"]
+    return idle_bytes
 
 
 def peak_resident_bytes() -> int:
-    """Peak resident memory of this process, on Linux since `reset_peaks`: its VmHWM. In a job of a sweep, which is
-    forked, without those pages of libraries that only their import has read."""
+    """Peak resident memory of this process; on Linux since `reset_peaks` (VmHWM).
+
+    A job of a sweep is forked: pages that only the import of libraries has read are not counted there.
+    """
     status = Path("/proc/self/status")
     if status.exists():
-        return next(int(line.split()[1]) * 1024 for line in status.read_text().splitlines() if "VmHWM" in line)
+        for line in status.read_text().splitlines():
+            if line.startswith("VmHWM"):
+                return int(line.split()[1]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes on macOS

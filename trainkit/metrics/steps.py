@@ -1,127 +1,138 @@
-"""What steps and epochs took, as data: which steps have settled, what they make together, what all ranks see."""
+"""Steps as data: their kinds, how long warm-up lasts, and figures of steady steps."""
 
+from collections import Counter
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import chain
 from statistics import median
 
-import torch
-
-from trainkit.metrics.memory import Memory, highest
+from trainkit.metrics.ranks import ANY, LARGEST, SUM
+from trainkit.stats import percentile
 
 # After a start or a compile allocator, autotuned libraries and CUDA graphs settle: between so many steps and so many.
 MIN_WARMUP_STEPS, MAX_WARMUP_STEPS = 3, 50
 WINDOW = 5  # steps whose median must have settled
 
 
+class StepKind(StrEnum):
+    COMPILING = "compiling"
+    WARMUP = "warm-up"
+    STEADY = "steady"
+    SHORT = "short"  # fewer batches than other steps: the last of an epoch with accumulation
+
+
 @dataclass
 class Step:
-    """One optimizer step: its own milliseconds, those from the end of the step before it to its own end (its period),
-    how much of that was a wait for batches, its number of batches, whether anything compiled, how much longer the
-    slowest rank took for it than the fastest, whether anything that should be compiled ran uncompiled, and its number
-    of samples, over all ranks. Steps that are `alike` do the same work: their times can be compared."""
+    """One optimizer step, or one call of the network. Steps with equal `work` do the same work."""
 
-    time_ms: float
-    period_ms: float
-    wait_ms: float
+    time_ms: float = field(metadata=LARGEST)
+    period_ms: float = field(metadata=LARGEST)  # from the end of the step before it to its own end
+    wait_ms: float = field(metadata=LARGEST)  # the part of the period that was a wait for batches
     num_batches: int
-    compiled: bool
-    rank_spread_ms: float = 0.0
-    eager: bool = False
-    num_samples: int = 0
-    alike: Hashable = None
+    compiled: bool = field(metadata=ANY)  # anything compiled during it
+    rank_spread_ms: float = 0.0  # slowest minus fastest rank
+    eager: bool = field(default=False, metadata=ANY)  # code ran uncompiled that should be compiled
+    num_samples: int = field(default=0, metadata=SUM)
+    work: Hashable = None  # rank 0's: ranks have batches of one shape, but for lengths that their own texts give them
 
 
-@dataclass
-class EpochCost:
-    """What one epoch cost, over all ranks: the slowest rank's time, the hungriest rank's memory."""
-
-    complete: bool  # it was trained to its end, not broken off
-    train_time_s: float
-    val_time_s: float | None
-    compile_s: dict[str, float]  # by what was compiled: row.COMPILE_KINDS
-    compiled_in_validation: bool
-    steps: list[Step]
-    compile_peak: Memory | None  # of the steps and validations in which something compiled; None where nothing did
-    steady_peak: Memory | None  # of the others
-
-    @property
-    def compile_time_s(self) -> float:
-        return sum(self.compile_s.values())
-
-    @property
-    def peak(self) -> Memory:
-        peak = highest([self.compile_peak, self.steady_peak])
-        assert peak is not None  # an epoch has a step
-        return peak
-
-    @property
-    def compiled_in_training(self) -> bool:
-        return any(step.compiled for step in self.steps)
+def classify(epochs: Sequence[Sequence[Step]]) -> list[list[StepKind]]:
+    """The kind of each step of each epoch. Warm-up is counted anew after each compile, across epochs."""
+    full = max((step.num_batches for step in chain(*epochs)), default=1)
+    kinds = []
+    for steps in epochs:
+        kinds.append([_kind_without_warmup(step, full) for step in steps])
+    stretch: list[tuple[int, int]] = []  # epoch and position of the full steps since the last compile
+    for epoch, steps in enumerate(epochs):
+        for position in range(len(steps)):
+            if kinds[epoch][position] is StepKind.STEADY:
+                stretch.append((epoch, position))
+            elif kinds[epoch][position] is StepKind.COMPILING:
+                _mark_warmup(epochs, kinds, stretch)
+                stretch = []
+    _mark_warmup(epochs, kinds, stretch)
+    return kinds
 
 
-def slowest(ranks: list[EpochCost]) -> EpochCost:
-    """The epoch as a user of all ranks sees it: in each figure the rank with the most."""
-    val_times = [rank.val_time_s for rank in ranks if rank.val_time_s is not None]
-    return EpochCost(
-        all(rank.complete for rank in ranks),
-        max(rank.train_time_s for rank in ranks),
-        max(val_times, default=None),
-        max((rank.compile_s for rank in ranks), key=lambda parts: sum(parts.values())),
-        any(rank.compiled_in_validation for rank in ranks),
-        [
-            Step(
-                max(rank.time_ms for rank in step),
-                max(rank.period_ms for rank in step),
-                max(rank.wait_ms for rank in step),
-                step[0].num_batches,
-                any(rank.compiled for rank in step),
-                max(rank.time_ms for rank in step) - min(rank.time_ms for rank in step),
-                any(rank.eager for rank in step),
-                sum(rank.num_samples for rank in step),
-                step[0].alike,  # ranks have batches of one shape, but for lengths that their own texts give them
-            )
-            for step in zip(*(rank.steps for rank in ranks), strict=True)
-        ],
-        highest([rank.compile_peak for rank in ranks]),
-        highest([rank.steady_peak for rank in ranks]),
-    )
+def _kind_without_warmup(step: Step, full: int) -> StepKind:
+    if step.compiled:
+        return StepKind.COMPILING
+    return StepKind.STEADY if step.num_batches == full else StepKind.SHORT
 
 
-def relative(steps: Sequence[Step]) -> list[float]:
-    """The time of each step over the median of those that are alike."""
-    times_ms: dict[Hashable, list[float]] = {}
-    for step in steps:
-        times_ms.setdefault(step.alike, []).append(step.time_ms)
-    middle_ms = {alike: median(times) for alike, times in times_ms.items()}
-    return [step.time_ms / middle_ms[step.alike] for step in steps]
+def _mark_warmup(
+    epochs: Sequence[Sequence[Step]], kinds: list[list[StepKind]], stretch: Sequence[tuple[int, int]]
+) -> None:
+    """Set the kind of the first steps of a stretch to warm-up."""
+    steps = [epochs[epoch][position] for epoch, position in stretch]
+    for epoch, position in stretch[: num_warmup(relative_times(steps))]:
+        kinds[epoch][position] = StepKind.WARMUP
+
+
+def steady(steps: Sequence[Step], kinds: Sequence[StepKind]) -> list[Step]:
+    """The steady steps of an epoch."""
+    return [step for step, kind in zip(steps, kinds, strict=True) if kind is StepKind.STEADY]
 
 
 def num_warmup(times_ms: Sequence[float]) -> int:
-    """How many steps after a start or a compile are warm-up: until the median of WINDOW steps in a row lies within the
-    middle 80 % of the later half of them all, and the first of them is not above it. At least MIN_WARMUP_STEPS, at most
-    MAX_WARMUP_STEPS or half of them."""
+    """The number of steps that are warm-up, after a start or a compile.
+
+    Warm-up lasts until the median of WINDOW steps in a row lies within the middle 80 % of the later half of all steps,
+    and the first of them is not above it: at least MIN_WARMUP_STEPS, at most MAX_WARMUP_STEPS or half of the steps.
+    """
     most = max(MIN_WARMUP_STEPS, min(MAX_WARMUP_STEPS, len(times_ms) // 2))
-    later = times_ms[len(times_ms) // 2 :]
-    low, high = percentile(later, 10), percentile(later, 90)
+    later_half = times_ms[len(times_ms) // 2 :]
+    low, high = percentile(later_half, 10), percentile(later_half, 90)
+    if low is None or high is None:
+        return 0
     for first in range(MIN_WARMUP_STEPS, most):
-        window = percentile(times_ms[first : first + WINDOW], 50)
-        if low <= window <= high and times_ms[first] <= high:  # type: ignore[operator]  # there are steps
+        window_ms = percentile(times_ms[first : first + WINDOW], 50)
+        if window_ms is not None and low <= window_ms <= high and times_ms[first] <= high:
             return first
     return min(most, len(times_ms))
 
 
-def periods_ms(steps: Sequence[Step]) -> float:
-    """Milliseconds of the steps with all that was between them."""
+def times_by_work(steps: Sequence[Step]) -> dict[Hashable, list[float]]:
+    """Milliseconds of the steps that do the same work, by their work."""
+    times_ms: dict[Hashable, list[float]] = {}
+    for step in steps:
+        times_ms.setdefault(step.work, []).append(step.time_ms)
+    return times_ms
+
+
+def relative_times(steps: Sequence[Step]) -> list[float]:
+    """The time of each step over the median of the steps that do the same work."""
+    medians_ms = {work: median(times_ms) for work, times_ms in times_by_work(steps).items()}
+    return [step.time_ms / medians_ms[step.work] for step in steps]
+
+
+def typical_time_ms(epochs: Sequence[Sequence[Step]], steady_epochs: Sequence[Sequence[Step]]) -> float | None:
+    """The median time of steady steps that do the same work, averaged over all steps of epochs with steady ones.
+
+    A plain median over two shapes would jump from one to the other with the few steps that are left out because they
+    compiled. Work without a steady step does not count. None without a steady step.
+    """
+    steady_steps: list[Step] = []
+    num_steps: Counter[Hashable] = Counter()
+    for steps, steady_of_epoch in zip(epochs, steady_epochs, strict=True):
+        if steady_of_epoch:
+            steady_steps += steady_of_epoch
+            num_steps.update(step.work for step in steps)
+    times_ms = times_by_work(steady_steps)
+    total = sum(num_steps[work] for work in times_ms)
+    if total == 0:
+        return None
+    return sum(num_steps[work] * median(times) for work, times in times_ms.items()) / total
+
+
+def total_period_ms(steps: Sequence[Step]) -> float:
+    """Milliseconds of the steps with the time between them."""
     return sum(step.period_ms for step in steps)
 
 
 def samples_per_s(steps: Sequence[Step]) -> float | None:
-    """Samples a second while the steps ran, all that was between them included, or None of no steps."""
+    """Samples over the time of the steps with the time between them; None without a step."""
     if not steps:
         return None
-    return sum(step.num_samples for step in steps) / periods_ms(steps) * 1e3
-
-
-def percentile(values: Sequence[float], q: float) -> float | None:
-    """The q-th percentile by linear interpolation, or None of nothing."""
-    return float(torch.quantile(torch.tensor(values, dtype=torch.float64), q / 100)) if values else None
+    return sum(step.num_samples for step in steps) / total_period_ms(steps) * 1e3

@@ -1,7 +1,7 @@
-"""The clock: how time is taken of what runs on the host and on the device. The only file that reads one.
+"""Clocks of the host and the device: the only module that reads one.
 
-On a GPU a step is timed by a pair of CUDA events that are read after the epoch, so that nothing waits inside it; on a
-CPU by the monotonic clock.
+On a GPU a step is timed by a pair of CUDA events, which are read after the epoch, so that no step waits for them. On a
+CPU it is timed by the monotonic clock.
 """
 
 import time
@@ -12,7 +12,10 @@ from typing import Any
 import torch
 from lightning.pytorch.profilers import Profiler
 
-from trainkit.metrics.steps import num_warmup, percentile
+from trainkit.metrics.steps import num_warmup
+from trainkit.stats import percentile
+
+Interval = tuple[Any, Any]  # marks of its start and end
 
 
 @dataclass
@@ -23,7 +26,8 @@ class Stopwatch:
     _since: float | None = field(default=None, repr=False)
 
     def start(self) -> None:
-        self._since = time.perf_counter() if self._since is None else self._since
+        if self._since is None:
+            self._since = time.perf_counter()
 
     def stop(self) -> None:
         if self._since is not None:
@@ -32,7 +36,7 @@ class Stopwatch:
 
 
 class BatchClock(Profiler):
-    """Takes the time that the training loop waits for its batches; Lightning tells its profiler around each fetch."""
+    """Times the training loop's waits for its batches: Lightning calls its profiler around each fetch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,16 +57,17 @@ class BatchClock(Profiler):
 
 
 class Breakdown(Profiler):
-    """Splits the steps of a profiling epoch: Lightning tells its profiler around forward, backward and optimizer.
+    """Splits the steps of a profiling epoch: Lightning calls its profiler around forward, backward and optimizer.
 
-    `num_batches` are accumulated to a step; the step at the epoch's end that has fewer does not count."""
+    A step has `num_batches` batches; the shorter step at the epoch's end does not count.
+    """
 
     ACTIONS = (".training_step", ".backward", ".optimizer_step")
 
     def __init__(self, num_batches: int) -> None:
         super().__init__()
         self.num_batches = num_batches
-        self._marks: dict[str, list[tuple[Any, Any]]] = {action: [] for action in self.ACTIONS}
+        self._intervals: dict[str, list[Interval]] = {action: [] for action in self.ACTIONS}
         self._started: dict[str, Any] = {}
 
     def start(self, action_name: str) -> None:
@@ -70,24 +75,27 @@ class Breakdown(Profiler):
             self._started[action_name] = mark(torch.cuda.is_initialized())
 
     def stop(self, action_name: str) -> None:
-        if (started := self._started.pop(action_name, None)) is not None:
-            name = next(action for action in self.ACTIONS if action_name.endswith(action))
-            self._marks[name].append((started, mark(torch.cuda.is_initialized())))
+        started = self._started.pop(action_name, None)
+        if started is None:
+            return
+        for action, intervals in self._intervals.items():
+            if action_name.endswith(action):
+                intervals.append((started, mark(torch.cuda.is_initialized())))
 
     def summary_ms(self) -> dict[str, float | None]:
-        """The breakdown fields of results.Row: medians over the epoch's steady steps, accumulated batches summed up.
-        The optimizer's is from the end of the last backward to the end of its step, clipping and unscaling in it."""
+        """The columns of the breakdown: medians over the epoch's steady steps; a step's batches are added up.
+
+        The optimizer's time is from the end of the last backward to the end of its step, with clipping and unscaling.
+        """
         if torch.cuda.is_initialized():
             torch.cuda.synchronize()
-        forward, backward, step = self._marks.values()
-        per_step = self.num_batches
-        num_steps = len(forward) // per_step  # the rest of an epoch is a step of fewer batches
-        forward_ms, backward_ms = (
-            [sum(milliseconds(*pair) for pair in pairs[i * per_step : (i + 1) * per_step]) for i in range(num_steps)]
-            for pairs in (forward, backward)
-        )
-        last = backward[per_step - 1 :: per_step]
-        optimizer_ms = [milliseconds(before[1], whole[1]) for before, whole in zip(last, step, strict=False)]
+        forward, backward, optimizer = self._intervals.values()
+        forward_ms = self._step_times_ms(forward)
+        backward_ms = self._step_times_ms(backward)
+        last_backward = backward[self.num_batches - 1 :: self.num_batches]
+        optimizer_ms = []
+        for (_, backward_end), (_, optimizer_end) in zip(last_backward, optimizer, strict=False):
+            optimizer_ms.append(milliseconds(backward_end, optimizer_end))
         whole_ms = [sum(parts) for parts in zip(forward_ms, backward_ms, optimizer_ms, strict=False)]
         first = num_warmup(whole_ms)
         return {
@@ -96,9 +104,17 @@ class Breakdown(Profiler):
             "optimizer_time_ms_p50": percentile(optimizer_ms[first:], 50),
         }
 
+    def _step_times_ms(self, intervals: list[Interval]) -> list[float]:
+        """Milliseconds of each whole step."""
+        times_ms = [milliseconds(start, end) for start, end in intervals]
+        steps_ms = []
+        for end in range(self.num_batches, len(times_ms) + 1, self.num_batches):
+            steps_ms.append(sum(times_ms[end - self.num_batches : end]))
+        return steps_ms
+
 
 def mark(on_gpu: bool) -> Any:
-    """A point in time for `milliseconds`: on a GPU when the device gets there, which nobody waits for."""
+    """A point in time for `milliseconds`: on a GPU the time when the device gets there, without waiting for it."""
     if not on_gpu:
         return time.perf_counter()
     event = torch.cuda.Event(enable_timing=True)
@@ -107,7 +123,7 @@ def mark(on_gpu: bool) -> Any:
 
 
 def timed_ms(step: Callable[[], object], num_steps: int, on_gpu: bool) -> list[float]:
-    """Milliseconds of each of so many calls, one after another; on a GPU between events that are read at the end."""
+    """Milliseconds of each of `num_steps` calls in a row; on a GPU between events that are read at the end."""
     marks = [(mark(on_gpu), step(), mark(on_gpu)) for _ in range(num_steps)]
     if on_gpu:
         torch.cuda.synchronize()
@@ -115,5 +131,8 @@ def timed_ms(step: Callable[[], object], num_steps: int, on_gpu: bool) -> list[f
 
 
 def milliseconds(start: Any, end: Any) -> float:
-    """From one mark to another."""
-    return (end - start) * 1e3 if isinstance(start, float) else start.elapsed_time(end)
+    """The time from one mark to another."""
+    if isinstance(start, float):
+        return (end - start) * 1e3
+    elapsed_ms: float = start.elapsed_time(end)
+    return elapsed_ms

@@ -14,14 +14,17 @@ from trainkit.compiler.compiler import Compiler
 from trainkit.compiler.facts import CompileFacts, combined
 from trainkit.config.schema import RunConfig
 from trainkit.distributed.collectives import gather
-from trainkit.metrics.environment import machine
+from trainkit.metrics.environment import machine_columns
+from trainkit.metrics.epochs import reduce_ranks
 from trainkit.metrics.memory import limit_memory
 from trainkit.metrics.meters import Meters
-from trainkit.metrics.steps import percentile, samples_per_s, slowest
+from trainkit.metrics.steps import samples_per_s
+from trainkit.metrics.summary import CompilerReport
 from trainkit.results.epoch import EpochRecord, logged_values
 from trainkit.results.files import append_epoch, set_aside, write_row
 from trainkit.results.requested import requested_fields
 from trainkit.results.row import Row, finite
+from trainkit.stats import percentile
 from trainkit.training.status import NonFiniteLossError
 from trainkit.training.task import Task
 
@@ -51,7 +54,7 @@ class Recorder(Callback):
             world_size=trainer.world_size,
             strategy=strategy,
             accelerator=accelerator,
-            **machine(device),
+            **machine_columns(device),
         )
         if trainer.is_global_zero:
             if self._config.ckpt_path is None:
@@ -60,12 +63,12 @@ class Recorder(Callback):
             if trainer.logger is not None:
                 trainer.logger.log_hyperparams(asdict(self._config))
         limit_memory(device, self._config.trainer.memory_limit_gib)
-        self._meters.start_up(lambda: self._compiler.start_up(device))
+        self._meters.epoch_meter.compile_clock.start_up(lambda: self._compiler.start_up(device))
 
     def on_train_epoch_end(self, trainer: Trainer, task: LightningModule) -> None:
         """Write the record of the epoch and the row. Raises NonFiniteLossError for a training loss that is not."""
         assert isinstance(task, Task)
-        self._meters.epochs[-1] = slowest(gather(self._meters.epochs[-1]))
+        self._meters.epochs[-1] = reduce_ranks(gather(self._meters.epochs[-1]))
         task.finish_train_epoch()
         record = self._make_record(task)
         if record.num_skipped_steps is not None:
@@ -105,10 +108,11 @@ class Recorder(Callback):
         """The row with all measurements so far. After `end_fit` it changes by `add` alone."""
         if self._row_after_fit is not None:
             return self._row_after_fit
+        report = CompilerReport(facts.autotune_s(), dynamo.reports_lookups(), self._compiler.skips_function())
         return replace(
             self._row,
             **vars(self._facts or self._compiler.facts()),
-            **self._meters.summary(facts.autotune_s(), dynamo.reports_lookups(), self._compiler.skips_function()),
+            **self._meters.summary(report),
             num_epochs=sum(epoch.complete for epoch in self._meters.epochs),
             train_loss=finite(task.train_loss),
             val_loss=finite(task.val_loss),

@@ -88,7 +88,8 @@ def build(config: RunConfig, on_epoch: Callable[[EpochRecord], None], contexts: 
     contexts.enter_context(attention_kernel(config, devices))
     contexts.enter_context(compile_cache(config.compile.cache, config.trainer.attention))
     meters = Meters()
-    compiler = Compiler(config.compile, meters.on_compile_start, meters.on_compile_end, meters.on_eager)
+    events = meters.epoch_meter
+    compiler = Compiler(config.compile, events.on_compile_start, events.on_compile_end, events.on_eager)
     contexts.enter_context(compiler)
     recorder = Recorder(config, meters, compiler, on_epoch)
     task = Task(net, compiler, optimizer, config, data.prepare)

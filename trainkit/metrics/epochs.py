@@ -1,0 +1,177 @@
+"""The cost of an epoch, and its meter: time of training, validation and compiles, peaks of memory."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from trainkit.metrics.memory import Memory, MemoryPhases, highest
+from trainkit.metrics.ranks import ALL, ANY, LARGEST, reduce_fields
+from trainkit.metrics.steps import Step
+from trainkit.metrics.timer import Stopwatch
+from trainkit.results.row import COMPILE_KINDS
+
+
+@dataclass
+class EpochCost:
+    """The cost of one epoch, of one rank or over all ranks."""
+
+    complete: bool = field(metadata=ALL)  # trained to its end
+    train_time_s: float = field(metadata=LARGEST)
+    val_time_s: float | None = field(metadata=LARGEST)
+    compile_s: dict[str, float]  # by COMPILE_KINDS; over ranks that of the rank that compiled longest
+    compiled_in_validation: bool = field(metadata=ANY)
+    steps: list[Step]
+    compile_peak: Memory | None  # of steps and validations in which anything compiled
+    steady_peak: Memory | None  # of the others
+
+    @property
+    def compile_time_s(self) -> float:
+        return sum(self.compile_s.values())
+
+    @property
+    def peak(self) -> Memory:
+        peak = highest([self.compile_peak, self.steady_peak])
+        assert peak is not None  # an epoch has a step
+        return peak
+
+    @property
+    def compiled_in_training(self) -> bool:
+        return any(step.compiled for step in self.steps)
+
+
+def reduce_ranks(ranks: Sequence[EpochCost]) -> EpochCost:
+    """The epoch as a user of all ranks sees it, step by step."""
+    if len(ranks) == 1:
+        return ranks[0]
+    steps = []
+    for step_of_ranks in zip(*(rank.steps for rank in ranks), strict=True):
+        times_ms = [step.time_ms for step in step_of_ranks]
+        steps.append(replace(reduce_fields(step_of_ranks), rank_spread_ms=max(times_ms) - min(times_ms)))
+    return replace(
+        reduce_fields(ranks),
+        compile_s=max((rank.compile_s for rank in ranks), key=lambda compile_s: sum(compile_s.values())),
+        steps=steps,
+        compile_peak=highest([rank.compile_peak for rank in ranks]),
+        steady_peak=highest([rank.steady_peak for rank in ranks]),
+    )
+
+
+class CompileClock:
+    """Counts compiles and adds up their time, by COMPILE_KINDS."""
+
+    def __init__(self) -> None:
+        self.startup = Stopwatch()  # of the process's first compile, which is in no kind
+        self.num_compiles = 0
+        self._watches = {kind: Stopwatch() for kind in COMPILE_KINDS}
+
+    def start_up(self, compile_something: Callable[[], None]) -> None:
+        """Call a function that compiles, and add its time to `startup` alone."""
+        self.startup.start()
+        compile_something()
+        self.startup.stop()
+
+    def start(self, kind: str) -> None:
+        self.num_compiles += 1
+        self._watches[kind].start()
+
+    def stop(self, kind: str) -> None:
+        self._watches[kind].stop()
+
+    def stop_all(self) -> None:
+        """End the compiles that an exception has broken off."""
+        for watch in self._watches.values():
+            watch.stop()
+
+    def seconds(self) -> dict[str, float]:
+        """Seconds so far, by kind."""
+        return {kind: watch.total_s for kind, watch in self._watches.items()}
+
+
+class EpochMeter:
+    """Measures one epoch after another. The device is synchronised at the borders of an epoch and of its validation.
+
+    A compiler calls `on_compile_start` and `on_compile_end` around each compile, and `on_eager` after a batch in which
+    code ran uncompiled that should be compiled.
+    """
+
+    def __init__(self) -> None:
+        self.compile_clock = CompileClock()
+        self.is_open = False  # an epoch is being measured
+        self.ran_eager = False  # since the last `begin_step`
+        self._num_compiles_before = 0
+        self._memory = MemoryPhases()
+
+    def on_eager(self) -> None:
+        self.ran_eager = True
+
+    def on_compile_start(self, kind: str) -> None:
+        self._memory.on_compile(kind, change_phase=self.is_open)
+        self.compile_clock.start(kind)
+
+    def on_compile_end(self, kind: str) -> None:
+        self.compile_clock.stop(kind)
+
+    def begin(self, device: torch.device) -> None:
+        """Begin an epoch: its training, until the first validation."""
+        self.device = device
+        self._training, self._validation = Stopwatch(), Stopwatch()
+        self._compiled_in_validation = False
+        self._compile_s_before = self.compile_clock.seconds()
+        self._memory.begin(device)
+        self.synchronize()
+        self.is_open = True
+        self._training.start()
+
+    def begin_step(self) -> None:
+        self._num_compiles_before = self.compile_clock.num_compiles
+        self.ran_eager = False
+
+    def compiled(self) -> bool:
+        """Whether anything compiled since `begin_step` or `begin_validation`."""
+        return self.compile_clock.num_compiles > self._num_compiles_before
+
+    def end_step(self) -> None:
+        self._memory.end_compile()
+
+    def begin_validation(self) -> None:
+        """End the training of this epoch."""
+        self.synchronize()
+        self._training.stop()
+        self._validation.start()
+        self._num_compiles_before = self.compile_clock.num_compiles
+
+    def end_validation(self) -> None:
+        self.synchronize()
+        self._validation.stop()
+        self._compiled_in_validation |= self.compiled()
+        self._memory.end_compile()
+
+    def end(self) -> None:
+        """End the epoch. The device has finished its steps then."""
+        self.synchronize()
+        self.is_open = False
+        self._training.stop()
+        self._validation.stop()
+        self._memory.end()
+
+    def cost(self, steps: list[Step], complete: bool) -> EpochCost:
+        """The cost of the epoch that has ended, with its steps."""
+        compile_s = self.compile_clock.seconds()
+        for kind, seconds_before in self._compile_s_before.items():
+            compile_s[kind] -= seconds_before
+        return EpochCost(
+            complete=complete,
+            train_time_s=self._training.total_s,
+            val_time_s=self._validation.total_s or None,
+            compile_s=compile_s,
+            compiled_in_validation=self._compiled_in_validation,
+            steps=steps,
+            compile_peak=self._memory.compiling,
+            steady_peak=self._memory.steady,
+        )
+
+    def synchronize(self) -> None:
+        """Wait until a GPU has finished."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)

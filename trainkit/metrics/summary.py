@@ -1,0 +1,142 @@
+"""Epochs -> columns of a row. Pure functions."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from trainkit.metrics.epochs import CompileClock, EpochCost
+from trainkit.metrics.memory import Memory, highest
+from trainkit.metrics.steps import Step, StepKind, samples_per_s, steady, total_period_ms, typical_time_ms
+from trainkit.results.row import COMPILE_KINDS
+from trainkit.stats import percentile
+
+
+@dataclass(frozen=True)
+class CompilerReport:
+    """The compiler's share of a run's columns.
+
+    `autotune_s`: seconds of autotuning, by the kind of compile they are part of, or `autotune` outside of compiles.
+    `reports_eager`: whether it reports code that ran uncompiled. It does so once for functions that it leaves to
+    Python for good (`skips_function`).
+    """
+
+    autotune_s: dict[str, float]
+    reports_eager: bool
+    skips_function: bool = False
+
+
+def summarize(
+    epochs: Sequence[EpochCost], kinds: Sequence[Sequence[StepKind]], clock: CompileClock, report: CompilerReport
+) -> dict[str, Any]:
+    """The columns of time and memory, and the numbers of steps; `kinds` are those of the steps of each epoch."""
+    return {
+        **compile_columns(epochs, clock, report.autotune_s),
+        **step_columns(epochs, kinds),
+        **eager_columns(epochs, report),
+        **epoch_columns(epochs),
+        **memory_columns(epochs),
+    }
+
+
+def compile_columns(epochs: Sequence[EpochCost], clock: CompileClock, autotune_s: dict[str, float]) -> dict[str, float]:
+    """Start-up, the compile time and its parts, of the slowest rank; autotuning is taken out of the other parts."""
+    parts_s = dict.fromkeys(COMPILE_KINDS, 0.0)
+    for epoch in epochs:
+        for kind in COMPILE_KINDS:
+            parts_s[kind] += epoch.compile_s[kind]
+    own_s = clock.seconds()  # with compiles of an epoch that broke off
+    if sum(own_s.values()) > sum(parts_s.values()):
+        parts_s = own_s
+    for kind, seconds in autotune_s.items():
+        if kind != "autotune":
+            seconds = min(seconds, parts_s[kind])
+            parts_s[kind] -= seconds
+        parts_s["autotune"] += seconds
+    columns = {"compile_startup_s": clock.startup.total_s, "compile_time_s": sum(parts_s.values())}
+    for kind, seconds in parts_s.items():
+        columns[f"compile_{kind}_s"] = seconds
+    return columns
+
+
+def step_columns(epochs: Sequence[EpochCost], kinds: Sequence[Sequence[StepKind]]) -> dict[str, Any]:
+    """The numbers of steps by kind, and the figures of steady steps; None without a steady step."""
+    all_kinds: list[StepKind] = []
+    steady_epochs: list[list[Step]] = []
+    steady_steps: list[Step] = []
+    for epoch, epoch_kinds in zip(epochs, kinds, strict=True):
+        all_kinds += epoch_kinds
+        steady_epochs.append(steady(epoch.steps, epoch_kinds))
+        steady_steps += steady_epochs[-1]
+    times_ms = [step.time_ms for step in steady_steps]
+    p25, p75 = percentile(times_ms, 25), percentile(times_ms, 75)
+    iqr_ms = None if p25 is None or p75 is None else p75 - p25
+    wait_frac = None
+    if steady_steps:
+        wait_frac = sum(step.wait_ms for step in steady_steps) / total_period_ms(steady_steps)
+    return {
+        "num_steps": len(all_kinds),
+        "num_compiling_steps": all_kinds.count(StepKind.COMPILING),
+        "num_warmup_steps": all_kinds.count(StepKind.WARMUP),
+        "num_steady_steps": len(steady_steps),
+        "step_time_ms": typical_time_ms([epoch.steps for epoch in epochs], steady_epochs),
+        "step_time_ms_p50": percentile(times_ms, 50),
+        "step_time_ms_p90": percentile(times_ms, 90),
+        "step_time_ms_p99": percentile(times_ms, 99),
+        "step_time_ms_iqr": iqr_ms,
+        "rank_spread_ms": percentile([step.rank_spread_ms for step in steady_steps], 50),
+        "samples_per_s": samples_per_s(steady_steps),
+        "data_wait_frac": wait_frac,
+    }
+
+
+def eager_columns(epochs: Sequence[EpochCost], report: CompilerReport) -> dict[str, int | None]:
+    """The number of steps in which code ran uncompiled, and of the others; None if that is not reported."""
+    if not report.reports_eager:
+        return {"num_compiled_steps": None, "num_eager_steps": None}
+    num_steps = num_eager = 0
+    for epoch in epochs:
+        num_steps += len(epoch.steps)
+        num_eager += sum(step.eager or report.skips_function for step in epoch.steps)
+    return {"num_compiled_steps": num_steps - num_eager, "num_eager_steps": num_eager}
+
+
+def epoch_columns(epochs: Sequence[EpochCost]) -> dict[str, float | None]:
+    """Median times of complete epochs and validations in which nothing compiled, without the run's first epoch."""
+    trained, validated = [], []
+    for epoch in epochs:
+        if epoch.complete and not epoch.compiled_in_training:
+            trained.append(epoch)
+        if epoch.complete and not epoch.compiled_in_validation:
+            validated.append(epoch)
+    train_times_s = [epoch.train_time_s for epoch in _without_first(trained, epochs)]
+    val_times_s = []
+    for epoch in _without_first(validated, epochs):
+        if epoch.val_time_s is not None:
+            val_times_s.append(epoch.val_time_s)
+    return {"epoch_train_time_s": _median(train_times_s), "epoch_val_time_s": _median(val_times_s)}
+
+
+def _without_first(candidates: list[EpochCost], epochs: Sequence[EpochCost]) -> list[EpochCost]:
+    """The candidates without the run's first epoch, if there are others."""
+    later = [epoch for epoch in candidates if epoch is not epochs[0]]
+    return later or candidates
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return median(values) if values else None
+
+
+def memory_columns(epochs: Sequence[EpochCost]) -> dict[str, int | None]:
+    """The peaks of steps in which nothing compiled, and those of the others. If something compiled in all steps, both
+    are the peaks of compiling steps."""
+    compiling = highest([epoch.compile_peak for epoch in epochs])
+    running = highest([epoch.steady_peak for epoch in epochs]) or compiling
+    return {**_peak_columns("", running), **_peak_columns("compile_", compiling)}
+
+
+def _peak_columns(prefix: str, peak: Memory | None) -> dict[str, int | None]:
+    columns: dict[str, int | None] = {}
+    for name in ("allocated", "reserved", "device"):
+        columns[f"{prefix}peak_{name}_bytes"] = getattr(peak, name, None)
+    return columns
