@@ -39,9 +39,9 @@ class BareLoop:
         self.optimizer = build_optimizer(config)(self.objective.parameters())
         data.setup("fit")
         self.batches = [tuple(t.to(self.device) for t in batch) for batch in data.train_dataloader().batches]
-        self.bf16 = config.amp.precision.value == "bf16-mixed"
-        if config.compile.mode.value != "eager":
-            self.objective.compile(mode=config.compile.mode.value, dynamic=config.compile.dynamic)
+        self.bf16 = config.amp.precision == "bf16-mixed"
+        if config.compile.mode != "eager":
+            self.objective.compile(mode=config.compile.mode, dynamic=config.compile.dynamic)
 
     def step_ms(self, num_steps: int) -> float:
         """Mean milliseconds from one step to the next, over `num_steps` steps after SETTLING ones."""
@@ -69,7 +69,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, cli.one_line_errors():
         overrides = ["logger=none", "trainer.max_epochs=12", "data.num_batches=100", *sys.argv[1:]]
         config = compose_config(overrides, Path(__file__).parent.parent / "conf", folder)
-        torch.set_float32_matmul_precision(config.amp.matmul_precision.value)
+        torch.set_float32_matmul_precision(config.amp.matmul_precision)
         loop = BareLoop(config)
         ours: list[float] = []
         bare: list[float] = []

@@ -110,7 +110,7 @@ def peer(name: str, config: RunConfig, batches: list, package: Any) -> Arm:
     net = net.cuda().train()
     if config.trainer.channels_last:
         net = net.to(memory_format=torch.channels_last)
-    mode = config.compile.mode.value
+    mode = config.compile.mode
     compiled = net if mode == "eager" else torch.compile(net, mode=mode, dynamic=config.compile.dynamic)
 
     def loss(inputs: Tensor, targets: Tensor) -> Tensor:
@@ -194,7 +194,7 @@ def compare(name: str, configs: list[RunConfig], nanogpt: Path | None, rounds: i
     for config in configs:  # each is printed before the next is compiled: that can take minutes, and be cut off
         mine, theirs = pair = ours(config, data, batches), peer(name, config, batches, package)
         moved = None
-        if name == "resnet50" and config.compile.mode.value in ("default", "reduce-overhead"):
+        if name == "resnet50" and config.compile.mode in ("default", "reduce-overhead"):
             moved = bytes_moved(partial(warmed, mine))  # with tuning that would take minutes: it is without caches
         else:
             warmed(mine)
@@ -206,7 +206,7 @@ def compare(name: str, configs: list[RunConfig], nanogpt: Path | None, rounds: i
         a, b = median(mine.round_ms), median(theirs.round_ms)
         shares = [step_flops / (ms / 1e3) / matmul for ms in (a, b)]
         print(
-            f"{config.compile.mode.value}: {mine.name} {a:.2f} ms ({shares[0]:.1%} of the matmul), "
+            f"{config.compile.mode}: {mine.name} {a:.2f} ms ({shares[0]:.1%} of the matmul), "
             f"{theirs.name} {b:.2f} ms ({shares[1]:.1%}), "
             f"ratio {median(ratios):.4f} (min {min(ratios):.4f}, max {max(ratios):.4f})",
             flush=True,

@@ -32,7 +32,7 @@ def asked(match: str, mode: str = "default") -> PartConfig:
 
 def found(net: nn.Module, *parts: PartConfig) -> dict[str, str]:
     config = CompileConfig(scope=Scope.parts, parts=list(parts))
-    return {target.name: target.config.mode.value for target in regions.select_targets(config, net)}
+    return {target.name: target.config.mode for target in regions.select_targets(config, net)}
 
 
 def test_a_pattern_names_modules_between_two_dots_and_the_last_that_matches_holds():

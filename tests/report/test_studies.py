@@ -98,7 +98,7 @@ def test_a_study_composes_with_every_value_that_it_sweeps(name, tmp_path):
     found = composed(f"studies/{name}", jobs(f"studies/{name}", every=True), tmp_path)
     small, *_ = composed(f"studies/small/{name}", jobs(f"studies/small/{name}", every=False), tmp_path)
     assert len(found) > 1
-    assert small.job.kind.value == "forward" or small.data["num_batches"] < found[0].data["num_batches"]
+    assert small.job.kind == "forward" or small.data["num_batches"] < found[0].data["num_batches"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -116,8 +116,8 @@ def test_a_study_asks_something_and_each_comparison_has_both_sides(name, tmp_pat
     figures = dict.fromkeys([one.column for one in study.comparisons if one.column], 1.0) | {"step_time_ms": 1.0}
     rows = [
         replace(
-            GPU, **requested_fields(config), **figures, effective_mode=config.compile.mode.value,
-            cache_found=config.compile.cache.value,
+            GPU, **requested_fields(config), **figures, effective_mode=config.compile.mode,
+            cache_found=config.compile.cache,
         )
         for config in asked_for
     ]  # fmt: skip

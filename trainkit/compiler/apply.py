@@ -41,7 +41,7 @@ def options(config: CompileConfig | PartConfig) -> dict[str, Any]:
     """The arguments of torch.compile."""
     arguments: dict[str, Any] = {"backend": config.backend, "dynamic": config.dynamic, "fullgraph": config.fullgraph}
     if config.backend == "inductor":  # no other backend has modes
-        arguments["mode"] = config.mode.value
+        arguments["mode"] = config.mode
     return arguments
 
 

@@ -145,7 +145,7 @@ class Compiler:
 
     def facts(self) -> CompileFacts:
         """The facts since the real compiles began."""
-        modes = {region.target.config.mode.value for region in self._regions} or {self.config.mode.value}
+        modes = {region.target.config.mode for region in self._regions} or {self.config.mode}
         observations = Observations(
             modes=frozenset(modes),
             num_cudagraphs=self._observer.num_cudagraphs,

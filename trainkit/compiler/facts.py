@@ -132,7 +132,7 @@ def _region(region: CompiledRegion, regions: list[CompiledRegion]) -> Region:
     config = region.target.config
     return Region(
         name=region.target.name,
-        mode=config.mode.value,
+        mode=config.mode,
         dynamic=config.dynamic,
         fullgraph=config.fullgraph,
         backend=config.backend,
@@ -147,7 +147,7 @@ def _effective_mode(
 ) -> tuple[str | None, str | None]:
     """The mode that took effect, and the reason if it is not the requested one."""
     if config.mode == "eager":
-        return config.mode.value, None
+        return config.mode, None
     if observed.error:
         mode = "mixed" if facts.num_graphs else "eager"
         return mode, f"could not be compiled, went on uncompiled (compile.on_error=eager): {observed.error}"
@@ -159,7 +159,7 @@ def _effective_mode(
     if partly is not None:
         return "mixed", partly
     if observed.modes.isdisjoint(CUDAGRAPH_MODES):
-        return config.mode.value, None
+        return config.mode, None
     return _cudagraph_mode(config, observed, facts)
 
 
@@ -182,7 +182,7 @@ def _cudagraph_mode(
     config: CompileConfig, observed: Observations, facts: CompileFacts
 ) -> tuple[str | None, str | None]:
     """The effective mode of a network that should run in CUDA graphs."""
-    requested = config.mode.value
+    requested = config.mode
     if facts.num_cudagraph_skips is None:
         return None, UNKNOWN
     if facts.num_cudagraph_skips == 0 and facts.num_cudagraphs:

@@ -90,7 +90,7 @@ def _compile(
         _write(path.with_name(f"{stem}_kernels.py"), graph, getattr(output, "source_code", ""))
         return output
 
-    options = require("list_mode_options")(config.mode.value, config.dynamic)
+    options = require("list_mode_options")(config.mode, config.dynamic)
     compiled = require("compile_fx")(graph, inputs, inner_compile=inner, config_patches=options)
     return compiled
 

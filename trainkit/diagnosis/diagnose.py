@@ -36,8 +36,8 @@ def examine(subject: Subject) -> Diagnosis:
         model=config.job.model,
         data=config.job.data,
         batch_size=config.data.get("batch_size"),
-        compile_mode=config.compile.mode.value,
-        precision=config.amp.precision.value,
+        compile_mode=config.compile.mode,
+        precision=config.amp.precision,
         overrides=list(config.job.overrides),
         machine=machine_columns(subject.device),
         phases=phases,
@@ -79,7 +79,7 @@ def _examine_phase(subject: Subject, name: str) -> tuple[Phase, list[Finding]]:
     draws = _try_record_draws(subject, name)
     trial = Trial(subject, name, config)
     logger.info("%s: compiling %d steps to find graph breaks and recompiles", name, len(trial.batches))
-    with trial.running(config.cache.value):
+    with trial.running(config.cache):
         error = _run_steps(trial)
         compile_facts, recompiles = trial.compiler.facts(), trial.compiler.recompiles()
         repeated_draws = []

@@ -115,7 +115,7 @@ def _skip_finding(reason: str) -> Finding:
 
 def _skip_reasons(config: CompileConfig, facts: CompileFacts) -> list[str]:
     """Torch's reasons for skipped CUDA graphs; if it gives none, the reason for the effective mode."""
-    if not facts.num_cudagraph_skips and facts.effective_mode == config.mode.value:
+    if not facts.num_cudagraph_skips and facts.effective_mode == config.mode:
         return []
     if facts.cudagraph_skips:
         return facts.cudagraph_skips

@@ -48,6 +48,6 @@ def _with_backend(config: CompileConfig, backend: str) -> CompileConfig:
 
 
 def _mode_with(config: CompileConfig | PartConfig, backend: str) -> Mode:
-    if backend == "inductor" or config.mode.value == "eager":
+    if backend == "inductor" or config.mode == "eager":
         return config.mode
     return Mode["default"]

@@ -73,7 +73,7 @@ def build_subject(config: RunConfig) -> Subject:
     checkpoint.load_parameters(config, net)
     optimizer = build_optimizer(config)
     attention_kernel(config, devices)  # refuses a kernel that the device does not have
-    torch.set_float32_matmul_precision(config.amp.matmul_precision.value)
+    torch.set_float32_matmul_precision(config.amp.matmul_precision)
     data.prepare_data()
     data.setup("fit")
     batches = [tuple(batch) for batch in islice(data.train_dataloader(), NUM_BATCHES)]
@@ -86,10 +86,10 @@ def breakable(config: CompileConfig) -> CompileConfig:
     parts = []
     for part in config.parts:
         part = replace(part, fullgraph=False)
-        if mode.value == "eager":
+        if mode == "eager":
             part = replace(part, mode=Mode["default"])  # a part without a mode of its own has eager, too
         parts.append(part)
-    if mode.value == "eager":
+    if mode == "eager":
         mode = Mode["default"]
     return replace(
         config,
@@ -120,7 +120,7 @@ class Trial:
         prepare = copy.deepcopy(subject.prepare)
         self._objective = build_objective(config, net, prepare).to(self._device).train(self._training)
         self._optimizer = subject.optimizer(self._objective.parameters())
-        self._precision = config.amp.precision.value
+        self._precision = config.amp.precision
         self._scaler = torch.amp.GradScaler(self._device.type, enabled=self._precision == "16-mixed")
         self.batches = [self._copied(batch) for batch in subject.batches]  # a network may write to its inputs
 
@@ -143,7 +143,7 @@ class Trial:
         config = self._subject.config
         with (
             attention_kernel(config, self._subject.devices),
-            compile_cache(cache, config.trainer.attention.value),
+            compile_cache(cache, config.trainer.attention),
             suppressed_output(),
             self.compiler,
         ):
@@ -203,7 +203,7 @@ def describe_failure(
     If the same steps run in eager, the line says so, and names the source line that raises when it is compiled.
     """
     message = first_line(error)
-    if compile_config.mode.value == "eager":
+    if compile_config.mode == "eager":
         return message
     try:
         run_eager_steps(subject, phase, compile_config, num_steps)

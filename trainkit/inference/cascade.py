@@ -58,7 +58,7 @@ class CascadeStage:
         """A context in which the network is called as requested, without gradients."""
         precision = self.config.amp.precision
         dtype = AUTOCAST_DTYPES.get(precision)
-        torch.set_float32_matmul_precision(self.config.amp.matmul_precision.value)
+        torch.set_float32_matmul_precision(self.config.amp.matmul_precision)
         without_gradients: AbstractContextManager[None] = torch.no_grad()
         if self.config.compile.mode == "eager":
             # Inference mode costs the host least. Compiled code does not get it: torch would compile the second of two

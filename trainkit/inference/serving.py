@@ -150,7 +150,7 @@ class Serving:
         entry = Stage(
             settings=stage.settings,
             model=stage.config.job.model,
-            compile_mode=stage.config.compile.mode.value,
+            compile_mode=stage.config.compile.mode,
             call_frac=call_frac,
             expected_ms=stage.expected_latencies(),
             **latency,

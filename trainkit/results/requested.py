@@ -47,29 +47,29 @@ def requested_fields(config: RunConfig) -> dict[str, Any]:
     run_dir = Path(config.job.run_dir)
     batch_sizes = config.data.get("batch_sizes") or None
     batch_size = None if batch_sizes else config.data.get("batch_size")
-    parts = requested_parts(config.compile) if config.compile.scope.value == "parts" else None
+    parts = requested_parts(config.compile) if config.compile.scope == "parts" else None
     return {
         "run_id": f"{run_dir.parent.name}/{run_dir.name}",
-        "kind": config.job.kind.value,
+        "kind": config.job.kind,
         "sweep_id": config.sweep,
         "repeat": config.repeat,
         "model": config.job.model,
         "data": config.job.data,
         "batch_size": batch_size,
         "batch_sizes": batch_sizes,
-        "compile_mode": config.compile.mode.value,
+        "compile_mode": config.compile.mode,
         "compile_dynamic": config.compile.dynamic,
         "compile_fullgraph": config.compile.fullgraph,
         "compile_backend": config.compile.backend,
-        "compile_scope": config.compile.scope.value,
+        "compile_scope": config.compile.scope,
         "compile_parts": parts,
         "compile_mark_dynamic": [asdict(mark) for mark in config.compile.mark_dynamic] or None,
         "compile_max_recompiles": config.compile.max_recompiles,
-        "compile_cache": config.compile.cache.value,
-        "precision": config.amp.precision.value,
-        "matmul_precision": config.amp.matmul_precision.value,
-        "strategy": config.ddp.strategy.value,
-        "accelerator": config.trainer.accelerator.value,
+        "compile_cache": config.compile.cache,
+        "precision": config.amp.precision,
+        "matmul_precision": config.amp.matmul_precision,
+        "strategy": config.ddp.strategy,
+        "accelerator": config.trainer.accelerator,
         "seed": config.seed,
         "deadline_ms": config.forward.deadline_ms,
         "fallback": config.forward.fallback or None,

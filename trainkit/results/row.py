@@ -13,7 +13,7 @@ from trainkit.results.effective import Effective
 from trainkit.results.requested import Requested
 
 SCHEMA_VERSION = 2
-KINDS = tuple(kind.value for kind in Kind)
+KINDS = tuple(Kind)
 COMPILE_KINDS = ("forward", "backward", "autotune", "cudagraph", "recompile")  # what compile seconds go into
 STATUSES = ("ok", "failed", "oom", "compile_error", "nan", "timeout", "interrupted")
 MEASURED_DIFF = {"unit": "relative", "over_repeats": OverRepeats.LARGEST}

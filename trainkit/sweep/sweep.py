@@ -99,7 +99,7 @@ def _forkserver(sweep: Sweep) -> AbstractContextManager[Forkserver | None]:
     if sweep.nproc_per_node is not None or sweep.config.hydra.job.env_set or sys.platform != "linux":
         return nullcontext()
     module = "trainkit.training.run"
-    if sweep.config.job.kind.value == "forward":
+    if sweep.config.job.kind == "forward":
         module = "trainkit.inference.run"
     return Forkserver(module, job_environment())
 
@@ -132,7 +132,7 @@ def _finished_row(sweep: Sweep, job: Job) -> Row | None:
 
 def _is_of_job(row: Row, job: Job, sweep: Sweep) -> bool:
     """A job of the other script, or with another number of processes, is another job."""
-    if row.kind != sweep.config.job.kind.value or row.repeat != job.repeat:
+    if row.kind != sweep.config.job.kind or row.repeat != job.repeat:
         return False
     if sweep.nproc_per_node not in (None, row.world_size) and row.device_name is not None:
         return False

@@ -41,7 +41,7 @@ def run_settings(config: RunConfig) -> Iterator[None]:
     with ExitStack() as restore:
         _restore_torch(restore)
         _restore_variables(restore, [*LIGHTNING_VARIABLES, "WANDB_SILENT"])
-        torch.set_float32_matmul_precision(config.amp.matmul_precision.value)
+        torch.set_float32_matmul_precision(config.amp.matmul_precision)
         restore.enter_context(warnings.catch_warnings())
         for message in IGNORED_WARNINGS:
             warnings.filterwarnings("ignore", f".*{message}.*")
