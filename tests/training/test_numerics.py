@@ -18,6 +18,7 @@ from trainkit.models.resnet18 import BasicBlock
 from trainkit.models.simple_cnn import SimpleCNN
 from trainkit.training import numerics
 from trainkit.training.numerics import STEPS, Answer, same_answer
+from trainkit.training.run import run
 
 ADAMW = partial(torch.optim.AdamW, lr=2e-3, fused=True)
 SGD = partial(torch.optim.SGD, lr=0.05, momentum=0.9)
@@ -495,3 +496,22 @@ def test_nothing_else_is_changed():
         assert name == same
         assert torch.equal(after, tensor)
     assert all(parameter.grad is None for parameter in net.parameters())
+
+
+SHORT_RUN = ("trainer.max_epochs=2", "trainer.limit_train_batches=6")
+
+
+def test_the_float64_reference_of_a_check_has_attention_of_its_own(compose, monkeypatch):
+    words = ("model=mini_transformer", "model.dim=16", "model.depth=1", "model.num_heads=2", "data=synthetic")
+    seen = []
+    plain = torch.nn.functional.scaled_dot_product_attention
+
+    def spy(q, *args, **kwargs):
+        seen.append((q.dtype, torch.backends.cuda.math_sdp_enabled()))
+        return plain(q, *args, **kwargs)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", spy)
+    row = run(compose(*words, "trainer.attention=flash", "check=true", "compile.mode=eager", *SHORT_RUN))
+    assert (row.status, row.check_passed) == ("ok", True)
+    assert set(seen) >= {(torch.float32, False), (torch.float64, True)}
+    assert (torch.float64, False) not in seen

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from trainkit.config.errors import ConfigError
 from trainkit.results.facts import GraphBreak
 from trainkit.results.files import read_epochs, read_row
 from trainkit.results.row import Row
-from trainkit.training.optimizer import schedule_factor
 from trainkit.training.run import run
 
 QUICK = ("trainer.max_epochs=2", "trainer.limit_train_batches=6")
@@ -44,56 +42,6 @@ def test_a_run_leaves_the_row_and_the_records_of_the_contract(compose, tmp_path)
     assert row.torch_version == torch.__version__
     assert row.val_accuracy > 0.9
     json.loads((tmp_path / "run" / "row.json").read_text())
-
-
-@pytest.mark.parametrize(
-    ("asked_for", "found"),
-    [
-        ("auto", "flash True, math True, cudnn True"),
-        ("math", "flash False, math True, cudnn False"),
-        ("flash", "flash True, math False, cudnn False"),
-    ],
-)
-def test_attention_runs_on_the_kernel_asked_for_alone(compose, capsys, asked_for, found):
-    row = run(compose(network("TellsAttention"), f"trainer.attention={asked_for}", "compile.mode=eager", *QUICK))
-    assert row.error == f"ArithmeticError: {found}"
-
-
-def test_compiled_code_is_that_of_the_attention_asked_for(compose):
-    tag = str(time.time())  # nothing is found of earlier runs
-    words = (network("Attends"), "trainer.limit_train_batches=2", "trainer.limit_val_batches=0", "trainer.max_epochs=1")
-    with torch.compiler.config.patch(cache_key_tag=tag):
-        found = [run(compose(*words, f"trainer.attention={word}")).cache_found for word in ("auto", "math", "math")]
-        assert torch.compiler.config.cache_key_tag == tag
-    assert found == ["cold", "cold", "warm"]
-
-
-def test_the_float64_reference_of_a_check_has_attention_of_its_own(compose, monkeypatch):
-    words = ("model=mini_transformer", "model.dim=16", "model.depth=1", "model.num_heads=2", "data=synthetic")
-    seen = []
-    plain = torch.nn.functional.scaled_dot_product_attention
-
-    def spy(q, *args, **kwargs):
-        seen.append((q.dtype, torch.backends.cuda.math_sdp_enabled()))
-        return plain(q, *args, **kwargs)
-
-    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", spy)
-    row = run(compose(*words, "trainer.attention=flash", "check=true", "compile.mode=eager", *QUICK))
-    assert (row.status, row.check_passed) == ("ok", True)
-    assert set(seen) >= {(torch.float32, False), (torch.float64, True)}
-    assert (torch.float64, False) not in seen
-
-
-def test_a_gpus_kernel_is_refused_on_a_cpu(compose):
-    with pytest.raises(ConfigError, match=r"trainer.attention = cudnn: needs a GPU; on a CPU use auto, flash or math"):
-        run(compose("trainer.attention=cudnn", "trainer.accelerator=cpu"))
-
-
-@pytest.mark.parametrize("setting", ["channels_last", "activation_checkpointing"])
-def test_what_a_network_has_nothing_for_is_refused_before_the_run(setting, compose, tmp_path):
-    with pytest.raises(ConfigError, match=f"trainer.{setting} = True: Plain has no "):
-        run(compose(network("Plain"), f"trainer.{setting}=true", "trainer.accelerator=cpu"))
-    assert read_row(tmp_path / "run") is None
 
 
 def test_eager_compiles_nothing(compose):
@@ -178,62 +126,6 @@ def test_what_was_measured_before_a_failure_is_in_the_row(compose, tmp_path, mon
     assert len(list(read_epochs(tmp_path / "run"))) == 2
 
 
-def test_a_resumed_run_has_the_parameters_of_the_uninterrupted_one_bit_for_bit(compose, tmp_path):
-    asked = ("compile.backend=aot_eager", network("Blocks"), "trainer.warmup_steps=30", "trainer.limit_train_batches=9")
-    run(compose(*asked, "trainer.max_epochs=4", run_dir=tmp_path / "whole"))
-    run(compose(*asked, "trainer.max_epochs=2", run_dir=tmp_path / "parts"))
-    half = parameters(tmp_path / "parts")
-    row = run(compose(*asked, "trainer.max_epochs=4", "ckpt_path=last", run_dir=tmp_path / "parts"))
-    assert row.num_epochs == 2
-    assert not same(half, parameters(tmp_path / "whole"))
-    assert same(parameters(tmp_path / "parts"), parameters(tmp_path / "whole"))
-    assert (tmp_path / "parts" / "checkpoints" / "best.ckpt").exists()
-
-
-@pytest.mark.parametrize(("first", "then"), [("default", "eager"), ("eager", "default")])
-def test_a_checkpoint_written_in_one_mode_loads_in_the_other(first, then, compose, tmp_path):
-    asked = ("compile.backend=aot_eager", *QUICK[1:])
-    run(compose(*asked, f"compile.mode={first}", "trainer.max_epochs=1", run_dir=tmp_path / "first"))
-    keys = parameters(tmp_path / "first").keys()
-    assert all(key.startswith("objective.net.") for key in keys)
-    assert not any("_orig_mod" in key for key in keys)
-    path = tmp_path / "first" / "checkpoints" / "last.ckpt"
-    config = compose(*asked, f"compile.mode={then}", "trainer.max_epochs=2", f"ckpt_path='{path}'")
-    assert run(config).status == "ok"
-    assert parameters(tmp_path / "run").keys() == keys
-
-
-def test_max_steps_ends_inside_an_epoch_and_what_was_not_validated_has_no_figures(compose, tmp_path):
-    seen = []
-    row = run(compose("compile.mode=eager", "trainer.max_steps=25", "trainer.max_epochs=5"), on_epoch=seen.append)
-    assert (row.status, row.num_steps, [record.num_steps for record in seen]) == ("ok", 25, [22, 3])
-    checkpoint = torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)
-    assert checkpoint["global_step"] == 25
-    with pytest.raises(ConfigError, match="was written inside of an epoch"):
-        run(compose("trainer.max_epochs=9", "ckpt_path=last"))
-
-
-def test_max_steps_goes_with_resuming(compose, tmp_path):
-    asked = ("compile.mode=eager", network("Blocks"), "trainer.max_epochs=9", "trainer.schedule=cosine")
-    run(compose(*asked, "trainer.max_steps=66", run_dir=tmp_path / "whole"))
-    run(compose(*asked, "trainer.max_steps=44", "trainer.schedule=constant", run_dir=tmp_path / "parts"))
-    path = tmp_path / "parts" / "checkpoints" / "last.ckpt"
-    row = run(compose(*asked[:3], "trainer.max_steps=66", f"ckpt_path='{path}'", run_dir=tmp_path / "then"))
-    assert (row.status, row.num_steps, row.num_epochs) == ("ok", 22, 1)
-    run(compose(*asked[:3], "trainer.max_steps=66", run_dir=tmp_path / "constant"))
-    assert same(parameters(tmp_path / "then"), parameters(tmp_path / "constant"))
-    assert not same(parameters(tmp_path / "whole"), parameters(tmp_path / "constant"))
-    with pytest.raises(ConfigError, match=r"trainer\.max_steps = 44: the checkpoint has finished 44 steps"):
-        run(compose(*asked[:3], "trainer.max_steps=44", f"ckpt_path='{path}'", run_dir=tmp_path / "again"))
-
-
-def test_a_checkpoint_of_another_optimizer_is_one_line(compose, tmp_path):
-    run(compose("compile.mode=eager", *QUICK, run_dir=tmp_path / "first"))
-    path = tmp_path / "first" / "checkpoints" / "last.ckpt"
-    with pytest.raises(ConfigError, match="is of another optimizer than"):
-        run(compose("optimizer=sgd", "trainer.max_epochs=9", f"ckpt_path='{path}'"))
-
-
 def test_the_epochs_of_the_row_are_those_of_the_records(compose, tmp_path, capsys):
     row = run(compose(network("BreaksLate"), "compile.mode=eager", "trainer.max_epochs=5"))
     assert row.status == "failed"
@@ -243,13 +135,6 @@ def test_the_epochs_of_the_row_are_those_of_the_records(compose, tmp_path, capsy
     assert (row.val_loss, row.val_accuracy) == (record.val_loss, record.val_accuracy) != (None, None)
 
 
-def test_what_was_trained_is_in_the_row_of_a_validation_that_fails(compose, capsys):
-    row = run(compose(network("FailsInValidation"), "compile.mode=eager", "trainer.max_epochs=2"))
-    assert (row.status, row.error) == ("failed", "ArithmeticError: nothing is validated")
-    assert row.num_steps == 22
-    assert 0 < row.train_loss < 10
-
-
 def test_going_on_uncompiled_late_is_mixed_and_its_steps_count(compose, capsys):
     asked = ("compile.backend=eager", "compile.fullgraph=true", "compile.on_error=eager", "trainer.max_epochs=2")
     row = run(compose(network("PrintsLate"), *asked))
@@ -257,89 +142,6 @@ def test_going_on_uncompiled_late_is_mixed_and_its_steps_count(compose, capsys):
     assert "went on uncompiled" in row.effective_mode_reason
     counted = (row.num_compiling_steps, row.num_warmup_steps + row.num_steady_steps)
     assert counted == (1, 43)  # what failed to compile was the validation: no step compiled again
-
-
-def test_a_step_with_accumulation_is_all_its_batches_and_the_optimizer(compose, tmp_path):
-    row = run(compose("compile.mode=eager", "trainer.accumulate_grad_batches=4", "trainer.max_epochs=3"))
-    assert row.num_steps == 3 * 6  # 22 batches: five steps of four, and one of two, which is not steady
-    assert row.num_steady_steps + row.num_warmup_steps == 3 * 5
-    assert [record.num_samples for record in read_epochs(tmp_path / "run")] == [22 * 64] * 3
-
-
-def test_a_checkpoint_of_another_network_or_of_a_finished_run_is_one_line(compose, tmp_path):
-    run(compose("compile.mode=eager", *QUICK, run_dir=tmp_path / "first"))
-    path = tmp_path / "first" / "checkpoints" / "last.ckpt"
-    with pytest.raises(ConfigError, match="is of another network than model = simple_cnn"):
-        run(compose("model.width=8", "trainer.max_epochs=3", f"ckpt_path='{path}'"))
-    with pytest.raises(ConfigError, match=r"trainer\.max_epochs = 2: the checkpoint has finished 2 epochs"):
-        run(compose(*QUICK, f"ckpt_path='{path}'"))
-
-
-def test_accumulation_clipping_cosine_and_checkpointed_blocks_train(compose, tmp_path):
-    asked = (
-        network("Blocks"), "compile.backend=aot_eager", "trainer.max_epochs=2", "trainer.accumulate_grad_batches=2",
-        "trainer.gradient_clip_val=1.0", "trainer.schedule=cosine", "trainer.warmup_steps=2",
-    )  # fmt: skip
-    plain = run(compose(*asked, run_dir=tmp_path / "plain"))
-    row = run(compose(*asked, "trainer.activation_checkpointing=true", run_dir=tmp_path / "checkpointed"))
-    assert row.status == "ok"
-    assert row.num_graph_breaks == 0
-    assert parameters(tmp_path / "checkpointed").keys() == parameters(tmp_path / "plain").keys()
-    assert row.train_loss == pytest.approx(plain.train_loss, rel=0.05)
-
-
-def test_blocks_are_needed_to_checkpoint_them(compose):
-    with pytest.raises(ConfigError, match=r"trainer\.activation_checkpointing = True: Plain has no blocks"):
-        run(compose(network("Plain"), "compile.mode=eager", "trainer.activation_checkpointing=true"))
-
-
-def test_the_schedule_warms_up_then_falls_as_half_a_cosine():
-    factor = schedule_factor("cosine", 4, 14)
-    assert [factor(step) for step in range(4)] == [0.25, 0.5, 0.75, 1.0]
-    assert factor(4) == 1.0
-    assert factor(9) == pytest.approx(0.5)
-    assert factor(14) == pytest.approx(0.0)
-    assert schedule_factor("constant", 2, 10)(9) == 1.0
-
-
-def test_bf16_trains_and_the_row_says_so(compose):
-    row = run(compose("amp=bf16", "compile.backend=aot_eager", "trainer.max_epochs=3"))
-    assert (row.status, row.precision) == ("ok", "bf16-mixed")
-    assert row.val_accuracy > 0.9
-
-
-def test_bf16_is_clipped_beside_a_fused_optimizer(compose, tmp_path):
-    asked = (
-        "amp=bf16",
-        "compile.mode=eager",
-        "trainer.max_epochs=1",
-        "optimizer=sgd",
-        "optimizer.momentum=0",
-        "optimizer.weight_decay=0",
-    )
-    start = run(compose(*asked, "optimizer.lr=1e-9", run_dir=tmp_path / "start"))
-    row = run(compose(*asked, "optimizer.lr=1", "trainer.gradient_clip_val=1e-3", run_dir=tmp_path / "clipped"))
-    assert (start.status, row.status) == ("ok", "ok")
-    before, after = (parameters(tmp_path / name) for name in ("start", "clipped"))
-    weights = [key for key in before if key.endswith(("weight", "bias"))]
-    moved = sum(float((after[key] - before[key]).square().sum()) for key in weights) ** 0.5
-    assert 0 < moved <= 22 * 1e-3 * 1.01  # so many steps of that length at most
-
-
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
-def test_every_optimizer_learns(optimizer, compose):
-    row = run(compose(f"optimizer={optimizer}", "compile.mode=eager", "trainer.max_epochs=4"))
-    assert row.val_accuracy > 0.9
-
-
-def test_validation_counts_every_sample_once(compose):
-    row = run(compose("compile.mode=eager", "data.batch_size=50", "trainer.max_epochs=1"))
-    assert round(row.val_accuracy * 359, 6) == round(row.val_accuracy * 359)  # 359 of the 1,797 digits
-
-
-def test_a_run_without_validation_has_no_validation_figures(compose):
-    row = run(compose("compile.mode=eager", "trainer.limit_val_batches=0", *QUICK))
-    assert (row.status, row.val_loss, row.val_accuracy, row.epoch_val_time_s) == ("ok", None, None, None)
 
 
 def test_a_cold_cache_is_fresh_and_gone_afterwards(compose, tmp_path, monkeypatch, needs_compiler):

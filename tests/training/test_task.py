@@ -1,187 +1,46 @@
-"""What is trained: gradient scaling, clipping, optimizers, the layout of images. Where torch has it, on the CPU."""
+"""The LightningModule: steps, epochs and validation."""
 
 import pytest
 import torch
-from lightning.pytorch.plugins import MixedPrecision
-from torch import nn
-from torch.amp import GradScaler
 
-from tests.conftest import parameters
 from tests.networks import network
 from trainkit.config.errors import ConfigError
 from trainkit.results.files import read_epochs
-from trainkit.training import run as run_module
-from trainkit.training.objective import build_objective
-from trainkit.training.optimizer import SkippedSteps, build_optimizer
 from trainkit.training.run import run
 
-EAGER = ("compile.mode=eager", "trainer.max_epochs=2")
 
-
-@pytest.mark.parametrize("fused", [False, True])
-def test_skipped_steps_are_those_in_which_a_gradient_is_not_finite(fused):
-    weight = nn.Parameter(torch.ones(3))
-    optimizer = torch.optim.AdamW([weight], lr=0.1, fused=fused)
-    scaler = GradScaler("cpu", init_scale=1024.0, growth_interval=2)
-    skipped = SkippedSteps(scaler, torch.device("cpu"))
-    overflows = [True, False, False, True, True, False, False, False, True]
-    moved = []
-    for overflow in overflows:
-        before = weight.detach().clone()
-        optimizer.zero_grad()
-        scaler.scale(weight.sum() * (float("inf") if overflow else 1.0)).backward()
-        scaler.step(optimizer)
-        scaler.update()
-        skipped.after_batch()
-        skipped.after_batch()  # a batch that only accumulates
-        moved.append(not torch.equal(before, weight))
-    assert moved == [not overflow for overflow in overflows]
-    assert skipped.count() == 4
-
-
-@pytest.fixture
-def fp16_on_the_cpu(monkeypatch):
-    """amp=fp16 as Lightning does it, with a scaler whose first two scales are too large for every gradient."""
-
-    def with_scaler(config, *others):
-        trainer = trainer_of(config, *others)
-        scaler = GradScaler("cpu", init_scale=2.0**100, backoff_factor=2.0**-45)
-        trainer.strategy.precision_plugin = MixedPrecision("16-mixed", "cpu", scaler)
-        return trainer
-
-    trainer_of = run_module.build_trainer
-    monkeypatch.setattr(run_module, "build_trainer", with_scaler)
-
-
-@pytest.mark.parametrize("implementation", ["fused", "foreach"])
-def test_the_row_and_the_records_count_skipped_steps(implementation, compose, tmp_path, fp16_on_the_cpu, recwarn):
-    row = run(compose(network("Plain"), *EAGER, f"optimizer.{implementation}=true"))
-    assert (row.status, row.num_steps, row.num_skipped_steps) == ("ok", 44, 2)
-    assert [record.num_skipped_steps for record in read_epochs(tmp_path / "run")] == [2, 0]
-    assert [str(warning.message) for warning in recwarn if "lr_scheduler" in str(warning.message)] == []
-    checkpoint = torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)
-    assert checkpoint["global_step"] == checkpoint["lr_schedulers"][0]["last_epoch"] == 44  # they count as steps
-    assert {float(state["step"]) for state in checkpoint["optimizer_states"][0]["state"].values()} == {42.0}
-
-
-def test_without_a_scaler_skipped_steps_are_unknown(compose):
-    assert run(compose(network("Plain"), "amp=bf16", *EAGER)).num_skipped_steps is None
-
-
-UNSTEADY = ("optimizer=sgd", "optimizer.momentum=0", "optimizer.lr=0.1")
-OPTIMIZERS = {"adamw": ("optimizer=adamw", "optimizer.lr=1e-3"), "sgd": UNSTEADY}
-
-
-def close(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
-    return all(torch.allclose(a[name], b[name], rtol=1e-5, atol=1e-6) for name in a)
-
-
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("precision", ["off", "bf16", "fp16"])
-def test_a_fused_optimizer_clips_as_clip_grad_norm_does(optimizer, precision, compose, tmp_path, request):
-    if precision == "fp16":
-        request.getfixturevalue("fp16_on_the_cpu")
-    amp = "off" if precision == "fp16" else precision
-
-    def trained(name: str, *settings: str) -> dict[str, torch.Tensor]:
-        asked = (network("Plain"), *EAGER, *OPTIMIZERS[optimizer], f"amp={amp}", "trainer.accumulate_grad_batches=2")
-        assert run(compose(*asked, *settings, run_dir=tmp_path / name)).status == "ok"
-        return parameters(tmp_path / name)
-
-    limit = "trainer.gradient_clip_val=0.1"
-    fused = trained("fused", "optimizer.fused=true", limit)
-    assert close(fused, trained("foreach", "optimizer.foreach=true", limit))
-    free = trained("free", "optimizer.fused=true")
-    assert not close(fused, free)
-    below = trained("below", "optimizer.fused=true", "trainer.gradient_clip_val=1e6")
-    assert all(torch.equal(below[name], free[name]) for name in free)
-
-
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        ((), (True, None)),
-        (("fused=true",), (True, None)),
-        (("fused=false",), (None, None)),
-        (("foreach=true",), (None, True)),
-        (("foreach=false",), (None, False)),
-        (("fused=true", "foreach=false"), (True, False)),
-    ],
-)
-def test_the_implementation_of_an_optimizer_is_the_one_asked_for(optimizer, settings, expected, compose):
-    config = compose(f"optimizer={optimizer}", *(f"optimizer.{setting}" for setting in settings))
-    defaults = build_optimizer(config)([nn.Parameter(torch.ones(1))]).defaults
-    assert (defaults["fused"], defaults["foreach"]) == expected
-
-
-def test_fp16_leaves_sgd_with_momentum_unfused(compose):
-    asked = ("amp=fp16", "optimizer=sgd")
-    assert not build_optimizer(compose(*asked))([nn.Parameter(torch.ones(1))]).defaults["fused"]
-    assert build_optimizer(compose(*asked, "optimizer.momentum=0"))([nn.Parameter(torch.ones(1))]).defaults["fused"]
-    with pytest.raises(ConfigError, match=r"^optimizer\.fused = True: torch's fused SGD loses its momentum .*; use "):
-        build_optimizer(compose(*asked, "optimizer.fused=true"))
-
-
-@pytest.mark.parametrize("setting", ["fused", "foreach"])
-def test_an_implementation_that_an_optimizer_lacks_is_one_line(setting, compose):
-    config = compose("optimizer._target_=torch.optim.LBFGS", f"optimizer.{setting}=true")
-    with pytest.raises(ConfigError, match=rf"^optimizer\.{setting} = True: LBFGS has no such setting; leave it out$"):
-        build_optimizer(config)
-
-
-SHORT = ("compile.mode=eager", "trainer.limit_train_batches=8", "model.width=8", "optimizer.lr=1e-3")
-
-
-def test_channels_last_reaches_the_convolutions_and_the_graph(compose, tmp_path):
-    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(8 * 4 * 4, 5))
-    objective = build_objective(compose("trainer.channels_last=true"), net)
+def test_max_steps_ends_inside_an_epoch_and_what_was_not_validated_has_no_figures(compose, tmp_path):
     seen = []
-    objective.net[0].register_forward_hook(lambda module, inputs, output: seen.extend([*inputs, output]))
-    objective(torch.randn(2, 3, 6, 6), torch.tensor([0, 1]))
-    assert all(images.is_contiguous(memory_format=torch.channels_last) for images in (*seen, objective.net[0].weight))
-    assert not any(images.is_contiguous() for images in seen)
+    row = run(compose("compile.mode=eager", "trainer.max_steps=25", "trainer.max_epochs=5"), on_epoch=seen.append)
+    assert (row.status, row.num_steps, [record.num_steps for record in seen]) == ("ok", 25, [22, 3])
+    checkpoint = torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)
+    assert checkpoint["global_step"] == 25
+    with pytest.raises(ConfigError, match="was written inside of an epoch"):
+        run(compose("trainer.max_epochs=9", "ckpt_path=last"))
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
-@pytest.mark.parametrize(("first", "then"), [("true", "false"), ("false", "true")])
-def test_a_run_goes_on_in_another_layout(first, then, optimizer, compose, tmp_path):
-    asked = (*SHORT, f"optimizer={optimizer}")
-    run(compose(*asked, "trainer.max_epochs=2", run_dir=tmp_path / "whole"))
-    run(compose(*asked, "trainer.max_epochs=1", f"trainer.channels_last={first}", run_dir=tmp_path / "parts"))
-    half = parameters(tmp_path / "parts")
-    resumed = ("trainer.max_epochs=2", f"trainer.channels_last={then}", "ckpt_path=last")
-    assert run(compose(*asked, *resumed, run_dir=tmp_path / "parts")).status == "ok"
-    whole, parts = parameters(tmp_path / "whole"), parameters(tmp_path / "parts")
-    assert parts.keys() == whole.keys()
-    for name, weight in whole.items():
-        torch.testing.assert_close(parts[name], weight, rtol=1e-3, atol=1e-4)
-    assert not torch.allclose(half["objective.net.conv2.weight"], whole["objective.net.conv2.weight"], atol=1e-3)
+def test_a_step_with_accumulation_is_all_its_batches_and_the_optimizer(compose, tmp_path):
+    row = run(compose("compile.mode=eager", "trainer.accumulate_grad_batches=4", "trainer.max_epochs=3"))
+    assert row.num_steps == 3 * 6  # 22 batches: five steps of four, and one of two, which is not steady
+    assert row.num_steady_steps + row.num_warmup_steps == 3 * 5
+    assert [record.num_samples for record in read_epochs(tmp_path / "run")] == [22 * 64] * 3
 
 
-def test_a_run_goes_on_in_another_implementation_of_its_optimizer(compose, tmp_path):
-    asked = (*SHORT, "optimizer=adamw")
-    for name, settings in (("fused", ("fused=true",)), ("foreach", ("foreach=true",))):
-        run(compose(*asked, "trainer.max_epochs=1", *(f"optimizer.{s}" for s in settings), run_dir=tmp_path / name))
-    for name, other in (("fused", "foreach"), ("foreach", "fused")):
-        run(
-            compose(
-                *asked, "trainer.max_epochs=2", f"optimizer.{other}=true", "ckpt_path=last", run_dir=tmp_path / name
-            )
-        )
-        path = tmp_path / name / "checkpoints" / "last.ckpt"
-        (group,) = torch.load(path, weights_only=True)["optimizer_states"][0]["param_groups"]
-        assert bool(group[other]) > bool(group[name])
-    assert close(parameters(tmp_path / "fused"), parameters(tmp_path / "foreach"))
+QUICK = ("trainer.max_epochs=2", "trainer.limit_train_batches=6")
 
 
-def test_channels_last_compiles_to_the_same_answer(compose):
-    asked = ("compile.backend=aot_eager", *SHORT[1:], "trainer.max_epochs=1", "check=true")
-    row = run(compose(*asked, "trainer.channels_last=true", "trainer.gradient_clip_val=1.0"))
-    assert (row.status, row.effective_mode, row.num_graph_breaks) == ("ok", "default", 0)
-    assert row.check_passed, row.check_reason
+def test_validation_counts_every_sample_once(compose):
+    row = run(compose("compile.mode=eager", "data.batch_size=50", "trainer.max_epochs=1"))
+    assert round(row.val_accuracy * 359, 6) == round(row.val_accuracy * 359)  # 359 of the 1,797 digits
 
 
-def test_channels_last_needs_weights_of_convolutions(compose):
-    with pytest.raises(ConfigError, match=r"^trainer\.channels_last = True: Plain has no 4-d weights"):
-        run(compose(network("Plain"), "compile.mode=eager", "trainer.channels_last=true"))
+def test_a_run_without_validation_has_no_validation_figures(compose):
+    row = run(compose("compile.mode=eager", "trainer.limit_val_batches=0", *QUICK))
+    assert (row.status, row.val_loss, row.val_accuracy, row.epoch_val_time_s) == ("ok", None, None, None)
+
+
+def test_what_was_trained_is_in_the_row_of_a_validation_that_fails(compose, capsys):
+    row = run(compose(network("FailsInValidation"), "compile.mode=eager", "trainer.max_epochs=2"))
+    assert (row.status, row.error) == ("failed", "ArithmeticError: nothing is validated")
+    assert row.num_steps == 22
+    assert 0 < row.train_loss < 10

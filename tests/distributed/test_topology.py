@@ -1,0 +1,73 @@
+"""The devices of a run: those requested, or those that torchrun launched."""
+
+import pytest
+
+from trainkit.config.errors import ConfigError
+from trainkit.config.schema import Accelerator, Precision, RunConfig, TrainerConfig
+from trainkit.distributed.topology import Devices, processes, select_devices
+
+
+@pytest.fixture
+def torchrun(monkeypatch):
+    """(processes on each node, nodes): the environment of a process that torchrun launched."""
+
+    def launch(per_node: int, num_nodes: int) -> None:
+        monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", str(per_node))
+        monkeypatch.setenv("WORLD_SIZE", str(per_node * num_nodes))
+
+    return launch
+
+
+def config(**settings) -> RunConfig:
+    return RunConfig(trainer=TrainerConfig(**settings))
+
+
+def test_without_torchrun_they_are_those_requested():
+    assert processes(TrainerConfig()) == (1, 1)
+    assert processes(TrainerConfig(devices=2, num_nodes=3)) == (2, 3)
+
+
+def test_torchrun_decides_and_may_be_confirmed(torchrun):
+    torchrun(per_node=4, num_nodes=2)
+    assert processes(TrainerConfig()) == (4, 2)
+    assert processes(TrainerConfig(devices=4, num_nodes=2)) == (4, 2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"devices": 8}, r"trainer\.devices = 8: torchrun launched 4 processes .* use torchrun --nproc-per-node=8"),
+        ({"num_nodes": 1}, r"trainer\.num_nodes = 1: torchrun launched 2 nodes; use torchrun --nnodes=1"),
+    ],
+)
+def test_another_number_than_torchrun_launched_is_refused(settings, complaint, torchrun):
+    torchrun(per_node=4, num_nodes=2)
+    with pytest.raises(ConfigError, match=complaint):
+        processes(TrainerConfig(**settings))
+
+
+def test_a_cpu_is_used_if_requested_or_without_a_gpu(monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    assert select_devices(config(accelerator=Accelerator.cpu, devices=3)) == Devices("cpu", 3, 1)
+    assert select_devices(config(devices=2)) == Devices("cuda", 2, 1)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    assert select_devices(config(devices=2, num_nodes=2)).world_size == 4
+
+
+def test_missing_gpus_are_refused(monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    with pytest.raises(ConfigError, match=r"trainer\.devices = 3: this machine has 2 CUDA devices"):
+        select_devices(config(devices=3))
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    with pytest.raises(ConfigError, match=r"trainer\.accelerator = gpu: no CUDA device was found"):
+        select_devices(config(accelerator=Accelerator.gpu))
+
+
+def test_settings_of_a_gpu_are_refused_on_a_cpu():
+    with pytest.raises(ConfigError, match=r"trainer\.memory_limit_gib = 2: limits a GPU's memory"):
+        select_devices(config(accelerator=Accelerator.cpu, memory_limit_gib=2))
+    half = config(accelerator=Accelerator.cpu)
+    half.amp.precision = Precision["16-mixed"]
+    with pytest.raises(ConfigError, match=r"amp\.precision = 16-mixed: fp16 needs a GPU"):
+        select_devices(half)
