@@ -1,7 +1,7 @@
 """Rows and epoch records survive the disk, old ones too; a file that is none is one line."""
 
 import json
-from dataclasses import asdict
+from dataclasses import FrozenInstanceError, asdict
 
 import pytest
 
@@ -26,6 +26,12 @@ def test_nested_facts_are_read_back_as_they_were_written(tmp_path):
     assert json.loads(path.read_text())["chain"][0]["expected_ms"] == [
         {"shape": [1, 3], "time_ms": 5.5, "time_ms_p50": 5.0}
     ]
+    assert [path.name for path in tmp_path.iterdir()] == ["row.json"]
+
+
+def test_rows_are_frozen():
+    with pytest.raises(FrozenInstanceError):
+        ROW.status = "failed"
 
 
 def test_a_row_with_fewer_and_with_unknown_fields_is_read(tmp_path):

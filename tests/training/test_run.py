@@ -1,6 +1,5 @@
 """One run in one process: what it trains, what it leaves on disk, how it resumes, and how it fails."""
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -11,9 +10,7 @@ from tests import forked
 from tests.conftest import CONF, parameters, same
 from tests.networks import network
 from trainkit.config.errors import ConfigError
-from trainkit.results.facts import GraphBreak
 from trainkit.results.files import read_epochs, read_row
-from trainkit.results.row import Row
 from trainkit.training.run import run
 
 QUICK = ("trainer.max_epochs=2", "trainer.limit_train_batches=6")
@@ -186,14 +183,3 @@ def test_a_second_run_in_the_same_directory_sets_the_first_ones_files_aside(comp
     assert len((tmp_path / "run" / "epochs.1.jsonl").read_text().splitlines()) == 2
     assert len(list(read_epochs(tmp_path / "run"))) == 2
     assert read_row(tmp_path / "run") == rows[2]
-
-
-def test_rows_are_flat_and_survive_the_disk(tmp_path):
-    from trainkit.results.files import write_row
-
-    row = Row(run_id="x", status="ok", overrides=["a=1"], graph_breaks=[GraphBreak("f", 1, "r")])
-    write_row(tmp_path, row)
-    assert read_row(tmp_path) == row
-    assert [path.name for path in tmp_path.iterdir()] == ["row.json"]
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        row.status = "failed"
