@@ -49,14 +49,14 @@ def test_a_batch_out_of_the_bounds_has_a_variant_of_its_own(compose):
 @pytest.mark.parametrize(
     ("marks", "words", "problem"),
     [
-        ("{dim: 1}", [], "inputs 1: the network fixes it to 3; leave it out, "),
-        ("{dim: 1, max: 8}", ["compile.scope=net"], "inputs 1: the network fixes it to 3; leave it out, "),
+        ("{dim: 1}", [], "inputs 1: the network fixes it to 3; remove the mark, "),
+        ("{dim: 1, max: 8}", ["compile.scope=net"], "inputs 1: the network fixes it to 3; remove the mark, "),
         ("{dim: 0}", [], "inputs 0: the network fixes it to 64, which targets have too; mark both with the same "),
         ("{input: targets}", [], "targets 0: the network fixes it to 64, which inputs have too; mark both "),
         (
             "{dim: 0, max: 99},{input: targets, max: 80}",
             [],
-            "inputs 0: the network takes it only where 2 <= size and size <= 80; leave out its min and max, ",
+            "inputs 0: the network takes it only where 2 <= size and size <= 80; remove its min and max, ",
         ),
     ],
     ids=["channels", "channels of the network alone", "inputs without targets", "targets without inputs", "bounds"],
@@ -98,7 +98,7 @@ def test_a_fixed_mark_goes_on_uncompiled_where_it_is_asked_to(compose):
         (["compile.max_recompiles=-1"], "compile.max_recompiles = -1: expected a whole number of at least 0; "),
         (["compile.max_recompiles=many"], "compile.max_recompiles = many: expected a whole number"),
         (["compile.on_recompile_limit=stop"], "compile.on_recompile_limit = stop: expected one of raise, eager"),
-        (["compile.mark_dynamic=[{dim: 7}]"], "compile.mark_dynamic, inputs 7: they are of shape [2, 3, 32, 32], "),
+        (["compile.mark_dynamic=[{dim: 7}]"], "compile.mark_dynamic, inputs 7: the shape is [2, 3, 32, 32], "),
         (["compile.mark_dynamic=[{dim: 0}]", "compile.scope=blocks"], "compile.mark_dynamic: opens dimensions of the "),
         (["compile.mark_dynamic=[{dim: 0, min: 1}]"], "compile.mark_dynamic, inputs 0: min = 1: "),
         (["compile.mark_dynamic=[{dim: 0, min: 8, max: 4}]"], "compile.mark_dynamic, inputs 0: max = 4: expected "),
@@ -107,11 +107,11 @@ def test_a_fixed_mark_goes_on_uncompiled_where_it_is_asked_to(compose):
         (["compile.mark_dynamic={dim:0}"], "compile.mark_dynamic = {dim:0}: expected entries as in compile.mark_dyna"),
         (
             ["data.batch_size=4", "compile.mark_dynamic=[{dim: 0, max: 3}]"],
-            "compile.mark_dynamic, inputs 0: no size from 2 to 3 comes, but 4; change min and max, or leave it out",
+            "compile.mark_dynamic, inputs 0: the data has size 4 here, outside 2..3; change min and max, or remove",
         ),
         (
             ["model=dynamic_mlp", "data.seq_lens=[5,9]", "compile.mark_dynamic=[{dim: 1, min: 99, max: 120}]"],
-            "compile.mark_dynamic, inputs 1: no size from 99 to 120 comes, but 5 to 128; ",
+            "compile.mark_dynamic, inputs 1: the data has sizes 5 to 128 here, outside 99..120; ",
         ),
         (
             ["data.batch_sizes=[4,8,16]", "data.order=list", "data.num_batches=2"],

@@ -66,13 +66,13 @@ def test_patterns_do_not_see_the_wrapper_of_checkpointed_blocks():
             [asked("classifier")],
             ["compile.parts = classifier: classifier is a ModuleList, which is never called; match its entries, class"],
         ),
-        ([asked("features"), asked("features.2")], ["compile.parts = features.2: features.2 lies in features, which "]),
-        ([asked("torch.nn.functional.relu")], ["compile.parts = torch.nn.functional.relu: is of torch, and "]),
+        ([asked("features"), asked("features.2")], ["compile.parts = features.2: features.2 is inside of features, "]),
+        ([asked("torch.nn.functional.relu")], ["compile.parts = torch.nn.functional.relu: belongs to torch, and "]),
         (
             [asked("json.dumps"), asked("nothing")],
-            ["compile.parts = json.dumps: is of json, and would be replaced for all ", "compile.parts = nothing: "],
+            ["compile.parts = json.dumps: belongs to json, and would be replaced for ", "compile.parts = nothing: "],
         ),
-        ([asked("features", "eager")], ["compile.parts: all are left out and nothing would be compiled; "]),
+        ([asked("features", "eager")], ["compile.parts: all have mode = eager, so nothing would be compiled; "]),
     ],
 )  # fmt: skip
 def test_a_pattern_that_cannot_be_compiled_is_one_line(parts, complaints):

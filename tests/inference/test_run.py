@@ -295,7 +295,7 @@ def test_stages_of_one_network_share_neither_code_nor_torchs_limit_of_it(words, 
         (["trainer.devices=2", "trainer.accelerator=cpu"], "trainer.devices = 2: a call is of one process"),
         (
             ["forward.deadline_ms=5", "forward.fallback=['compile.mark_dynamic=[{dim:9}]']"],
-            "forward.fallback, compile.mark_dynamic, inputs 9: they are of shape [2, 1, 8, 8]",
+            "forward.fallback, compile.mark_dynamic, inputs 9: the shape is [2, 1, 8, 8]",
         ),
         (
             ["forward.deadline_ms=5", "forward.fallback=['compile.mode=eager','model.width=abc']"],

@@ -67,7 +67,9 @@ def _compile_regions(
     return regions
 
 
-def _region_call(region: CompiledRegion, function: Callable, plain: Callable, observer: Observer) -> Callable:
+def _region_call(
+    region: CompiledRegion, function: Callable[..., Any], plain: Callable[..., Any], observer: Observer
+) -> Callable[..., Any]:
     """`function` compiled; `observer` counts the calls and their graphs as the region's."""
     compiled = torch.compile(function, **options(region.target.config))
 

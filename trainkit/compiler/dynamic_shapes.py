@@ -25,7 +25,7 @@ def check(dims: list[DimConfig], batch: tuple[torch.Tensor, ...]) -> None:
         shape = list(_tensor(dim, batch).shape)
         if dim.dim >= len(shape):
             complaints.append(
-                f"{_label(dim)}: they are of shape {shape}, with dimensions 0 to {len(shape) - 1}; name one of them"
+                f"{_label(dim)}: the shape is {shape}, with dimensions 0 to {len(shape) - 1}; name one of them"
             )
     if complaints:
         raise ConfigError(*complaints)
@@ -38,8 +38,8 @@ def check_bounds(dims: list[DimConfig], sizes_by_dim: Mapping[int, Collection[in
         sizes, largest = sizes_by_dim[dim.dim], dim.max or inf
         if not any(dim.min <= size <= largest for size in sizes):
             complaints.append(
-                f"{_label(dim)}: no size from {dim.min} to {largest} comes, but {_range(sizes)}; "
-                "change min and max, or leave it out"
+                f"{_label(dim)}: the data has {_range(sizes)} here, outside {dim.min}..{largest}; "
+                "change min and max, or remove the mark"
             )
     if complaints:
         raise ConfigError(*complaints)
@@ -82,8 +82,8 @@ def _label(dim: DimConfig) -> str:
 
 def _range(sizes: Collection[int]) -> str:
     if min(sizes) == max(sizes):
-        return str(min(sizes))
-    return f"{min(sizes)} to {max(sizes)}"
+        return f"size {min(sizes)}"
+    return f"sizes {min(sizes)} to {max(sizes)}"
 
 
 def _line_by_dim(message: str) -> dict[tuple[str, int], str]:
@@ -102,15 +102,15 @@ def _problem(config: CompileConfig, dim: DimConfig, line: str, shapes: list[list
     condition = re.search(r"generated guard (.*?)\.?$", line)
     if condition is not None:
         sizes = re.sub(TRACED_SIZE, "size", condition[1])
-        return f"the network takes it only where {sizes}; leave out its min and max, or the mark"
+        return f"the network takes it only where {sizes}; remove its min and max, or the mark"
     constant = re.search(r"constant \((\d+)\)", line)
     problem = "the network fixes it"
     if constant is not None:
         problem += f" to {constant[1]}"
     other = _other_input(dim)
     if config.scope == "step" and _share_size(dim, other, shapes) and other not in config.mark_dynamic:
-        return f"{problem}, which {other.input} have too; mark both with the same bounds, or leave it out"
-    return f"{problem}; leave it out, compile.dynamic=null opens sizes that change"
+        return f"{problem}, which {other.input} have too; mark both with the same bounds, or remove the mark"
+    return f"{problem}; remove the mark, compile.dynamic=null makes sizes dynamic that change"
 
 
 def _other_input(dim: DimConfig) -> DimConfig:

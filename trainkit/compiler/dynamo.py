@@ -115,7 +115,8 @@ def count(*names: tuple[str, str]) -> int | None:
     counters = find("counters")
     if counters is None:
         return None
-    return sum(counters[group][name] for group, name in names)
+    total: int = sum(counters[group][name] for group, name in names)
+    return total
 
 
 def num_graphs() -> int | None:

@@ -19,12 +19,12 @@ from trainkit.results.facts import GraphBreak, Region
 
 WITHOUT_CUDAGRAPHS = {"reduce-overhead": "default", "max-autotune": "max-autotune-no-cudagraphs"}
 STAGES = ("capture", "differentiation", "lowering", "code generation", "autotuning")  # of one compile
-UNKNOWN = "this torch does not tell what it compiled"
+UNKNOWN = "this torch does not report what it compiled"
 
 
 @dataclass(frozen=True)
 class CompileFacts:
-    """The compiles of one process; the fields are columns of results.Row. None: this torch does not say."""
+    """The compiles of one process; the fields are columns of results.Row. None: this torch does not report it."""
 
     effective_mode: str | None
     effective_mode_reason: str | None

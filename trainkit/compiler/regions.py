@@ -127,7 +127,7 @@ def _matches(config: CompileConfig, net: nn.Module) -> list[Target]:
     if complaints:
         raise ConfigError(*complaints)
     if config.mode != "eager" and not any(target.compiles for target in targets.values()):
-        raise ConfigError("compile.parts: all are left out and nothing would be compiled; use compile.mode=eager")
+        raise ConfigError("compile.parts: all have mode = eager, so nothing would be compiled; use compile.mode=eager")
     in_modules = [targets[name] for name in modules if name in targets]
     functions = [target for target in targets.values() if target.module is None]
     return in_modules + functions
@@ -171,7 +171,7 @@ def _complaints(
         package = name.partition(".")[0]
         if target.module is None and package in SHARED_PACKAGES:
             yield (
-                f"compile.parts = {part.match}: is of {package}, and would be replaced for all of the process; "
+                f"compile.parts = {part.match}: belongs to {package}, and would be replaced for the whole process; "
                 "name a function of the network's own that calls it"
             )
         if target.module is not None and type(target.module).forward is nn.Module.forward:
@@ -197,6 +197,6 @@ def _nested(targets: dict[str, Target]) -> Iterator[str]:
         outer = next((other for other in compiled if name.startswith(f"{other}.")), None)
         if outer is not None:
             yield (
-                f"compile.parts = {targets[name].config.match}: {name} lies in {outer}, which is compiled as one; "
+                f"compile.parts = {targets[name].config.match}: {name} is inside of {outer}, which is compiled as one; "
                 "leave one of them out"
             )
