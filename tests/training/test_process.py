@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch._dynamo
 
 from tests.networks import network
 from trainkit.training.process import LIGHTNING_VARIABLES, LOG_LEVELS, run_settings
@@ -24,16 +25,20 @@ def settings() -> dict[str, Any]:
         "dtype": torch.get_default_dtype(),
         "threads": torch.get_num_threads(),
         "autocast": torch.is_autocast_enabled("cpu"),
+        "dynamo": (torch._dynamo.config.optimize_ddp, torch._dynamo.config.recompile_limit),
         "warnings": list(warnings.filters),
         "log levels": {name: logging.getLogger(name).level for name in LOG_LEVELS},
         "variables": {name: os.environ.get(name) for name in (*LIGHTNING_VARIABLES, "WANDB_SILENT")},
     }
 
 
-@pytest.mark.parametrize("settings_of_run", [("compile.mode=eager",), ("compile.backend=aot_eager",)])
-def test_a_run_restores_the_settings_it_changes(settings_of_run, compose):
+COMPILED = ("compile.backend=aot_eager", "compile.max_recompiles=20", "ddp.optimize_ddp=false")
+
+
+@pytest.mark.parametrize("compile_settings", [("compile.mode=eager",), COMPILED], ids=["eager", "compiled"])
+def test_a_run_restores_the_settings_it_changes(compile_settings, compose):
     before = settings()
-    words = ("amp.matmul_precision=medium", "trainer.attention=math", "check=true", *settings_of_run, *SHORT)
+    words = ("amp.matmul_precision=medium", "trainer.attention=math", "check=true", *compile_settings, *SHORT)
     assert run(compose(*words)).status == "ok"
     assert settings() == before
 

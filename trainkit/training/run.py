@@ -145,7 +145,8 @@ def finish(parts: Parts, error: BaseException | None) -> Row:
         failed_first = fail_row(recorder.run_dir, status, f"rank {trainer.global_rank}: {reason}")
     if failed_first:
         print_error(error)
-    if not isinstance(error, torch.AcceleratorError):  # after which CUDA answers nothing
+    is_limited = parts.config.trainer.memory_limit_gib is not None
+    if is_limited and not isinstance(error, torch.AcceleratorError):  # after which CUDA answers nothing
         limit_memory(trainer.strategy.root_device, None)
     raise_config_error(error)
     if error is None and dist.is_initialized():
