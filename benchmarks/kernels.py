@@ -1,11 +1,11 @@
-"""What our kernels and our choice of kernels are worth, on one GPU, in one run: forward and backward of each alone.
+"""The speed of our kernels and of our choice of kernels on one GPU: forward and backward of each alone, in one run.
 
     python benchmarks/kernels.py
 
 costly_activation: eager, compiled, and our Triton kernel, with the share of the measured copy's bandwidth that reading
-and writing each tensor once would need. linear_cross_entropy: against cross_entropy of the product, eager and compiled,
-and against the same algorithm as torch.compile makes it; with the memory it adds. Attention: each kernel of
-scaled_dot_product_attention on the shapes of our networks. Printed are medians of 20 calls.
+and writing each tensor once would need. linear_cross_entropy: beside cross_entropy of the product, eager and compiled,
+and beside the same algorithm in torch.compile; with the memory it adds. Attention: each kernel of
+scaled_dot_product_attention on the shapes of our networks. All figures are medians of 20 calls.
 """
 
 import sys
@@ -30,7 +30,7 @@ BACKENDS = ("CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "MATH")
 
 
 def median_ms(call: Callable[[], object]) -> float:
-    """Of CALLS calls, timed one by one by the device."""
+    """The median milliseconds of CALLS calls, timed one by one by the device."""
     times = []
     for _ in range(WARM_UP + CALLS):
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -43,14 +43,14 @@ def median_ms(call: Callable[[], object]) -> float:
 
 
 def with_gradients(function: Callable[..., Tensor], *inputs: Tensor) -> Callable[[], object]:
-    """A call of `function` and of its backward, for the gradients of all inputs that want one."""
-    wanted = [x for x in inputs if x.requires_grad]
-    given = torch.ones_like(function(*inputs))
-    return lambda: torch.autograd.grad(function(*inputs), wanted, given)
+    """A call of `function` and of its backward, for the gradients of all inputs that require one."""
+    parameters = [x for x in inputs if x.requires_grad]
+    output_gradient = torch.ones_like(function(*inputs))
+    return lambda: torch.autograd.grad(function(*inputs), parameters, output_gradient)
 
 
 def copy_bytes_per_s() -> float:
-    """Of a copy on the device, what it reads and what it writes."""
+    """The bytes that a copy on the device reads and writes in a second."""
     a, b = (torch.empty(2**30, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     return 2 * a.nbytes / median_ms(lambda: b.copy_(a)) * 1e3
 
@@ -95,12 +95,12 @@ def language_model_loss() -> None:
         loss.to_gradients_ = in_place
         torch._dynamo.reset()
         call = with_gradients(function, features, weight, targets)
-        took = median_ms(call)
+        time_ms = median_ms(call)
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
         call()
         added = torch.cuda.max_memory_allocated() - before
-        print(f"{name}: {took:.3f} ms with backward, {added / 2**30:.2f} GiB at its peak")
+        print(f"{name}: {time_ms:.3f} ms with backward, {added / 2**30:.2f} GiB at its peak")
 
 
 def attention() -> None:
@@ -109,8 +109,8 @@ def attention() -> None:
         for backend in BACKENDS:
             with sdpa_kernel(getattr(SDPBackend, backend)):
                 function = partial(scaled_dot_product_attention, is_causal=name == "gpt2")
-                took = median_ms(with_gradients(function, q, k, v))
-                print(f"attention {name} {backend.lower()}: {took:.3f} ms with backward")
+                time_ms = median_ms(with_gradients(function, q, k, v))
+                print(f"attention {name} {backend.lower()}: {time_ms:.3f} ms with backward")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""What the meters cost, and whether they tell the compile time, in one run.
+"""The cost of the meters, and whether they measure the compile time, in one run.
 
     python benchmarks/meters.py model=resnet18 data=synthetic amp=bf16 compile.mode=default [...]
 
-Every second epoch runs without the meters of steps and batches; both kinds are timed from outside, border to border.
-Prints the median ratio of an epoch with to the one after it without, and for the first epoch its wall clock less its
-steps at their steady median, beside compile_time_s.
+Every second epoch runs without the meters of steps and batches; all epochs are timed from outside, start to start.
+Prints the median ratio of an epoch with the meters to the next one without. Prints compile_time_s beside the time that
+the first epoch took longer than its steps at their steady median.
 """
 
 import sys
@@ -34,7 +34,7 @@ class SwitchedClock(BatchClock):
 
 
 class SwitchedMeters(Meters):
-    """Meters that are off in every second epoch but for its borders."""
+    """Meters that are off in every second epoch, except at its start and end."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,10 +1,10 @@
-"""What training through trainkit costs over a bare PyTorch loop of the same objective, in one run, interleaved.
+"""The step time of trainkit beside that of a bare PyTorch loop of the same objective, interleaved, in one run.
 
     python benchmarks/overhead.py model=resnet18 data=synthetic data.batch_size=512 amp=bf16 [...]
 
-After each epoch of the run a bare loop makes the same number of steps with a network of its own; of both the time from
-one step's start to the next one's is taken, the first SETTLING steps left out. Prints the medians over the epochs after
-the first two, and the median ratio.
+After each epoch of the run a bare loop makes the same number of steps with a network of its own. Both are timed from
+the start of a step to the start of the next one, without the first SETTLING steps. Prints the medians over the epochs
+after the first two, and the median ratio.
 """
 
 import sys
@@ -25,7 +25,7 @@ from trainkit.training.objective import build_objective
 from trainkit.training.optimizer import build_optimizer
 from trainkit.training.run import run
 
-SETTLING = 3  # as many as trainkit leaves out at the start
+SETTLING = 3  # trainkit leaves out as many at the start
 
 
 class BareLoop:
@@ -38,7 +38,9 @@ class BareLoop:
         self.objective = build_objective(config, net, data.prepare).to(self.device).train()
         self.optimizer = build_optimizer(config)(self.objective.parameters())
         data.setup("fit")
-        self.batches = [tuple(t.to(self.device) for t in batch) for batch in data.train_dataloader().batches]
+        self.batches = []
+        for inputs, targets in data.train_dataloader().batches:
+            self.batches.append((inputs.to(self.device), targets.to(self.device)))
         self.bf16 = config.amp.precision == "bf16-mixed"
         if config.compile.mode != "eager":
             self.objective.compile(mode=config.compile.mode, dynamic=config.compile.dynamic)
@@ -71,23 +73,24 @@ def main() -> None:
         config = compose_config(overrides, Path(__file__).parent.parent / "conf", folder)
         torch.set_float32_matmul_precision(config.amp.matmul_precision)
         loop = BareLoop(config)
-        ours: list[float] = []
-        bare: list[float] = []
+        trainkit_ms: list[float] = []
+        bare_ms: list[float] = []
 
         def after_epoch(record: EpochRecord) -> None:
             assert record.samples_per_s is not None, "an epoch without steady steps: make it longer"
-            ours.append(record.num_samples / record.num_steps / record.samples_per_s * 1e3)
-            bare.append(loop.step_ms(record.num_steps))
-            print(f"epoch {record.epoch}: trainkit {ours[-1]:.3f} ms a step, bare loop {bare[-1]:.3f} ms", flush=True)
+            trainkit_ms.append(record.num_samples / record.num_steps / record.samples_per_s * 1e3)
+            bare_ms.append(loop.step_ms(record.num_steps))
+            figures = f"trainkit {trainkit_ms[-1]:.3f} ms a step, bare loop {bare_ms[-1]:.3f} ms"
+            print(f"epoch {record.epoch}: {figures}", flush=True)
 
         row = run(config, on_epoch=after_epoch)
     if row.status != "ok":
         sys.exit(f"overhead: the run ended {row.status}: {row.error}")
-    settled_ours, settled_bare = ours[2:], bare[2:]  # the first two epochs hold compiles and warm-up
-    ratios = [a / b for a, b in zip(settled_ours, settled_bare, strict=True)]
+    settled_ms, settled_bare_ms = trainkit_ms[2:], bare_ms[2:]  # the first two epochs have compiles and warm-up
+    ratios = [ours / bare for ours, bare in zip(settled_ms, settled_bare_ms, strict=True)]
     print(f"{row.model} {row.compile_mode} {row.precision} batch {row.batch_size} on {row.device_name}")
     print(
-        f"trainkit {median(settled_ours):.3f} ms a step, bare loop {median(settled_bare):.3f} ms, {len(ratios)} rounds"
+        f"trainkit {median(settled_ms):.3f} ms a step, bare loop {median(settled_bare_ms):.3f} ms, {len(ratios)} rounds"
     )
     print(f"ratio {median(ratios):.4f} (min {min(ratios):.4f}, max {max(ratios):.4f})")
 

@@ -2,9 +2,11 @@
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.conftest import parameters, same
-from trainkit.data.shapes import Padding, SizeSchedule
+from trainkit.data.shapes import PADDINGS, Padding, SizeSchedule
 from trainkit.data.synthetic import Synthetic
 from trainkit.results.files import read_epochs
 from trainkit.training.run import run
@@ -29,6 +31,16 @@ def test_a_length_is_filled_up_to_the_smallest_bucket_that_holds_it():
     assert [longest.padded(n) for n in (1, 8, 9)] == [1, 8, 9]
     assert [bucketed.padded(n) for n in (1, 8, 9, 16, 17, 32)] == [8, 8, 16, 16, 32, 32]
     assert [fixed.padded(n) for n in (1, 32)] == [32, 32]
+
+
+@given(
+    kind=st.sampled_from(PADDINGS), buckets=st.sets(st.integers(1, 64)), seq_len=st.just(64), length=st.integers(1, 64)
+)
+def test_a_padded_length_is_the_smallest_possible_one_that_holds_the_sequence(kind, buckets, seq_len, length):
+    padding = Padding(kind, sorted(buckets), seq_len)
+    padded = padding.padded(length)
+    assert length <= padded <= seq_len
+    assert padded == min(possible for possible in padding.lengths if possible >= length)
 
 
 def shapes(**settings) -> list[tuple[int, ...]]:
