@@ -5,6 +5,7 @@ import resource
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pynvml
 import torch
@@ -108,13 +109,17 @@ def held_bytes(device: torch.device) -> int:
 
     In some containers NVML does not know the process by its number: then the memory of all processes.
     """
-    pynvml.nvmlInit()
-    handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(device).uuid}")
-    for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle):
+    for process in pynvml.nvmlDeviceGetComputeRunningProcesses(nvml_handle(device)):
         if process.pid == os.getpid() and process.usedGpuMemory is not None:
             return int(process.usedGpuMemory)
     free, total = torch.cuda.mem_get_info(device)
     return total - free
+
+
+def nvml_handle(device: torch.device) -> Any:
+    """NVML's handle of a CUDA device."""
+    pynvml.nvmlInit()
+    return pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(device).uuid}")
 
 
 def limit_memory(device: torch.device, limit_gib: float | None) -> None:
