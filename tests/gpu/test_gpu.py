@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import pynvml
 import pytest
 import torch
 from torch import nn
@@ -16,7 +17,7 @@ from trainkit.diagnosis import break_costs
 from trainkit.diagnosis.findings import Phase
 from trainkit.diagnosis.trial import build_subject
 from trainkit.inference.run import run_forward
-from trainkit.metrics.memory import peak_memory, reset_peaks
+from trainkit.metrics.memory import nvml_handle, peak_memory, reset_peaks
 from trainkit.models.resnet18 import ResNet18
 from trainkit.results.files import read_epochs, read_row
 from trainkit.results.row import Row
@@ -304,3 +305,11 @@ def test_channels_last_spares_cudnn_the_changes_of_layout():
         counts.append(sum("nchwtonhwc" in name or "nhwctonchw" in name for name in kernels))
     print(f"kernels that change the layout: {counts[0]}, channels_last {counts[1]}")
     assert counts[1] < counts[0] / 2
+
+
+def test_a_step_uses_no_more_energy_than_the_card_can_in_its_time(compose):
+    row = run(compose(*ON_GPU, "compile.mode=eager", "trainer.max_epochs=4", "data.num_batches=200"))
+    handle = nvml_handle(torch.device("cuda", 0))
+    most_w = pynvml.nvmlDeviceGetPowerManagementLimit(handle) / 1e3
+    step_s = row.epoch_train_time_s / 200
+    assert 0 < row.energy_per_step_j <= 1.5 * most_w * step_s  # the counter moves every few milliseconds

@@ -54,3 +54,13 @@ def test_autotuning_is_a_part_of_its_own():
 def test_peaks_of_compiling_steps_stand_in_if_all_steps_compiled(steady_peak, compile_peak, expected):
     summary = summary_of([make_cost(make_step(1.0), steady_peak=steady_peak, compile_peak=compile_peak)])
     assert (summary["peak_allocated_bytes"], summary["compile_peak_allocated_bytes"]) == expected
+
+
+def test_energy_per_step_is_the_median_of_epochs_without_a_compile():
+    steps, compiling = [make_step(1.0)] * 5, [make_step(1.0, compiled=True)] * 5
+    energies_j = {"first": 900.0, "compiled": 500.0, "unknown": None, "second": 40.0, "third": 60.0}
+    epochs = []
+    for name, energy_j in energies_j.items():
+        epochs.append(make_cost(*(compiling if name == "compiled" else steps), energy_j=energy_j))
+    assert summary_of(epochs)["energy_per_step_j"] == 10.0
+    assert summary_of([make_cost(*steps)])["energy_per_step_j"] is None

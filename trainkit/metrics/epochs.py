@@ -3,10 +3,11 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+import pynvml
 import torch
 
-from trainkit.metrics.memory import Memory, MemoryPhases, highest
-from trainkit.metrics.ranks import ALL, ANY, LARGEST, reduce_fields
+from trainkit.metrics.memory import Memory, MemoryPhases, highest, nvml_handle
+from trainkit.metrics.ranks import ALL, ANY, LARGEST, SUM, reduce_fields
 from trainkit.metrics.steps import Step
 from trainkit.metrics.timer import Stopwatch
 from trainkit.results.row import COMPILE_KINDS
@@ -24,6 +25,7 @@ class EpochCost:
     steps: list[Step]
     compile_peak: Memory | None  # of steps and validations in which anything compiled
     steady_peak: Memory | None  # of the others
+    energy_j: float | None = field(default=None, metadata=SUM)  # of the GPUs in training; None: not measured
 
     @property
     def compile_time_s(self) -> float:
@@ -88,6 +90,32 @@ class CompileClock:
         return {kind: watch.total_s for kind, watch in self._watches.items()}
 
 
+class EnergyMeter:
+    """Reads the energy that a whole GPU has used between `start` and `stop`, by NVML's counter.
+
+    `joules` is None on a CPU, and on a GPU without such a counter (before Volta).
+    """
+
+    def start(self, device: torch.device) -> None:
+        self.joules: float | None = None
+        self._device = device
+        self._start_mj = self._read_mj()
+
+    def stop(self) -> None:
+        """May be called twice."""
+        end_mj = self._read_mj()
+        if self.joules is None and self._start_mj is not None and end_mj is not None:
+            self.joules = (end_mj - self._start_mj) / 1e3
+
+    def _read_mj(self) -> int | None:
+        if self._device.type != "cuda":
+            return None
+        try:
+            return int(pynvml.nvmlDeviceGetTotalEnergyConsumption(nvml_handle(self._device)))
+        except pynvml.NVMLError_NotSupported:
+            return None
+
+
 class EpochMeter:
     """Measures one epoch after another. The device is synchronised at the borders of an epoch and of its validation.
 
@@ -101,6 +129,7 @@ class EpochMeter:
         self.ran_eager = False  # since the last `begin_step`
         self._num_compiles_before = 0
         self._memory = MemoryPhases()
+        self._energy = EnergyMeter()
 
     def on_eager(self) -> None:
         self.ran_eager = True
@@ -120,6 +149,7 @@ class EpochMeter:
         self._compile_s_before = self.compile_clock.seconds()
         self._memory.begin(device)
         self.synchronize()
+        self._energy.start(device)
         self.is_open = True
         self._training.start()
 
@@ -138,6 +168,7 @@ class EpochMeter:
         """End the training of this epoch."""
         self.synchronize()
         self._training.stop()
+        self._energy.stop()
         self._validation.start()
         self._num_compiles_before = self.compile_clock.num_compiles
 
@@ -152,6 +183,7 @@ class EpochMeter:
         self.synchronize()
         self.is_open = False
         self._training.stop()
+        self._energy.stop()
         self._validation.stop()
         self._memory.end()
 
@@ -166,6 +198,7 @@ class EpochMeter:
             val_time_s=self._validation.total_s or None,
             compile_s=compile_s,
             compiled_in_validation=self._compiled_in_validation,
+            energy_j=self._energy.joules,
             steps=steps,
             compile_peak=self._memory.compiling,
             steady_peak=self._memory.steady,

@@ -110,11 +110,19 @@ def epoch_columns(epochs: Sequence[EpochCost]) -> dict[str, float | None]:
         if epoch.complete and not epoch.compiled_in_validation:
             validated.append(epoch)
     train_times_s = [epoch.train_time_s for epoch in _without_first(trained, epochs)]
+    energies_j = []
+    for epoch in _without_first(trained, epochs):
+        if epoch.energy_j is not None:
+            energies_j.append(epoch.energy_j / len(epoch.steps))
     val_times_s = []
     for epoch in _without_first(validated, epochs):
         if epoch.val_time_s is not None:
             val_times_s.append(epoch.val_time_s)
-    return {"epoch_train_time_s": _median(train_times_s), "epoch_val_time_s": _median(val_times_s)}
+    return {
+        "epoch_train_time_s": _median(train_times_s),
+        "epoch_val_time_s": _median(val_times_s),
+        "energy_per_step_j": _median(energies_j),
+    }
 
 
 def _without_first(candidates: list[EpochCost], epochs: Sequence[EpochCost]) -> list[EpochCost]:

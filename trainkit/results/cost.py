@@ -106,6 +106,15 @@ class Cost:
     data_wait_frac: float | None = column(
         None, "Fraction of the time of the steady steps that was a wait for data.", **SLOWEST
     )
+    energy_per_step_j: float | None = column(
+        None,
+        "Energy of the whole GPU for a step and the time to the next, by NVML's counter: the median of epochs without "
+        "a compile.",
+        unit="J",
+        title="Energy per step",
+        over_ranks=OverRanks.SUM,
+        over_repeats=OverRepeats.MEDIAN,
+    )
     peak_allocated_bytes: int | None = column(
         None,
         "Peak memory of tensors, with the pools of CUDA graphs, in steps in which nothing compiled.",
