@@ -12,11 +12,12 @@ from trainkit.compiler import dynamic_shapes, dynamo, facts, graph_breaks, recom
 from trainkit.compiler.apply import compile_in_place, uncompile
 from trainkit.compiler.budget import RecompileBudget
 from trainkit.compiler.errors import first_line, is_compile_error
-from trainkit.compiler.facts import CompileFacts, Observations
+from trainkit.compiler.facts import Observations
 from trainkit.compiler.observer import Observer
 from trainkit.compiler.recompiles import Recompile
 from trainkit.compiler.regions import CompiledRegion
 from trainkit.config.schema import CUDAGRAPH_MODES, CompileConfig
+from trainkit.results.effective import CompileFacts
 
 MAX_COMPILES = 100_000  # whose metrics torch keeps; by default the last 64, and a run with many shapes has more
 

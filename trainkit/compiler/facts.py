@@ -15,34 +15,12 @@ from trainkit.compiler.private_names import find
 from trainkit.compiler.regions import CompiledRegion
 from trainkit.compiler.source import shortened
 from trainkit.config.schema import CUDAGRAPH_MODES, CompileConfig
-from trainkit.results.facts import GraphBreak, Region
+from trainkit.results.effective import CompileFacts
+from trainkit.results.facts import Region
 
 WITHOUT_CUDAGRAPHS = {"reduce-overhead": "default", "max-autotune": "max-autotune-no-cudagraphs"}
 STAGES = ("capture", "differentiation", "lowering", "code generation", "autotuning")  # of one compile
 UNKNOWN = "this torch does not report what it compiled"
-
-
-@dataclass(frozen=True)
-class CompileFacts:
-    """The compiles of one process; the fields are columns of results.Row. None: this torch does not report it."""
-
-    effective_mode: str | None
-    effective_mode_reason: str | None
-    num_graphs: int | None
-    num_graph_breaks: int | None
-    graph_breaks: list[GraphBreak] | None
-    num_recompiles: int | None
-    recompiles: list[str] | None
-    recompile_shapes: list[Shapes | None] | None
-    recompile_times_s: list[float] | None
-    recompile_limit_hit: bool | None
-    num_cudagraph_skips: int | None
-    cudagraph_skips: list[str] | None
-    num_cudagraphs: int | None
-    cache_hits: int | None
-    cache_misses: int | None
-    cache_found: str | None
-    compiled_parts: list[Region] | None = None  # with the scopes parts and blocks
 
 
 @dataclass(frozen=True)
@@ -72,18 +50,11 @@ def collect(config: CompileConfig, observed: Observations) -> CompileFacts:
     hits = dynamo.count(("inductor", "fxgraph_cache_hit"), ("aot_autograd", "autograd_cache_hit"))
     misses = dynamo.count(("inductor", "fxgraph_cache_miss"), ("aot_autograd", "autograd_cache_miss"))
     facts = CompileFacts(
-        effective_mode=None,
-        effective_mode_reason=None,
         num_graphs=dynamo.num_graphs(),
         num_graph_breaks=num_graph_breaks,
         graph_breaks=breaks,
-        num_recompiles=None,
-        recompiles=None,
-        recompile_shapes=None,
-        recompile_times_s=None,
         recompile_limit_hit=observed.over_budget or None,
         num_cudagraph_skips=dynamo.count(("inductor", "cudagraph_skips")),
-        cudagraph_skips=None,
         num_cudagraphs=observed.num_cudagraphs,
         cache_hits=hits,
         cache_misses=misses,

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from trainkit.compiler.facts import CompileFacts
 from trainkit.compiler.recompiles import Recompile
 from trainkit.compiler.source import SourceLocation, is_user_code, source_location
 from trainkit.config.schema import CompileConfig
@@ -14,6 +13,7 @@ from trainkit.diagnosis.remedies.cuda_graphs import remedy_for_skip
 from trainkit.diagnosis.remedies.graph_breaks import BELOW_BREAK, RANDOM, REPEATED_RANDOM, remedy_for_break
 from trainkit.diagnosis.remedies.matching import Remedy
 from trainkit.diagnosis.remedies.recompiles import AFTER_BREAK, BY_BATCH_SHAPE, remedy_for_recompile
+from trainkit.results.effective import CompileFacts
 from trainkit.results.facts import GraphBreak
 
 

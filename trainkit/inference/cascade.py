@@ -12,13 +12,13 @@ from lightning import seed_everything
 from trainkit.compiler import facts
 from trainkit.compiler.apply import give_own_code
 from trainkit.compiler.compiler import Compiler
-from trainkit.compiler.facts import CompileFacts
 from trainkit.compiler.regions import select_targets
 from trainkit.config.errors import ConfigError
 from trainkit.config.schema import RunConfig
 from trainkit.data.module import DataModule
 from trainkit.distributed.topology import Devices, select_devices
 from trainkit.metrics.calls import CallMeters, Shape
+from trainkit.results.effective import CompileFacts
 from trainkit.results.facts import ExpectedLatency
 from trainkit.results.row import finite
 from trainkit.stats import percentile

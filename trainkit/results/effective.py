@@ -35,6 +35,15 @@ class Effective:
     recompile_limit_hit: bool | None = column(
         None, "Whether code ran uncompiled after a limit of recompiles.", shown={Section.COMPILER: "limit hit"}
     )
+    compiled_parts: list[Region] | None = column(
+        None, "The modules and functions that were compiled by themselves, for the scopes `parts` and `blocks`."
+    )
+
+
+@dataclass(frozen=True)
+class EagerSteps:
+    """How many steps ran compiled."""
+
     num_compiled_steps: int | None = column(None, "Steps in which everything ran compiled.", unit="steps")
     num_eager_steps: int | None = column(
         None,
@@ -43,6 +52,12 @@ class Effective:
         over_ranks=OverRanks.ANY,
         shown={Section.COMPILER: "steps uncompiled"},
     )
+
+
+@dataclass(frozen=True)
+class CompileCache:
+    """The compile cache's share in the compiles of rank 0."""
+
     cache_found: str | None = column(
         None,
         "State of the compile cache: `cold` (no hit), `warm` (no miss) or `mixed`.",
@@ -50,6 +65,8 @@ class Effective:
     )
     cache_hits: int | None = column(None, "Hits of the caches of graphs.", shown={Section.COMPILER: "hits"})
     cache_misses: int | None = column(None, "Misses of the caches of graphs.", shown={Section.COMPILER: "misses"})
-    compiled_parts: list[Region] | None = column(
-        None, "The modules and functions that were compiled by themselves, for the scopes `parts` and `blocks`."
-    )
+
+
+@dataclass(frozen=True)
+class CompileFacts(CompileCache, Effective):
+    """The columns that the compiler itself fills: its work in one process."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from trainkit.config.schema import Kind
 from trainkit.results.columns import REQUIRED, OverRanks, OverRepeats, Section, column
 from trainkit.results.cost import Cost
-from trainkit.results.effective import Effective
+from trainkit.results.effective import CompileCache, EagerSteps, Effective
 from trainkit.results.requested import Requested
 
 SCHEMA_VERSION = 2
@@ -120,11 +120,11 @@ class Code:
     )
 
 
-COLUMN_GROUPS = (Identity, Machine, Requested, Effective, Cost, Quality, Check, Code)
+COLUMN_GROUPS = (Identity, Machine, Requested, Effective, EagerSteps, CompileCache, Cost, Quality, Check, Code)
 
 
 @dataclass(frozen=True)
-class Row(Code, Check, Quality, Cost, Effective, Requested, Machine, Identity):
+class Row(Code, Check, Quality, Cost, CompileCache, EagerSteps, Effective, Requested, Machine, Identity):
     """One run, as it is written to `row.json`. A dataclass has the fields of its last base first: see COLUMN_GROUPS.
 
     Raises ValueError for an unknown status or kind.

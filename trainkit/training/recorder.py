@@ -11,7 +11,7 @@ from lightning.pytorch.strategies import DDPStrategy
 
 from trainkit.compiler import dynamo, facts
 from trainkit.compiler.compiler import Compiler
-from trainkit.compiler.facts import CompileFacts, combined
+from trainkit.compiler.facts import combined
 from trainkit.config.schema import RunConfig
 from trainkit.distributed.collectives import gather
 from trainkit.metrics.environment import machine_columns
@@ -20,6 +20,7 @@ from trainkit.metrics.memory import limit_memory
 from trainkit.metrics.meters import Meters
 from trainkit.metrics.steps import samples_per_s
 from trainkit.metrics.summary import CompilerReport
+from trainkit.results.effective import CompileFacts
 from trainkit.results.epoch import EpochRecord, logged_values
 from trainkit.results.files import append_epoch, set_aside, write_row
 from trainkit.results.requested import requested_fields
