@@ -10,7 +10,7 @@ from pathlib import Path
 import datasets
 from datasets.packaged_modules.imagefolder.imagefolder import ImageFolder
 
-from trainkit.config.errors import refuse
+from trainkit.config.errors import ConfigError, refuse
 from trainkit.data.cache import make_folder
 from trainkit.data.location import TRAIN_NAMES, VALIDATION_NAMES, Location, find_train_and_val, first_split, load_splits
 
@@ -119,7 +119,7 @@ def _choose_label(location: Location, split: datasets.Dataset, label_column: str
     way_out = "name one of them, or give a folder with a folder for each class"
     if location.setting == "data.val_path" and not label_column:
         raise location.error(problem, way_out)
-    raise Location("data.label", str(label_column), way_out).error(f"{location.path} {problem}")
+    raise ConfigError(f"data.label = {label_column}: {location.path} {problem}; {way_out}")
 
 
 def _columns_of(split: datasets.Dataset, feature_type: type) -> list[str]:

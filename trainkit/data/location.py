@@ -24,7 +24,7 @@ SplitT = TypeVar("SplitT")
 
 @dataclass(frozen=True)
 class Location:
-    """The value of a setting that says where samples are. Errors about them name it."""
+    """The value of data.path or data.val_path. Errors about samples name the setting and its value."""
 
     setting: str  # data.path or data.val_path
     path: str  # "": null
@@ -61,7 +61,7 @@ def locations(path: str | None, val_path: str | None, way_out: str) -> tuple[Loc
 
 
 def missing_complaints(location: Location, content: str) -> list[str]:
-    """A complaint if the path is null, or neither exists nor is on the hub; `content` is what the path should have."""
+    """A complaint if the path is null, or neither exists nor is on the hub. `content` is `text` in "no text"."""
     if not location.path:
         return [location.complaint(f"no {content}")]
     if location.is_on_hub or location.local_path.exists():

@@ -7,6 +7,7 @@ from typing import Any
 import datasets
 import torch
 
+from trainkit.config.errors import ConfigError
 from trainkit.data.location import Location
 
 SURPLUS = "(surplus)"  # the column for fields of a line behind the table's last column
@@ -114,33 +115,33 @@ def _problem(texts: tuple[str | None, ...], label: str, surplus: str) -> str | N
 def _check_columns(table: RawTable, columns: Columns) -> None:
     """Raise ConfigError if a column is missing, or has another type than text or classes."""
     for name in columns.texts:
-        feature = _feature(table, "data.text_column", name)
-        if not feature.endswith("string"):
+        _check_exists(table, "data.text_column", name)
+        if not _type_name(table, name).endswith("string"):
             raise _type_error(table, "data.text_column", name, "text")
-    feature = _feature(table, "data.label_column", columns.label)
-    if not LABEL_TYPE.fullmatch(feature):
+    _check_exists(table, "data.label_column", columns.label)
+    if not LABEL_TYPE.fullmatch(_type_name(table, columns.label)):
         raise _type_error(table, "data.label_column", columns.label, "classes (words or whole numbers)")
 
 
-def _feature(table: RawTable, setting: str, name: str) -> str:
-    """The type of a column. Raises ConfigError if there is no such column."""
+def _check_exists(table: RawTable, setting: str, name: str) -> None:
     if name in table.content.column_names:
-        return _type_name(table, name)
+        return
     way_out = "name one of them"
     if table.is_csv:
         way_out += ", or say how it is read: data.delimiter, data.columns"
-    problem = f"{table.location.path} has the columns {_column_names(table)}"
-    raise Location(setting, name, way_out).error(problem)
+    raise ConfigError(f"{setting} = {name}: {table.location.path} has the columns {_column_names(table)}; {way_out}")
+
+
+def _type_error(table: RawTable, setting: str, name: str, expected: str) -> ConfigError:
+    return ConfigError(
+        f"{setting} = {name}: {table.location.path} has {_type_name(table, name)} in it, not {expected}; "
+        f"name another of {_column_names(table)}"
+    )
 
 
 def _type_name(table: RawTable, name: str) -> str:
     feature = table.content.features[name]
     return str(getattr(feature, "dtype", type(feature).__name__))
-
-
-def _type_error(table: RawTable, setting: str, name: str, expected: str) -> Exception:
-    problem = f"{table.location.path} has {_type_name(table, name)} in it, not {expected}"
-    return Location(setting, name, f"name another of {_column_names(table)}").error(problem)
 
 
 def _column_names(table: RawTable) -> str:
