@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 
-from trainkit.results.columns import Column, OverRanks, OverRepeats, columns
+from trainkit.results.columns import Column, columns
 from trainkit.results.epoch import EpochRecord
 from trainkit.results.facts import ExpectedLatency, GraphBreak, Region, ShapeLatency, Stage
 from trainkit.results.row import COLUMN_GROUPS
@@ -37,11 +37,10 @@ def _table(listed: Iterable[Column]) -> str:
     lines = ["| column | type | unit | meaning | over ranks | over repeats | loggers' name |"]
     lines.append("| :-- | :-- | :-- | :-- | :-- | :-- | :-- |")
     for column in listed:
-        ranks = "" if column.over_ranks is OverRanks.RANK_0 else column.over_ranks
-        repeats = "" if column.over_repeats is OverRepeats.DISTINCT else column.over_repeats
-        logged = f"`{column.logged}`" if column.logged else ""
-        cells = [f"`{column.name}`", f"`{_type(column)}`", column.unit, column.help, ranks, repeats, logged]
-        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+        cells = [f"`{column.name}`", f"`{_type(column)}`", column.unit, column.help]
+        cells += [column.over_ranks, column.over_repeats, column.logged]
+        escaped = [cell.replace("|", r"\|") for cell in cells]
+        lines.append(f"| {' | '.join(escaped)} |")
     return "\n".join(lines)
 
 
