@@ -44,6 +44,15 @@ class TellsAttention(Plain):
         return super().forward(images)
 
 
+class ReportsDeterministic(Plain):
+    """Raises whether torch uses deterministic algorithms alone."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        if self.training:
+            raise ArithmeticError(f"deterministic: {torch.are_deterministic_algorithms_enabled()}")
+        return super().forward(images)
+
+
 class Attends(Plain):
     def forward(self, images: Tensor) -> Tensor:
         return super().forward(nn.functional.scaled_dot_product_attention(images, images, images))

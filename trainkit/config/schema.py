@@ -201,6 +201,11 @@ class TrainerConfig:
     channels_last: bool = setting(
         False, "images and the weights of convolutions in torch.channels_last", of_a_stage=True
     )
+    deterministic: bool = setting(
+        False,
+        "true: deterministic algorithms alone, as in Lightning; an operation without one raises",
+        training_only=True,
+    )
     memory_limit_gib: float | None = setting(
         None,
         "what a GPU has to spare: what takes more is out of memory, as on a smaller card",

@@ -57,6 +57,7 @@ def _shared_arguments(config: RunConfig, devices: Devices) -> dict[str, Any]:
         "devices": devices.per_node,
         "num_nodes": devices.num_nodes,
         "strategy": build_strategy(config, devices.world_size),
+        "deterministic": config.trainer.deterministic,
         "precision": config.amp.precision,
         "limit_train_batches": config.trainer.limit_train_batches,
         "accumulate_grad_batches": config.trainer.accumulate_grad_batches,
