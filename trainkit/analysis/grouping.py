@@ -37,8 +37,9 @@ SILENT = {name for name, declared in DECLARED.items() if declared.facts.silent}
 def _columns(groups: Iterable[str]) -> dict[str, str]:
     columns = {}
     for name, declared in DECLARED.items():
-        if declared.facts.column is not None and in_groups(declared.name, groups):
-            columns[name] = declared.facts.column
+        facts = declared.facts
+        if facts.column is not None and not facts.silent and in_groups(declared.name, groups):
+            columns[name] = facts.column
     return columns
 
 

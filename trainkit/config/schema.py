@@ -167,7 +167,7 @@ class DdpConfig:
 class TrainerConfig:
     max_epochs: int = setting(10, "passes through the training data", bounds=(at_least(1),), training_only=True)
     max_steps: int = setting(-1, "of the optimizer; -1: no limit", bounds=(COUNT_OR_MINUS_1,), training_only=True)
-    accelerator: Accelerator = setting(Accelerator["auto"], "auto: a GPU where there is one", silent=True)
+    accelerator: Accelerator = setting(Accelerator["auto"], "auto: a GPU if any", column="accelerator", silent=True)
     devices: int | None = setting(
         None, "of each machine; null: as torchrun launched, else 1", bounds=(at_least(1),), silent=True
     )
@@ -283,17 +283,16 @@ class RunConfig:
     logger: dict[str, Any] = open_group(None, silent=True)
     meters: MetersConfig = group(MetersConfig, training_only=True)
     check: bool = setting(
-        False,
-        "true: compare loss, gradients and parameters of the first steps with eager, both against float64",
-        training_only=True,
-        silent=True,
+        False, "true: compare the first steps with eager, both against float64", training_only=True, silent=True
     )
-    seed: int = setting(0, "of parameters, split, order and dropout", bounds=(SEED, at_least(0)), silent=True)
+    seed: int = setting(
+        0, "of parameters, split, order and dropout", bounds=(SEED, at_least(0)), column="seed", silent=True
+    )
     ckpt_path: str | None = setting(None, "a checkpoint to resume from, or `last`", of_a_stage=True, silent=True)
     sweep: str | None = setting(
-        None, "a name; started again under the same name, finished jobs are skipped. null: the date", silent=True
+        None, "a name; under the same name finished jobs are skipped. null: the date", column="sweep_id", silent=True
     )
-    repeat: int = setting(0, "set by the launcher", bounds=(at_least(0),), silent=True)
+    repeat: int = setting(0, "set by the launcher", bounds=(at_least(0),), column="repeat", silent=True)
     study: StudyConfig | None = setting(None, "of an experiment: a question and what answers it", silent=True)
 
 

@@ -4,7 +4,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from trainkit.config.schema import CompileConfig, RunConfig
+from trainkit.config.schema import SETTINGS, CompileConfig, RunConfig
+from trainkit.config.settings import value_of
 from trainkit.results.columns import Section, column
 
 
@@ -45,36 +46,21 @@ def run_overrides(overrides: list[str]) -> list[str]:
 def requested_fields(config: RunConfig) -> dict[str, Any]:
     """The requested settings of a run, by the names of a Row's fields."""
     run_dir = Path(config.job.run_dir)
-    batch_sizes = config.data.get("batch_sizes") or None
-    batch_size = None if batch_sizes else config.data.get("batch_size")
-    parts = requested_parts(config.compile) if config.compile.scope == "parts" else None
-    return {
+    values: dict[str, Any] = {
         "run_id": f"{run_dir.parent.name}/{run_dir.name}",
-        "kind": config.job.kind,
-        "sweep_id": config.sweep,
-        "repeat": config.repeat,
         "model": config.job.model,
         "data": config.job.data,
-        "batch_size": batch_size,
-        "batch_sizes": batch_sizes,
-        "compile_mode": config.compile.mode,
-        "compile_dynamic": config.compile.dynamic,
-        "compile_fullgraph": config.compile.fullgraph,
-        "compile_backend": config.compile.backend,
-        "compile_scope": config.compile.scope,
-        "compile_parts": parts,
-        "compile_mark_dynamic": [asdict(mark) for mark in config.compile.mark_dynamic] or None,
-        "compile_max_recompiles": config.compile.max_recompiles,
-        "compile_cache": config.compile.cache,
-        "precision": config.amp.precision,
-        "matmul_precision": config.amp.matmul_precision,
-        "strategy": config.ddp.strategy,
-        "accelerator": config.trainer.accelerator,
-        "seed": config.seed,
-        "deadline_ms": config.forward.deadline_ms,
-        "fallback": config.forward.fallback or None,
         "overrides": run_overrides(config.job.overrides),
     }
+    for setting in SETTINGS.values():
+        if setting.facts.column is not None and not setting.is_group:
+            value = value_of(config, setting.name)
+            values[setting.facts.column] = None if value == [] else value
+    if values["batch_sizes"]:
+        values["batch_size"] = None
+    values["compile_parts"] = requested_parts(config.compile) if config.compile.scope == "parts" else None
+    values["compile_mark_dynamic"] = [asdict(mark) for mark in config.compile.mark_dynamic] or None
+    return values
 
 
 def requested_parts(config: CompileConfig) -> list[dict[str, Any]]:
