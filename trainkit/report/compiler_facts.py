@@ -56,8 +56,10 @@ def batch_shapes(shapes: Iterable[list[int]]) -> str:
 def compiled_regions(row: Row) -> str:
     """The regions that were compiled, each with its mode and graphs; "" if the whole network was."""
     labels = []
-    for state, alike in groupby(row.compiled_parts or [], key=lambda region: _region_state(region, row.compile_mode)):
-        names = [region.name for region in alike]
+    for state, neighbours in groupby(
+        row.compiled_parts or [], key=lambda region: _region_state(region, row.compile_mode)
+    ):
+        names = [region.name for region in neighbours]
         name = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
         labels.append(f"{name} ({state})")
     return ", ".join(labels)

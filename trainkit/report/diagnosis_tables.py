@@ -37,7 +37,8 @@ def print_findings(diagnosis: Diagnosis, console: Console | None = None) -> None
     console.print(Text(diagnosis_title(diagnosis), style="bold"))
     console.print(Text(machine_label(diagnosis.machine), style="dim"))
     console.print()
-    console.print(Text(finding_counts(diagnosis), style="bold" if diagnosis.findings else "bold green"))
+    counts_style = "bold" if diagnosis.findings else "bold green"
+    console.print(Text(finding_counts(diagnosis), style=counts_style))
     for finding in diagnosis.findings:
         console.print()
         _print_finding(finding, diagnosis.phases, console)

@@ -42,23 +42,23 @@ def work_label(measured: Row | Group | Change) -> str:
 
 def group_label(group: Group) -> str:
     """The work of a group, its precision and the overrides that all its rows share."""
-    words = [work_label(group)]
+    settings = list(group.overrides)
     if group.precision:
-        words.append(group.precision)
-    return clean(", ".join([*words, *group.overrides]))
+        settings.insert(0, group.precision)
+    return clean(", ".join([work_label(group), *settings]))
 
 
 def machine_label(machine: Mapping[str, Any]) -> str:
     """Devices and versions; "-" if none is known."""
-    words = []
+    facts = []
     device = machine.get("device_name")
     if device:
-        words.append(f"{machine.get('num_devices')} x {device}")
+        facts.append(f"{machine.get('num_devices')} x {device}")
     for package, column in VERSIONS.items():
         version = machine.get(column)
         if version:
-            words.append(f"{package} {version}")
-    return clean(", ".join(words)) or "-"
+            facts.append(f"{package} {version}")
+    return clean(", ".join(facts)) or "-"
 
 
 def machine_labels(groups: Sequence[Group]) -> list[str]:
@@ -67,7 +67,7 @@ def machine_labels(groups: Sequence[Group]) -> list[str]:
     previous = ""
     for group in groups:
         label = machine_label(group.machine)
-        labels.append(label if label != previous else "")
+        labels.append("" if label == previous else label)
         previous = label
     return labels
 
@@ -97,8 +97,8 @@ def choice_labels(choice: str, baseline: str) -> ChoiceLabels:
     )
 
 
-def _join_overrides(words: Iterable[str]) -> str:
-    return ", ".join(grouping.short_override(word) for word in words)
+def _join_overrides(overrides: Iterable[str]) -> str:
+    return ", ".join(grouping.short_override(override) for override in overrides)
 
 
 def pair_label(column: str | None, choice: str, baseline: str) -> str:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from trainkit.analysis.comparison import Comparison, Group
-from trainkit.analysis.dropping import Dropped, why_dropped
+from trainkit.analysis.dropping import why_dropped
 from trainkit.analysis.grouping import as_typed
 from trainkit.diagnosis.findings import Diagnosis
 from trainkit.formatting import clean, fixed, short
@@ -38,12 +38,10 @@ def markdown_comparison(comparison: Comparison) -> str:
         blocks.append("Nothing to compare: no run was measured.")
     notes = comparison_notes(groups)
     for group, machine, own_notes in zip(groups, machine_labels(groups), notes.by_group, strict=True):
-        blocks += [_group_table(group, machine), _verdicts(group)]
-        blocks += [escape(note) for note in own_notes]
-    blocks += [escape(note) for note in notes.shared]
+        blocks += [_group_table(group, machine), _verdicts(group), *map(escape, own_notes)]
+    blocks += map(escape, notes.shared)
     if comparison.dropped:
-        dropped = [_dropped_line(dropped) for dropped in comparison.dropped]
-        blocks.append("\n".join([dropped_title(comparison), "", *dropped]))
+        blocks.append(_dropped(comparison))
     return "\n\n".join(blocks) + "\n"
 
 
@@ -60,12 +58,17 @@ def _group_table(group: Group, machine: str) -> str:
 
 
 def _verdicts(group: Group) -> str:
-    verdicts = [f"- {escape(verdict(candidate, group))}" for candidate in group.candidates]
-    return "\n".join([f"**{escape(recommendation(group))}**", "", *verdicts])
+    lines = [f"**{escape(recommendation(group))}**", ""]
+    for candidate in group.candidates:
+        lines.append(f"- {escape(verdict(candidate, group))}")
+    return "\n".join(lines)
 
 
-def _dropped_line(dropped: Dropped) -> str:
-    return f"- {escape(f'{dropped.label} ({run_count(len(dropped.rows))}): {short(dropped.reason)}')}"
+def _dropped(comparison: Comparison) -> str:
+    lines = [dropped_title(comparison), ""]
+    for dropped in comparison.dropped:
+        lines.append(f"- {escape(f'{dropped.label} ({run_count(len(dropped.rows))}): {short(dropped.reason)}')}")
+    return "\n".join(lines)
 
 
 def markdown_compiled(rows: Iterable[Row]) -> str:
@@ -95,9 +98,11 @@ def markdown_compiled(rows: Iterable[Row]) -> str:
 
 
 def _typed_setting(row: Row, with_kind: bool) -> str:
-    words = [f"kind={row.kind}"] if with_kind else []
-    words += [as_typed(word) for word in row.overrides if not word.startswith("experiment=")]
-    return " ".join(words)
+    typed = [f"kind={row.kind}"] if with_kind else []
+    for override in row.overrides:
+        if not override.startswith("experiment="):
+            typed.append(as_typed(override))
+    return " ".join(typed)
 
 
 def markdown_stages(diagnosis: Diagnosis) -> str:

@@ -34,9 +34,9 @@ class Notes:
 
 def comparison_notes(groups: Sequence[Group]) -> Notes:
     general = [list(_general_notes(group)) for group in groups]
-    shared: list[str] = []
-    if general:
-        shared = [note for note in general[0] if all(note in notes for notes in general)]
+    shared = list(general[0]) if general else []
+    for notes in general:
+        shared = [note for note in shared if note in notes]
     by_group = []
     for group, notes in zip(groups, general, strict=True):
         own = [*_candidate_notes(group), *notes]
@@ -71,9 +71,9 @@ def _candidate_notes(group: Group) -> Iterator[str]:
 def _general_notes(group: Group) -> Iterator[str]:
     num_shared, any_cold = 0, False
     for candidate in group.candidates:
-        found = [row.cache_found for row in candidate.rows if row.compile_cache == "warm"]
-        num_shared += any(found)
-        any_cold = any_cold or "cold" in found
+        cache_states = {row.cache_found for row in candidate.rows if row.compile_cache == "warm"}
+        num_shared += any(cache_states)
+        any_cold = any_cold or "cold" in cache_states
     if num_shared > 1 and any_cold:
         yield SHARED_CACHE
     if group.candidates[0].rows[0].deadline_ms is not None:

@@ -3,22 +3,22 @@
 The templates escape every text, after `clean`; the page's own styles and svg.py's elements alone are marked safe.
 """
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from trainkit.analysis.comparison import Comparison, Group
 from trainkit.analysis.dropping import Dropped
-from trainkit.diagnosis.findings import Diagnosis, Finding, Phase
+from trainkit.diagnosis.findings import Diagnosis
 from trainkit.formatting import clean, short
-from trainkit.report.columns import Cell, comparison_columns
+from trainkit.report.columns import comparison_columns
 from trainkit.report.diagnosis_labels import (
     ROUNDS,
-    StageTable,
     device_use,
     diagnosis_title,
     finding_counts,
@@ -56,10 +56,27 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters["short"] = short
+    environment.globals |= {
+        "device_use": device_use,
+        "diagnosis_title": diagnosis_title,
+        "dropped_title": dropped_title,
+        "finding_counts": finding_counts,
+        "finding_lines": finding_lines,
+        "finding_title": finding_title,
+        "machine_label": machine_label,
+        "phase_cells": phase_cells,
+        "rounds": ROUNDS,
+        "run_count": run_count,
+        "source_location": source_location,
+        "stage_table": stage_table,
+        "whole_reason": _whole_reason,
+    }
     return environment
 
 
-PAGE = _environment().get_template("page.html")
+@functools.cache
+def _page() -> Template:
+    return _environment().get_template("page.html")
 
 
 def write_report(
@@ -87,7 +104,7 @@ def html_comparison(comparison: Comparison, epochs: Epochs, title: str, diagnose
             title=group_label(group),
             machine=machine,
             recommendation=recommendation(group),
-            verdicts=[(candidate.label, verdict(candidate, group)) for candidate in group.candidates],
+            verdicts={candidate.label: verdict(candidate, group) for candidate in group.candidates},
             notes=notes.by_group[number],
             ranking=_ranking(group),
             costs=_cost_plots(group, looks, f"g{number}"),
@@ -95,15 +112,14 @@ def html_comparison(comparison: Comparison, epochs: Epochs, title: str, diagnose
             facts=group_facts(group),
         )
         sections.append(section)
-    return PAGE.render(
+    return _page().render(
         title=title,
         colors=COLORS,
         looks=looks,
         sections=sections,
         notes=notes.shared,
-        diagnoses=[_diagnosis_section(diagnosis) for diagnosis in diagnoses],
-        dropped_title=dropped_title(comparison),
-        dropped=[_dropped_line(dropped) for dropped in comparison.dropped],
+        diagnoses=diagnoses,
+        comparison=comparison,
     )
 
 
@@ -114,7 +130,7 @@ class GroupSection:
     title: str
     machine: str
     recommendation: str
-    verdicts: list[tuple[str, str]]  # by label
+    verdicts: dict[str, str]  # by label
     notes: list[str]
     ranking: SettingTable
     costs: list[Plot]
@@ -147,71 +163,10 @@ def _curve_plots(group: Group, looks: Looks, epochs: Epochs, name: str) -> list[
     return [plot for plot in plots if plot is not None]
 
 
-@dataclass(frozen=True)
-class FindingSection:
-    title: str
-    location: str
-    code: str
-    lines: dict[str, str]
-    reason: str
-
-
-@dataclass(frozen=True)
-class DiagnosisSection:
-    """A diagnosis on the page; diagnosis.html shows the fields in this order."""
-
-    title: str
-    machine: str
-    counts: str
-    errors: list[str]
-    phases: dict[str, list[Cell]]
-    phase_titles: list[str]
-    rounds: str
-    device_use: list[str]
-    findings: list[FindingSection]
-    stages: StageTable
-
-
-def _diagnosis_section(diagnosis: Diagnosis) -> DiagnosisSection:
-    phases = {phase.name: phase_cells(phase) for phase in diagnosis.phases}
-    measured = any(phase.step_time_ms for phase in diagnosis.phases)
-    used = [device_use(phase, diagnosis.compile_mode) for phase in diagnosis.phases]
-    return DiagnosisSection(
-        title=diagnosis_title(diagnosis),
-        machine=machine_label(diagnosis.machine),
-        counts=finding_counts(diagnosis),
-        errors=[f"{phase.name}: {phase.error}" for phase in diagnosis.phases if phase.error],
-        phases={name: list(cells.values()) for name, cells in phases.items()},
-        phase_titles=list(next(iter(phases.values()), {})),
-        rounds=ROUNDS if measured else "",
-        device_use=[sentence for sentence in used if sentence],
-        findings=[_finding_section(finding, diagnosis.phases) for finding in diagnosis.findings],
-        stages=stage_table(diagnosis.stages or {}),
-    )
-
-
-def _finding_section(finding: Finding, phases: Sequence[Phase]) -> FindingSection:
-    lines = finding_lines(finding, phases)
-    del lines["torch"]  # the page has the whole reason
-    reason = f"torch says\n{finding.reason}"
-    return FindingSection(finding_title(finding), source_location(finding), finding.code, lines, reason)
-
-
-@dataclass(frozen=True)
-class DroppedLine:
-    label: str
-    reason: str
-    whole_reason: str
-    num_runs: str
-    runs: str
-
-
-def _dropped_line(dropped: Dropped) -> DroppedLine:
-    errors = dict.fromkeys(row.error for row in dropped.rows if row.error and row.status != "ok")
-    return DroppedLine(
-        label=dropped.label,
-        reason=dropped.reason,
-        whole_reason="\n\n".join(errors) or dropped.reason,
-        num_runs=run_count(len(dropped.rows)),
-        runs=", ".join(row.run_id for row in dropped.rows),
-    )
+def _whole_reason(dropped: Dropped) -> str:
+    """The distinct errors of the dropped rows, or the reason if they have none."""
+    errors: dict[str, None] = {}
+    for row in dropped.rows:
+        if row.error and row.status != "ok":
+            errors[row.error] = None
+    return "\n\n".join(errors) or dropped.reason

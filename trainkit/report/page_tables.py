@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trainkit.analysis.candidates import Candidate
+from trainkit.analysis.candidates import Candidate, values_of
 from trainkit.analysis.comparison import Group
 from trainkit.diagnosis.remedies.matching import Remedy
 from trainkit.formatting import decimals, fixed, percent, scientific, seconds, size
@@ -150,29 +150,33 @@ def _cause_table(
                 settings = labels.setdefault(key, [])
                 if candidate.label not in settings:
                     settings.append(candidate.label)
-    found = []
+    causes = []
     for (reason, remedy), settings in labels.items():
         everywhere = len(candidates) > 1 and len(settings) == len(candidates)
-        found.append(FoundCause(reason, remedy, settings, everywhere, seconds(times_s[reason, remedy] or None)))
-    return CauseTable(title, found, timed)
+        causes.append(FoundCause(reason, remedy, settings, everywhere, seconds(times_s[reason, remedy] or None)))
+    return CauseTable(title, causes, timed)
 
 
 def _environment(group: Group) -> dict[str, str]:
     rows: list[Row] = []
     for candidate in group.candidates:
         rows += candidate.rows
-    texts = {title: _values_text(rows, column) for column, title in headings(Row, Section.ENVIRONMENT).items()}
-    return {title: text for title, text in texts.items() if text}
+    texts = {}
+    for column, title in headings(Row, Section.ENVIRONMENT).items():
+        text = _values_text(rows, column)
+        if text:
+            texts[title] = text
+    return texts
 
 
 def _values_text(rows: Iterable[Row], column: str) -> str:
     """The distinct values of a column, or the largest of measured ones; "" if no row knows it."""
-    values = [getattr(row, column) for row in rows]
-    values = [value for value in values if value not in (None, "")]
+    values = [value for value in values_of(rows, column) if value != ""]
     described = columns(Row)[column]
     if values and described.over_repeats is OverRepeats.LARGEST:
         values = [max(values)]
-    return ", ".join(dict.fromkeys(_value_text(described.unit, value) for value in values))
+    texts = [_value_text(described.unit, value) for value in values]
+    return ", ".join(dict.fromkeys(texts))
 
 
 def _value_text(unit: str, value: Any) -> str:

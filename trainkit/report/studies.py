@@ -15,7 +15,6 @@ from trainkit.report.plots.palette import Looks, looks_of
 from trainkit.report.plots.ratios import plot_pairs, plot_speedups, plot_speedups_over
 from trainkit.report.plots.series import condition_labels, series_of
 from trainkit.report.plots.svg import Plot, standalone_svg
-from trainkit.results.row import Row
 from trainkit.results.runs import read_rows
 
 MAX_GROUPS = 3  # with a plot for each
@@ -104,40 +103,40 @@ def _page(result: StudyResult, plots: dict[str, Plot], diagnoses: Sequence[Diagn
         blocks += [f"**{title}**", f"![{title}]({study.name}/{file_name})", escape(plot.note)]
     blocks += ["## All that was measured", markdown_comparison(result.comparison)]
     blocks += ["## What the compiler did", markdown_compiled(result.rows)]
-    stages = [markdown_stages(diagnosis) for diagnosis in diagnoses if diagnosis.stages]
-    if stages:
-        blocks += ["## What a first compile goes through", *stages]
+    staged = [diagnosis for diagnosis in diagnoses if diagnosis.stages]
+    if staged:
+        blocks.append("## What a first compile goes through")
+    for diagnosis in staged:
+        blocks.append(markdown_stages(diagnosis))
     return "\n\n".join(blocks)
 
 
 def _measured(result: StudyResult) -> str:
     """The answer to each comparison, under a line with the commands that measured it."""
-    commands = dict.fromkeys(_command(row, override) for row in result.rows for override in row.overrides)
-    named = ", ".join(f"`{command}`" for command in commands if command)
-    heading = f"Measured ({named}):" if named else "Measured:"
-    return f"{heading}\n\n" + "\n".join(_answers(result))
-
-
-def _command(row: Row, override: str) -> str:
-    """The command that ran the experiment of an override; "" if the override is of something else."""
-    if not override.startswith("experiment="):
-        return ""
-    script = "scripts/bench.py" if row.kind == "forward" else "train.py"
-    return f"python {script} -m {override}"
+    commands: dict[str, None] = {}
+    for row in result.rows:
+        script = "scripts/bench.py" if row.kind == "forward" else "train.py"
+        for override in row.overrides:
+            if override.startswith("experiment="):
+                commands[f"`python {script} -m {override}`"] = None
+    heading = f"Measured ({', '.join(commands)}):" if commands else "Measured:"
+    answers = "\n".join(_answers(result))
+    return f"{heading}\n\n{answers}"
 
 
 def _machines(result: StudyResult) -> list[str]:
-    labels = [escape(machine_label(group.machine)) for group in result.comparison.groups]
-    return list(dict.fromkeys(labels))
+    machines: dict[str, None] = {}
+    for group in result.comparison.groups:
+        machines[escape(machine_label(group.machine))] = None
+    return list(machines)
 
 
 def _answers(result: StudyResult) -> list[str]:
     """The answer to each comparison of the study, as a Markdown list."""
     answers = []
     for comparison, pairs in zip(result.study.comparisons, result.pairs, strict=True):
-        first, *others = _sentences(comparison, pairs)
-        lines = [f"- {escape(first)}", *(f"  - {escape(sentence)}" for sentence in others)]
-        answers.append("\n".join(lines))
+        sentences = _sentences(comparison, pairs)
+        answers.append("- " + "\n  - ".join(escape(sentence) for sentence in sentences))
     return answers
 
 
@@ -204,13 +203,18 @@ def _plots(result: StudyResult) -> dict[str, Plot]:
         for number, pairs in enumerate(result.pairs):
             if len(pairs) > 1:
                 plots.append(plot_pairs(pairs, f"contrast{number}"))
-    drawn = [plot for plot in plots if plot is not None]
-    return {f"plot{number}.svg": plot for number, plot in enumerate(drawn)}
+    drawn: dict[str, Plot] = {}
+    for plot in plots:
+        if plot is not None:
+            drawn[f"plot{len(drawn)}.svg"] = plot
+    return drawn
 
 
 def _group_plots(result: StudyResult, groups: Sequence[Group], looks: Looks) -> list[Plot | None]:
-    columns = [comparison.column or "" for comparison in result.study.comparisons]
-    compares_compiling = any(column.startswith("compile_") for column in columns)
+    compares_compiling = False
+    for comparison in result.study.comparisons:
+        if comparison.column is not None and comparison.column.startswith("compile_"):
+            compares_compiling = True
     plots = []
     for number, (group, condition) in enumerate(zip(groups, condition_labels(groups), strict=True)):
         plots.append(plot_speedups(group, looks, f"speedup{number}", condition))

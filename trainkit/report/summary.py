@@ -57,7 +57,7 @@ def job_outcome(row: Row) -> str:
 
 
 def print_run(row: Row, run_dir: Path | str, console: Console | None = None) -> None:
-    """Print the settings, measurements and files of a run, and at last what went wrong."""
+    """Print the settings, measurements and files of a run, and the reason if a comparison would drop its row."""
     console = console or terminal()
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(style="bold")
@@ -67,18 +67,22 @@ def print_run(row: Row, run_dir: Path | str, console: Console | None = None) -> 
     console.print(table)
     reason = why_dropped(row)
     if reason:
-        console.print(Text(short(reason), style="yellow" if row.status == "ok" else "red"))
+        style = "yellow" if row.status == "ok" else "red"
+        console.print(Text(short(reason), style=style))
 
 
 def _run_lines(row: Row, run_dir: Path) -> Iterator[Line]:
-    """The lines of a run's summary. "-" stands for what was not measured."""
+    """The lines of a run's summary. "-" stands for a figure that was not measured."""
     yield "run", f"{row.run_id}: {row.status}"
     yield "requested", ", ".join([work_label(row), row.compile_mode, row.precision, f"seed {row.seed}"])
     yield "overrides", " ".join(row.overrides) or "-"
     yield "effective", row.effective_mode or "-"
     yield from _compile_lines(row)
     yield from _step_lines(row)
-    yield from _call_lines(row) if row.kind == "forward" else _training_lines(row)
+    if row.kind == "forward":
+        yield from _call_lines(row)
+    else:
+        yield from _training_lines(row)
     yield "memory", _listed({name: size(peak) for name, peak in _peaks(row).items()})
     if row.check_passed is not None or row.check_reason is not None:
         yield "check", _check_result(row)
@@ -141,9 +145,9 @@ def _recompile_lines(causes: list[Cause]) -> Iterator[Line]:
     for cause in slowest_first[:MAX_CAUSES]:
         yield title, f"{seconds(cause.time_s)}: {short(cause.reason)}"
         title = ""
-    others = slowest_first[MAX_CAUSES:]
-    if others:
-        yield "", f"{seconds(sum(cause.time_s or 0.0 for cause in others))}: {len(others)} more, in row.json"
+    faster = slowest_first[MAX_CAUSES:]
+    if faster:
+        yield "", f"{seconds(sum(cause.time_s or 0.0 for cause in faster))}: {len(faster)} more, in row.json"
     for remedy in dict.fromkeys(cause.remedy for cause in slowest_first):
         yield "", f"{remedy.cause}: {remedy.fix}"
 
@@ -198,9 +202,8 @@ def _shape_lines(latencies: Iterable[ShapeLatency]) -> Iterator[Line]:
     for latency in most_frequent_first[:MAX_SHAPES]:
         yield title, f"{latency.shape}: {_latency(latency)}; {fixed(latency.num_calls, 0)} calls"
         title = ""
-    others = most_frequent_first[MAX_SHAPES:]
-    if others:
-        yield "", f"{len(others)} more, in row.json"
+    if len(most_frequent_first) > MAX_SHAPES:
+        yield "", f"{len(most_frequent_first) - MAX_SHAPES} more, in row.json"
 
 
 def _latency(measured: ShapeLatency | Stage) -> str:

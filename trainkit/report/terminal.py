@@ -124,13 +124,13 @@ def _dropped_table(all_dropped: Iterable[Dropped]) -> Table:
     return table
 
 
-def plain_table(first: str, *others: str) -> Table:
+def plain_table(first: str, *titles: str) -> Table:
     """A table with text in the first and the last column, and numbers between them."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column(first, overflow="fold")
-    for name in others[:-1]:
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column(others[-1], overflow="fold")
+    for title in titles[:-1]:
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column(titles[-1], overflow="fold")
     return table
 
 

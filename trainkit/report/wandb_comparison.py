@@ -1,80 +1,96 @@
 """The comparison of a sweep as a W&B run of the sweep's group."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import wandb
 
 from trainkit.analysis.candidates import Candidate
 from trainkit.analysis.comparison import Comparison, Group
+from trainkit.report.figures import median_of
 from trainkit.report.labels import group_label
 from trainkit.report.verdicts import verdict
 
-COLUMNS = (
-    "work",
-    "setting",
-    "runs",
-    "speedup",
-    "speedup_low",
-    "speedup_high",
-    "step_time_ms",
-    "compile_time_s",
-    "break_even_steps",
-    "peak_allocated_bytes",
-    "val_accuracy",
-    "verdict",
-)
+CHARTS = ("step_time_ms", "compile_time_s", "peak_allocated_bytes")
 
 
 def publish(comparison: Comparison, page: str, sweep: str, folder: Path, logger: Mapping[str, Any]) -> None:
     """Log one table of all settings, bar charts of their step time, memory and compile time, and the HTML page.
 
     `logger` is the config of Lightning's WandbLogger (`project`, `offline`); files of an offline run lie in
-    `<folder>/wandb`. Raises wandb.Error where the server cannot be reached.
+    `<folder>/wandb`. Raises wandb.Error if the server cannot be reached.
     """
+    mode: Literal["online", "offline"] = "offline" if logger.get("offline") else "online"
     with wandb.init(
         project=logger.get("project"),
         group=sweep,
         name=f"{sweep}-comparison",
         job_type="comparison",
         dir=str(folder),
-        mode="offline" if logger.get("offline") else "online",
+        mode=mode,
         settings=wandb.Settings(console="off", silent=True),
     ) as run:
-        logged: dict[str, Any] = {"comparison": wandb.Table(columns=list(COLUMNS), data=_rows(comparison))}
+        logged: dict[str, Any] = {"comparison": _table(comparison), "report": wandb.Html(page, inject=False)}
         for number, group in enumerate(comparison.groups):
             prefix = f"{number}/" if len(comparison.groups) > 1 else ""
-            logged |= {f"{prefix}{name}": chart for name, chart in _charts(group).items()}
-        run.log(logged | {"report": wandb.Html(page, inject=False)})
+            for column in CHARTS:
+                logged[f"{prefix}{column}"] = _bar_chart(group, column)
+        run.log(logged)
 
 
-def _rows(comparison: Comparison) -> list[list[Any]]:
-    return [_row(setting, group) for group in comparison.groups for setting in group.candidates]
+@dataclass(frozen=True)
+class _Record:
+    """A setting in W&B's table; None for an unknown value."""
+
+    work: str
+    setting: str
+    runs: int
+    speedup: float | None
+    speedup_low: float | None
+    speedup_high: float | None
+    step_time_ms: float
+    compile_time_s: float | None
+    break_even_steps: int | None
+    peak_allocated_bytes: int | None
+    val_accuracy: float | None
+    verdict: str
 
 
-def _row(setting: Candidate, group: Group) -> list[Any]:
-    gain = setting.speedup
-    return [
-        group_label(group),
-        setting.label,
-        setting.num_repeats,
-        gain and gain.value,
-        gain and gain.low,
-        gain and gain.high,
-        setting.step_time_ms.median,
-        setting.compile_time_s and setting.compile_time_s.median,
-        setting.break_even and setting.break_even.num_steps,
-        setting.peak_allocated_bytes,
-        setting.val_accuracy and setting.val_accuracy.median,
-        verdict(setting, group),
-    ]
+def _record(candidate: Candidate, group: Group) -> _Record:
+    speedup, low, high, break_even_steps = None, None, None, None
+    if candidate.speedup is not None:
+        speedup, low, high = candidate.speedup.value, candidate.speedup.low, candidate.speedup.high
+    if candidate.break_even is not None:
+        break_even_steps = candidate.break_even.num_steps
+    return _Record(
+        work=group_label(group),
+        setting=candidate.label,
+        runs=candidate.num_repeats,
+        speedup=speedup,
+        speedup_low=low,
+        speedup_high=high,
+        step_time_ms=candidate.step_time_ms.median,
+        compile_time_s=median_of(candidate.compile_time_s),
+        break_even_steps=break_even_steps,
+        peak_allocated_bytes=candidate.peak_allocated_bytes,
+        val_accuracy=median_of(candidate.val_accuracy),
+        verdict=verdict(candidate, group),
+    )
 
 
-def _charts(group: Group) -> dict[str, Any]:
-    charts = {}
-    for name in ("step_time_ms", "compile_time_s", "peak_allocated_bytes"):
-        place = COLUMNS.index(name)
-        bars = [[setting.label, _row(setting, group)[place]] for setting in group.candidates]
-        charts[name] = wandb.plot.bar(wandb.Table(columns=["setting", name], data=bars), "setting", name, title=name)
-    return charts
+def _table(comparison: Comparison) -> wandb.Table:
+    records: list[Sequence[Any]] = []
+    for group in comparison.groups:
+        for candidate in group.candidates:
+            records.append(astuple(_record(candidate, group)))
+    return wandb.Table(columns=[field.name for field in fields(_Record)], data=records)
+
+
+def _bar_chart(group: Group, column: str) -> Any:
+    bars: list[Sequence[Any]] = []
+    for candidate in group.candidates:
+        bars.append([candidate.label, getattr(_record(candidate, group), column)])
+    table = wandb.Table(columns=["setting", column], data=bars)
+    return wandb.plot.bar(table, "setting", column, title=column)

@@ -1,4 +1,4 @@
-"""Plots of what the settings learned, over epochs."""
+"""Plots of losses and accuracy over epochs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
@@ -67,5 +67,8 @@ def _curve(records: Iterable[EpochRecord], column: str) -> Curve:
 
 
 def _median_curve(curves: Sequence[Curve]) -> Curve:
-    numbers = sorted(set().union(*curves))
-    return {number: median(curve[number] for curve in curves if number in curve) for number in numbers}
+    values: dict[int, list[float]] = {}
+    for curve in curves:
+        for number, value in curve.items():
+            values.setdefault(number, []).append(value)
+    return {number: median(values[number]) for number in sorted(values)}

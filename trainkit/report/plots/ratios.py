@@ -127,7 +127,8 @@ def plot_pairs(pairs: Sequence[PairwiseComparison], name: str) -> Plot | None:
     rows = labelled_rows(entries)
     rows.axes.axvline(1, color=MUTED, linewidth=1)
     _draw_intervals(rows.axes, rows.ys, ratios, [HUES[0] for _ in ratios])
-    rows.axes.set_xlabel("times as much" if first.column else "times as fast")
+    x_title = "times as much" if first.column else "times as fast"
+    rows.axes.set_xlabel(x_title)
     svg = figure_svg(rows.figure, name, plot_description(title, entries))
     return Plot(title, svg, f"{INTERVALS.capitalize()}.")
 
@@ -158,10 +159,12 @@ def _draw_range(axes: Axes, y: float, fracs: Sequence[float], color: str) -> Non
 
 def _pair_condition(pair: PairwiseComparison) -> str:
     """The settings that tell the pair from the others, by the last word of each name."""
-    words = []
+    labels = []
     for name, value in pair.conditions.items():
-        words.append(value if name in NAMED_BY_VALUE else f"{name.rpartition('.')[2]}={value}")
-    return ", ".join(words) or pair.choice
+        short_name = name.rpartition(".")[2]
+        label = value if name in NAMED_BY_VALUE else f"{short_name}={value}"
+        labels.append(label)
+    return ", ".join(labels) or pair.choice
 
 
 def _draw_intervals(axes: Axes, ys: Sequence[float], ratios: Sequence[Ratio], colors: Sequence[str]) -> None:

@@ -94,7 +94,7 @@ def _adapted(key: str, value: str, name: str) -> str:
 
 
 def _label_ticks(axis: Axis) -> None:
-    """Fix the ticks where they are, and format their labels as all numbers are."""
+    """Fix the ticks at their positions, and format their labels as all numbers are."""
     low, high = sorted(axis.get_view_interval())
     ticks = [value for value in axis.get_majorticklocs() if low <= value <= high]
     if axis.get_scale() == "log":

@@ -1,4 +1,4 @@
-"""The plot of the time to reach a step, compiling included: where compiling pays off."""
+"""The plot of the time to reach a step, compiling included, and of the step at which compiling pays off."""
 
 import math
 from collections.abc import Sequence
