@@ -26,10 +26,10 @@ class ArrayDataset(Dataset):
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
         rows = list(indices)
-        return _tensor(self.inputs[rows]), _tensor(self.targets[rows])
+        return _as_tensor(self.inputs[rows]), _as_tensor(self.targets[rows])
 
 
-def _tensor(array: np.ndarray) -> Tensor:
+def _as_tensor(array: np.ndarray) -> Tensor:
     tensor = torch.from_numpy(array)
     if tensor.is_floating_point() or tensor.dtype == torch.uint8:
         return tensor

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from trainkit.data.location import Location
+from trainkit.data.location import DataLocation
 
 DECODING = 3  # part of a cache's key; raise it when the code below makes other pixels of the same file
 MODES = {1: "L", 3: "RGB"}  # of Pillow, by the number of channels
 
 
-def decode_image(image: dict[str, Any], *, channels: int, side: int, location: Location) -> np.ndarray:
+def decode_image(image: dict[str, Any], *, channels: int, side: int, location: DataLocation) -> np.ndarray:
     """The middle of an image {path, bytes} with its shorter side scaled to `side`: uint8 [channels, side, side].
 
     Raises ConfigError naming the file if it cannot be read.
@@ -29,7 +29,7 @@ def decode_image(image: dict[str, Any], *, channels: int, side: int, location: L
     return pixels.transpose(2, 0, 1)
 
 
-def _open(image: dict[str, Any], mode: str, side: int, location: Location) -> Image.Image:
+def _open(image: dict[str, Any], mode: str, side: int, location: DataLocation) -> Image.Image:
     """The whole image in Pillow's `mode`; no side of a larger one is below `side`."""
     source = image["path"] if image["bytes"] is None else BytesIO(image["bytes"])
     try:

@@ -12,7 +12,14 @@ from datasets.packaged_modules.imagefolder.imagefolder import ImageFolder
 
 from trainkit.config.errors import ConfigError, refuse
 from trainkit.data.cache import make_folder
-from trainkit.data.location import TRAIN_NAMES, VALIDATION_NAMES, Location, find_train_and_val, first_split, load_splits
+from trainkit.data.location import (
+    TRAIN_NAMES,
+    VALIDATION_NAMES,
+    DataLocation,
+    find_train_and_val,
+    first_split,
+    load_splits,
+)
 
 IMAGES_WAY_OUT = "give a folder of class folders, or a data set of the hub"
 
@@ -21,7 +28,7 @@ IMAGES_WAY_OUT = "give a folder of class folders, or a data set of the hub"
 class ImageSplit:
     """Images that are not decoded yet, and the number of each one's class."""
 
-    location: Location
+    location: DataLocation
     images: datasets.Dataset  # column `image`: {path, bytes}
     targets: list[int]  # places in class_names
     class_names: list[str]
@@ -40,12 +47,12 @@ class ImageSplit:
 
 
 def find_image_splits(
-    train_location: Location, val_location: Location | None, label_column: str | None, cache_dir: Path
+    train_location: DataLocation, val_location: DataLocation | None, label_column: str | None, cache_dir: Path
 ) -> dict[str, ImageSplit]:
     """`train`, and `val` if there are images to validate on. Classes have the same numbers in both."""
     load_once = cache(_load)
 
-    def find(location: Location, names: tuple[str, ...]) -> datasets.Dataset | None:
+    def find(location: DataLocation, names: tuple[str, ...]) -> datasets.Dataset | None:
         return first_split(load_once(location, cache_dir), names)
 
     train, val = find_train_and_val(train_location, val_location, find)
@@ -56,7 +63,7 @@ def find_image_splits(
     return splits
 
 
-def _load(location: Location, cache_dir: Path) -> Mapping[str, datasets.Dataset]:
+def _load(location: DataLocation, cache_dir: Path) -> Mapping[str, datasets.Dataset]:
     """Every split at the location, by name."""
     folder = location.local_path
     library_cache = str(make_folder(cache_dir / "datasets"))
@@ -70,7 +77,7 @@ def _load(location: Location, cache_dir: Path) -> Mapping[str, datasets.Dataset]
     return load_splits(location, "imagefolder", data_dir=str(folder), cache_dir=library_cache, **settings)
 
 
-def _left_out(location: Location, folder: Path) -> list[str]:
+def _left_out(location: DataLocation, folder: Path) -> list[str]:
     """A complaint for each thing that the library leaves out without a message.
 
     These are links to nothing, classes without an image, and images beside the folders of the classes.
@@ -92,7 +99,7 @@ def _left_out(location: Location, folder: Path) -> list[str]:
     return complaints
 
 
-def _read_columns(location: Location, split: datasets.Dataset, label_column: str | None) -> ImageSplit:
+def _read_columns(location: DataLocation, split: datasets.Dataset, label_column: str | None) -> ImageSplit:
     """The images and the classes of a loaded split. Raises ConfigError if it has none, or images without a class."""
     image_columns = _columns_of(split, datasets.Image)
     label = _choose_label(location, split, label_column)
@@ -107,7 +114,7 @@ def _read_columns(location: Location, split: datasets.Dataset, label_column: str
     return ImageSplit(location, images, targets, split.features[label].names)
 
 
-def _choose_label(location: Location, split: datasets.Dataset, label_column: str | None) -> str:
+def _choose_label(location: DataLocation, split: datasets.Dataset, label_column: str | None) -> str:
     """The column of the classes: the given one, or else the only one."""
     candidates = _columns_of(split, datasets.ClassLabel)
     label = label_column

@@ -23,7 +23,7 @@ SplitT = TypeVar("SplitT")
 
 
 @dataclass(frozen=True)
-class Location:
+class DataLocation:
     """The value of data.path or data.val_path. Errors about samples name the setting and its value."""
 
     setting: str  # data.path or data.val_path
@@ -49,18 +49,18 @@ class Location:
 
 
 # (location, names of splits) -> the first split of these names at the location, or None
-FindSplit = Callable[[Location, tuple[str, ...]], SplitT | None]
+FindSplit = Callable[[DataLocation, tuple[str, ...]], SplitT | None]
 
 
-def locations(path: str | None, val_path: str | None, way_out: str) -> tuple[Location, Location | None]:
+def locations(path: str | None, val_path: str | None, way_out: str) -> tuple[DataLocation, DataLocation | None]:
     """The locations of `data.path` and `data.val_path`; None for a `data.val_path` that is not set."""
-    train = Location("data.path", str(path or ""), way_out)
+    train = DataLocation("data.path", str(path or ""), way_out)
     if not val_path:
         return train, None
-    return train, Location("data.val_path", str(val_path), way_out)
+    return train, DataLocation("data.val_path", str(val_path), way_out)
 
 
-def missing_complaints(location: Location, content: str) -> list[str]:
+def missing_complaints(location: DataLocation, content: str) -> list[str]:
     """A complaint if the path is null, or neither exists nor is on the hub. `content` is `text` in "no text"."""
     if not location.path:
         return [location.complaint(f"no {content}")]
@@ -69,12 +69,12 @@ def missing_complaints(location: Location, content: str) -> list[str]:
     return [location.complaint("no such file or folder")]
 
 
-def unreadable_complaints(location: Location, files: Sequence[Path]) -> list[str]:
+def unreadable_complaints(location: DataLocation, files: Sequence[Path]) -> list[str]:
     """A complaint for each of the files that cannot be opened."""
     return [location.complaint(f"{file} cannot be read") for file in files if not os.access(file, os.R_OK)]
 
 
-def read_text(location: Location, file: Path) -> str:
+def read_text(location: DataLocation, file: Path) -> str:
     """The text of a file. Raises ConfigError with the file and the line if it is not UTF-8."""
     try:
         return file.read_text(encoding="utf-8")
@@ -84,7 +84,7 @@ def read_text(location: Location, file: Path) -> str:
         raise location.error(problem, "convert it or leave it out") from error
 
 
-def load_splits(location: Location, *source: Any, **settings: Any) -> Mapping[str, datasets.Dataset]:
+def load_splits(location: DataLocation, *source: Any, **settings: Any) -> Mapping[str, datasets.Dataset]:
     """The splits that `datasets.load_dataset(*source, **settings)` returns, by name.
 
     Raises ConfigError, in one line about the location, if the library cannot reach or read them.
@@ -123,7 +123,7 @@ def first_split(splits: Mapping[str, SplitT], names: tuple[str, ...]) -> SplitT 
 
 
 def find_train_and_val(
-    train_location: Location, val_location: Location | None, find: FindSplit[SplitT]
+    train_location: DataLocation, val_location: DataLocation | None, find: FindSplit[SplitT]
 ) -> tuple[SplitT, SplitT | None]:
     """The splits to train and to validate on. The second comes from `val_location` if there is one.
 

@@ -12,7 +12,7 @@ import datasets
 from trainkit.data.location import (
     TABLE_READERS,
     TRAIN_NAMES,
-    Location,
+    DataLocation,
     first_split,
     load_splits,
     missing_complaints,
@@ -29,7 +29,7 @@ TABLE_WAY_OUT = "give a csv, tsv, json or parquet file, a folder of train.* and 
 class RowSource:
     """The rows of a split, not read yet: in files, or loaded from the hub."""
 
-    location: Location
+    location: DataLocation
     columns: Columns
     files: tuple[Path, ...] = ()
     hub_split: datasets.Dataset | None = None
@@ -67,7 +67,7 @@ class RowSource:
                 first_number = 2 if has_header else 1
         # Always read again: the library recognises a file by its time, and would keep a copy.
         splits = load_splits(
-            Location(self.location.setting, str(file), "mend it or leave it out"), reader,
+            DataLocation(self.location.setting, str(file), "mend it or leave it out"), reader,
             data_files={"train": escape(str(file))}, cache_dir=str(scratch), keep_in_memory=True, **settings,
         )  # fmt: skip
         any_csv = any(TABLE_READERS[other.suffix] == "csv" for other in self.files)
@@ -80,7 +80,7 @@ class RowSource:
 
 
 def find_row_source(
-    location: Location, names: tuple[str, ...], *, subset: str | None, columns: Columns, cache_dir: Path
+    location: DataLocation, names: tuple[str, ...], *, subset: str | None, columns: Columns, cache_dir: Path
 ) -> RowSource | None:
     """The first split of these names at a location; None if it has none. A single file is a split for training."""
     if location.is_on_hub:
@@ -91,7 +91,7 @@ def find_row_source(
     return RowSource(location, columns, tuple(files)) if files else None
 
 
-def table_path_complaints(location: Location) -> list[str]:
+def table_path_complaints(location: DataLocation) -> list[str]:
     """Complaints about a location that need no file to be read."""
     complaints = missing_complaints(location, "table")
     if complaints or location.is_on_hub:

@@ -8,7 +8,7 @@ import datasets
 import torch
 
 from trainkit.config.errors import ConfigError
-from trainkit.data.location import Location
+from trainkit.data.location import DataLocation
 
 SURPLUS = "(surplus)"  # the column for fields of a line behind the table's last column
 LABEL_TYPE = re.compile(r"u?int\d+|bool|(large_)?string")
@@ -58,7 +58,7 @@ class Rows:
 class RawTable:
     """A table as the `datasets` library loads it, not checked yet."""
 
-    location: Location
+    location: DataLocation
     content: datasets.Dataset
     row_name: str  # how messages call a row, without its number: `FILE, line`
     first_number: int  # of the first row
@@ -82,8 +82,8 @@ def add_rows(rows: Rows, table: RawTable, columns: Columns) -> None:
     for number, (texts, raw_label, surplus) in enumerate(fields, table.first_number):
         if table.has_surplus and not surplus and not raw_label and not any(texts):
             continue  # an empty line
-        label = _label(raw_label, rows.hub_classes)
-        problem = _problem(texts, label, surplus)
+        label = _label_text(raw_label, rows.hub_classes)
+        problem = _row_problem(texts, label, surplus)
         if problem is not None:
             raise table.location.error(f"{table.row_name} {number} has {problem}", "mend it or remove it")
         rows.texts.append(texts)
@@ -91,7 +91,7 @@ def add_rows(rows: Rows, table: RawTable, columns: Columns) -> None:
         rows.first_rows.setdefault(label, f"{table.row_name} {number}")
 
 
-def _label(raw_label: Any, class_names: list[str] | None) -> str:
+def _label_text(raw_label: Any, class_names: list[str] | None) -> str:
     """The label as text, "" if there is none. With class names the raw label is the number of a class."""
     if raw_label is None:
         return ""
@@ -102,7 +102,7 @@ def _label(raw_label: Any, class_names: list[str] | None) -> str:
     return class_names[raw_label].strip()
 
 
-def _problem(texts: tuple[str | None, ...], label: str, surplus: str) -> str | None:
+def _row_problem(texts: tuple[str | None, ...], label: str, surplus: str) -> str | None:
     if surplus:
         return "more fields than columns"
     if None in texts or not any(text.strip() for text in texts if text):
@@ -116,10 +116,10 @@ def _check_columns(table: RawTable, columns: Columns) -> None:
     """Raise ConfigError if a column is missing, or has another type than text or classes."""
     for name in columns.texts:
         _check_exists(table, "data.text_column", name)
-        if not _type_name(table, name).endswith("string"):
+        if not _column_type(table, name).endswith("string"):
             raise _type_error(table, "data.text_column", name, "text")
     _check_exists(table, "data.label_column", columns.label)
-    if not LABEL_TYPE.fullmatch(_type_name(table, columns.label)):
+    if not LABEL_TYPE.fullmatch(_column_type(table, columns.label)):
         raise _type_error(table, "data.label_column", columns.label, "classes (words or whole numbers)")
 
 
@@ -134,12 +134,12 @@ def _check_exists(table: RawTable, setting: str, name: str) -> None:
 
 def _type_error(table: RawTable, setting: str, name: str, expected: str) -> ConfigError:
     return ConfigError(
-        f"{setting} = {name}: {table.location.path} has {_type_name(table, name)} in it, not {expected}; "
+        f"{setting} = {name}: {table.location.path} has {_column_type(table, name)} in it, not {expected}; "
         f"name another of {_column_names(table)}"
     )
 
 
-def _type_name(table: RawTable, name: str) -> str:
+def _column_type(table: RawTable, name: str) -> str:
     feature = table.content.features[name]
     return str(getattr(feature, "dtype", type(feature).__name__))
 

@@ -16,7 +16,7 @@ from trainkit.data.batches import ArrayDataset
 from trainkit.data.cache import cached_folder, load_array
 from trainkit.data.location import (
     TRAIN_NAMES,
-    Location,
+    DataLocation,
     find_train_and_val,
     first_split,
     load_splits,
@@ -106,7 +106,7 @@ class Text(DataModule):
         made_from = bpe.VERSION, self.sizes["vocab_size"], (train.fingerprint, val_fingerprint)
         return cached_folder(self.cache_dir, made_from, partial(self._encode_into, train, val))
 
-    def _find_source(self, location: Location, names: tuple[str, ...]) -> TextSource | None:
+    def _find_source(self, location: DataLocation, names: tuple[str, ...]) -> TextSource | None:
         """The text of the first split with one of these names, None if there is none. Files are for training."""
         if location.is_on_hub:
             return self._find_hub_source(location, names)
@@ -114,7 +114,7 @@ class Text(DataModule):
             return None
         return TextSource(_digests(location), partial(_read_files, location))
 
-    def _find_hub_source(self, location: Location, names: tuple[str, ...]) -> TextSource | None:
+    def _find_hub_source(self, location: DataLocation, names: tuple[str, ...]) -> TextSource | None:
         cache_dir = str(self.cache_dir / "datasets")
         split = first_split(load_splits(location, location.path, self.subset, cache_dir=cache_dir), names)
         if split is None:
@@ -166,7 +166,7 @@ def _text_complaints(data: Text) -> list[str]:
     return complaints + val_fraction_complaints(data.val_fraction)
 
 
-def _text_path_complaints(location: Location) -> list[str]:
+def _text_path_complaints(location: DataLocation) -> list[str]:
     complaints = missing_complaints(location, "text")
     if complaints or location.is_on_hub:
         return complaints
@@ -176,18 +176,18 @@ def _text_path_complaints(location: Location) -> list[str]:
     return unreadable_complaints(location, files)
 
 
-def _text_files(location: Location) -> list[Path]:
+def _text_files(location: DataLocation) -> list[Path]:
     path = location.local_path
     if not path.is_dir():
         return [path]
     return sorted(file for file in path.rglob("*.txt") if file.is_file())
 
 
-def _digests(location: Location) -> tuple[str, ...]:
+def _digests(location: DataLocation) -> tuple[str, ...]:
     return tuple(hashlib.sha256(file.read_bytes()).hexdigest() for file in _text_files(location))
 
 
-def _read_files(location: Location) -> str:
+def _read_files(location: DataLocation) -> str:
     text = "\n".join(read_text(location, file) for file in _text_files(location))
     if not text.strip():
         raise location.error("the text is empty")
