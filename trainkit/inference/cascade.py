@@ -91,7 +91,7 @@ class CascadeStage:
         return latencies
 
     def keep_facts(self) -> None:
-        """Keep what the compiler did since the counts were reset."""
+        """Keep the facts of the compiler since its counts were reset."""
         self.facts, self.autotune_s = self.compiler.facts(), facts.autotune_s()
 
 

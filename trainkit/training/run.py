@@ -47,17 +47,17 @@ def run(config: RunConfig, on_epoch: Callable[[EpochRecord], None] = lambda reco
     """
     check(config)
     with run_settings(config), ExitStack() as contexts:
-        parts = build(config, on_epoch, contexts)
+        components = build(config, on_epoch, contexts)
         error: BaseException | None = None
         try:
-            fit(parts)
+            fit(components)
         except (Exception, KeyboardInterrupt, SystemExit) as caught:  # a failure is a row
             error = caught
-        return finish(parts, error)
+        return finish(components, error)
 
 
 @dataclass
-class Parts:
+class Components:
     """The objects of a run."""
 
     config: RunConfig
@@ -72,7 +72,7 @@ class Parts:
     trainer: Trainer
 
 
-def build(config: RunConfig, on_epoch: Callable[[EpochRecord], None], contexts: ExitStack) -> Parts:
+def build(config: RunConfig, on_epoch: Callable[[EpochRecord], None], contexts: ExitStack) -> Components:
     """Build all objects of a run, without touching a device.
 
     The attention kernel, the compile cache and the compiler are entered in `contexts`. Raises ConfigError.
@@ -94,24 +94,25 @@ def build(config: RunConfig, on_epoch: Callable[[EpochRecord], None], contexts: 
     recorder = Recorder(config, meters, compiler, on_epoch)
     task = Task(net, compiler, optimizer, config, data.prepare)
     trainer = build_trainer(config, devices, [meters, recorder], meters.batch_clock)
-    return Parts(config, devices, data, untrained_net, optimizer, ckpt_path, compiler, task, recorder, trainer)
+    return Components(config, devices, data, untrained_net, optimizer, ckpt_path, compiler, task, recorder, trainer)
 
 
-def fit(parts: Parts) -> None:
+def fit(components: Components) -> None:
     """Train, then measure the breakdown of a step and check the numerics, if requested."""
-    parts.trainer.fit(parts.task, datamodule=parts.data, ckpt_path=parts.ckpt_path, weights_only=True)
-    parts.recorder.end_fit(parts.task)
-    if parts.config.meters.breakdown:
-        parts.recorder.add(measure_breakdown(parts))
-    if parts.untrained_net is not None:
-        parts.recorder.add(asdict(check_numerics(parts, parts.untrained_net)))
+    task, recorder = components.task, components.recorder
+    components.trainer.fit(task, datamodule=components.data, ckpt_path=components.ckpt_path, weights_only=True)
+    recorder.end_fit(task)
+    if components.config.meters.breakdown:
+        recorder.add(measure_breakdown(components))
+    if components.untrained_net is not None:
+        recorder.add(asdict(check_numerics(components, components.untrained_net)))
 
 
-def measure_breakdown(parts: Parts) -> dict[str, Any]:
+def measure_breakdown(components: Components) -> dict[str, Any]:
     """Train one more epoch, and return its forward, backward and optimizer times over all ranks."""
-    breakdown = Breakdown(parts.config.trainer.accumulate_grad_batches)
-    trainer = build_profiling_trainer(parts.config, parts.devices, breakdown)
-    trainer.fit(parts.task, datamodule=parts.data)
+    breakdown = Breakdown(components.config.trainer.accumulate_grad_batches)
+    trainer = build_profiling_trainer(components.config, components.devices, breakdown)
+    trainer.fit(components.task, datamodule=components.data)
     ranks = gather(breakdown.summary_ms())
     times_ms = {}
     for name in ranks[0]:
@@ -119,23 +120,24 @@ def measure_breakdown(parts: Parts) -> dict[str, Any]:
     return times_ms
 
 
-def check_numerics(parts: Parts, untrained_net: nn.Module) -> numerics.Answer:
+def check_numerics(components: Components, untrained_net: nn.Module) -> numerics.Answer:
     """Compare the first steps of the compiled network with eager, on the batches that the run began with."""
-    parts.compiler.restore()
+    components.compiler.restore()
     dynamo.reset()
-    device = parts.trainer.strategy.root_device
-    prepare = copy.deepcopy(parts.data.prepare).to(device).eval()  # in training each mode draws other random numbers
+    device = components.trainer.strategy.root_device
+    # In training mode each compile mode would draw other random numbers.
+    prepare = copy.deepcopy(components.data.prepare).to(device).eval()
     batches = []
-    for inputs, targets in islice(parts.data.train_dataloader(), numerics.STEPS):
+    for inputs, targets in islice(components.data.train_dataloader(), numerics.STEPS):
         batches.append((prepare(inputs.to(device)), targets))
-    return numerics.same_answer(untrained_net, batches, parts.config, parts.optimizer, device)
+    return numerics.same_answer(untrained_net, batches, components.config, components.optimizer, device)
 
 
-def finish(parts: Parts, error: BaseException | None) -> Row:
+def finish(components: Components, error: BaseException | None) -> Row:
     """Write the last row, close the logger, and raise an error of the user's configuration again."""
-    trainer, recorder = parts.trainer, parts.recorder
+    trainer, recorder = components.trainer, components.recorder
     status, reason = end_status(error), end_reason(error)
-    row = replace(recorder.final_row(parts.task, failed=error is not None), status=status, error=reason)
+    row = replace(recorder.final_row(components.task, failed=error is not None), status=status, error=reason)
     failed_first = True  # among the ranks: the others failed because of this one, which prints its error
     if trainer.is_global_zero:
         row = end_row(recorder.run_dir, row)
@@ -145,7 +147,7 @@ def finish(parts: Parts, error: BaseException | None) -> Row:
         failed_first = fail_row(recorder.run_dir, status, f"rank {trainer.global_rank}: {reason}")
     if failed_first:
         print_error(error)
-    is_limited = parts.config.trainer.memory_limit_gib is not None
+    is_limited = components.config.trainer.memory_limit_gib is not None
     if is_limited and not isinstance(error, torch.AcceleratorError):  # after which CUDA answers nothing
         limit_memory(trainer.strategy.root_device, None)
     raise_config_error(error)
