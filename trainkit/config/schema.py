@@ -86,10 +86,7 @@ class CompileConfig:
     )
     fullgraph: bool = setting(False, "true: a graph break is an error", column="compile_fullgraph", compiled_only=True)
     backend: str = setting(
-        "inductor",
-        "inductor | aot_eager | eager | ...  (modes are inductor's)",
-        column="compile_backend",
-        compiled_only=True,
+        "inductor", "inductor | aot_eager | eager | ... (modes: inductor)", column="compile_backend", compiled_only=True
     )
     scope: Scope = setting(
         Scope["step"],
@@ -150,11 +147,11 @@ class DdpConfig:
     strategy: Strategy = setting(
         Strategy["auto"], "auto: DDP where there are several processes", column="strategy", started_only=True
     )
-    bucket_cap_mb: int = setting(25, "as in torch's DistributedDataParallel", bounds=(at_least(1),))
-    static_graph: bool = setting(False, "as there")
-    gradient_as_bucket_view: bool = setting(True, "as there")
-    broadcast_buffers: bool = setting(True, "as there")
-    find_unused_parameters: bool = setting(False, "as there")
+    bucket_cap_mb: int = setting(25, "as in DistributedDataParallel", bounds=(at_least(1),))
+    static_graph: bool = setting(False, "as in DistributedDataParallel")
+    gradient_as_bucket_view: bool = setting(True, "as in DistributedDataParallel")
+    broadcast_buffers: bool = setting(True, "as in DistributedDataParallel")
+    find_unused_parameters: bool = setting(False, "as in DistributedDataParallel")
     optimize_ddp: bool | str = setting(
         True,
         "torch._dynamo.config.optimize_ddp: true | false | ddp_optimizer | python_reducer | no_optimization",
@@ -202,9 +199,7 @@ class TrainerConfig:
         False, "images and the weights of convolutions in torch.channels_last", of_a_stage=True
     )
     deterministic: bool = setting(
-        False,
-        "true: deterministic algorithms alone, as in Lightning; an operation without one raises",
-        training_only=True,
+        False, "true: deterministic algorithms alone; an operation without one raises", training_only=True
     )
     memory_limit_gib: float | None = setting(
         None,
