@@ -6,8 +6,12 @@ import pytest
 
 from tests.report.conftest import shown
 from tests.sweeps import diagnosis
-from trainkit.report.diagnosis_tables import print_measurements
+from trainkit.report.diagnosis_tables import print_findings, print_measurements
 from trainkit.stats import Estimate
+
+
+def test_a_diagnosis_names_findings_with_their_remedy_and_measurements_with_their_intervals(snapshot):
+    assert shown(print_findings, diagnosis()) + shown(print_measurements, diagnosis()) == snapshot
 
 
 @pytest.mark.parametrize(

@@ -15,19 +15,8 @@ from trainkit.report.summary import print_run
 from trainkit.report.terminal import print_changes, print_comparison
 
 
-def test_a_setting_is_a_row_of_numbers_with_ranges_below():
-    lines = shown(print_comparison, compare(five_modes())).splitlines()
-    at = next(n for n, line in enumerate(lines) if line.startswith("max-autotune-no-cudagraphs"))
-    assert lines[at].split() == ["max-autotune-no-cudagraphs", "1.26x", "0.0", "27.05", "12.3", "5.99", "0.972", "2"]
-    assert lines[at + 1].split() == ["1.25-1.27", "27.00-27.10"]
-
-
-def test_the_head_names_the_work_the_machine_and_the_units():
-    lines = [line.strip() for line in shown(print_comparison, compare(five_modes())).splitlines()]
-    assert lines[0] == "resnet18 on synthetic, batch 64, bf16-mixed, optimizer.lr=0.1"
-    assert lines[1] == "1 x NVIDIA H100, torch 2.11.0, triton 3.6.0, CUDA 13.0, Python 3.12.3, lightning 2.6.6"
-    assert lines[2].split() == ["speed-up", "compile", "step", "epoch", "memory", "accuracy", "runs"]
-    assert lines[3].split() == ["setting", "over", "eager", "s", "ms", "s", "GiB"]
+def test_a_comparison_names_the_work_the_machine_and_the_units_above_figures_with_ranges_below(snapshot):
+    assert shown(print_comparison, compare(five_modes())) == snapshot
 
 
 def test_the_fastest_setting_is_on_top():
