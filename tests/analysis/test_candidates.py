@@ -38,7 +38,7 @@ def test_what_no_repeat_measured_is_none_and_what_one_measured_is_kept():
     assert setting.peak_allocated_bytes is None
 
 
-def test_speedup_is_the_ratio_of_medians_inside_of_its_interval():
+def test_speedup_is_a_ratio_inside_of_its_interval():
     rows = [small_row(step_ms=ms) for ms in (10.0, 12.0, 11.0)] + [small_row("default", ms) for ms in (5.0, 5.5, 6.0)]
     compared = candidates_of(compare(rows))
     speedup = compared["default"].speedup

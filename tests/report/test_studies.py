@@ -183,7 +183,7 @@ def test_a_choice_is_compared_where_all_else_is_equal():
         "30": 3.5,
     }
     assert pairwise_sentences(found) == [
-        "Speed of default, dynamic=false over eager: 0.60x [0.60, 0.60] at model.num_ops=1; 1.50x [1.49, 1.51] at 10; "
+        "Speed of default, dynamic=false over eager: 0.60x [0.60, 0.60] at model.num_ops=1; 1.50x [1.50, 1.50] at 10; "
         "3.50x [3.49, 3.51] at 30; measurably faster from 10 on."
     ]
     unsure = replace(found[1], ratio=replace(found[1].ratio, measurable=False))
@@ -445,7 +445,7 @@ def test_pages_are_made_of_the_rows_alone(tmp_path):
     assert RULE in page
     assert page.startswith("# From how many element-wise operations on is")
     assert "Claimed: Compiled with static shapes, 0.35x at n = 1" in page
-    assert "1.50x \\[1.49, 1.51\\] at 10; " in page
+    assert "1.50x \\[1.50, 1.50\\] at 10; " in page
     assert "(crossing_point/plot0.svg)" in page
     assert page.count("| eager | 1.00x |") == len(OPS)
     assert "(crossing_point.md)" in index

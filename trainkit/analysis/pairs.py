@@ -17,8 +17,8 @@ Conditions = tuple[tuple[str, str], ...]  # settings and machine, each a name an
 class PairwiseComparison:
     """Rows with one choice of settings against rows with another, everything else that was requested being equal.
 
-    `ratio` is the choice's median of `column` over the baseline's; without a column it is the speed-up, the baseline's
-    step time over the choice's. A fraction (a column `_frac`) may be 0 and has no ratio, only the values of both sides.
+    `ratio` is the choice's `column` over the baseline's; without a column it is the speed-up, the baseline's step time
+    over the choice's. A fraction (a column `_frac`) may be 0 and has no ratio, only the values of both sides.
     `conditions` tell this pair from the others of the same two choices, by the name of a setting; they are empty for
     a single pair. `notes` say that a side did not run as requested, and why.
     """
