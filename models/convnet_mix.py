@@ -4,7 +4,7 @@ import numpy
 import torch
 from torch import Tensor, nn
 
-KERNELS = (3, 5, 7)  # of the parallel branches
+KERNEL_SIZES = (3, 5, 7)  # of the parallel branches
 
 
 class ConvNetMix(nn.Module):
@@ -56,9 +56,9 @@ class MultiScale(nn.Module):
     def __init__(self, width_in: int, width: int):
         super().__init__()
         self.branches = nn.ModuleList(
-            nn.Conv2d(width_in, width, kernel, padding=kernel // 2, bias=False) for kernel in KERNELS
+            nn.Conv2d(width_in, width, kernel, padding=kernel // 2, bias=False) for kernel in KERNEL_SIZES
         )
-        self.bn = nn.BatchNorm2d(len(KERNELS) * width)
+        self.bn = nn.BatchNorm2d(len(KERNEL_SIZES) * width)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.bn(torch.cat([branch(x) for branch in self.branches], 1)).relu()

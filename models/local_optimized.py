@@ -68,8 +68,8 @@ class LocalOptimized(nn.Module):
             raise ValueError(f"reduction={reduction} does not divide width={width}")
         if triton_activation and triton is None:
             raise ValueError("triton_activation=True needs triton, which comes with torch's builds for GPUs")
-        self.stage1 = Stage(channels, width, reduction, triton_activation)
-        self.stage2 = Stage(width, 2 * width, reduction, triton_activation)
+        self.stage1 = ConvStage(channels, width, reduction, triton_activation)
+        self.stage2 = ConvStage(width, 2 * width, reduction, triton_activation)
         self.fc = nn.Linear(2 * width, num_classes)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -78,7 +78,7 @@ class LocalOptimized(nn.Module):
         return self.fc(x.mean((2, 3)))  # [B, num_classes]
 
 
-class Stage(nn.Module):
+class ConvStage(nn.Module):
     """Conv, BatchNorm, activation, attention and pooling: [B, width_in, H, W] -> [B, width_out, H/2, W/2]."""
 
     def __init__(self, width_in: int, width_out: int, reduction: int, triton_activation: bool):

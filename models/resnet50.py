@@ -18,10 +18,10 @@ class ResNet50(nn.Module):
         self.conv = nn.Conv2d(channels, width, 7, stride=2, padding=3, bias=False)
         self.bn = nn.BatchNorm2d(width)
         self.pool = nn.MaxPool2d(3, stride=2, padding=1)
-        self.stage1 = _stage(width, width, stride=1, depth=3)
-        self.stage2 = _stage(4 * width, 2 * width, stride=2, depth=4)
-        self.stage3 = _stage(8 * width, 4 * width, stride=2, depth=6)
-        self.stage4 = _stage(16 * width, 8 * width, stride=2, depth=3)
+        self.stage1 = _bottleneck_stage(width, width, stride=1, depth=3)
+        self.stage2 = _bottleneck_stage(4 * width, 2 * width, stride=2, depth=4)
+        self.stage3 = _bottleneck_stage(8 * width, 4 * width, stride=2, depth=6)
+        self.stage4 = _bottleneck_stage(16 * width, 8 * width, stride=2, depth=3)
         self.fc = nn.Linear(32 * width, num_classes)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
@@ -60,7 +60,7 @@ class Bottleneck(nn.Module):
         return F.relu(residual + self.shortcut(x))
 
 
-def _stage(width_in: int, width: int, stride: int, depth: int) -> nn.Sequential:
+def _bottleneck_stage(width_in: int, width: int, stride: int, depth: int) -> nn.Sequential:
     blocks = [Bottleneck(width_in, width, stride)]
     blocks += [Bottleneck(4 * width, width, stride=1) for _ in range(depth - 1)]
     return nn.Sequential(*blocks)

@@ -24,8 +24,6 @@ from trainkit.config.schema import RunConfig
 from trainkit.diagnosis.findings import write_diagnosis
 from trainkit.report import diagnosis_tables
 
-CONF = Path(__file__).parent.parent / "conf"
-
 
 def main() -> int:
     arguments = _parse_arguments()
@@ -68,11 +66,12 @@ def _parse_arguments() -> argparse.Namespace:
 
 def _compose(arguments: argparse.Namespace) -> RunConfig:
     """The config of the overrides; ConfigError with all complaints."""
+    conf = Path(__file__).parent.parent / "conf"
     complaints = []
     if arguments.multirun:
         complaints.append("-m: a diagnosis is of one network with one setting; leave it out, and diagnose each")
     try:
-        config = compose_typed(arguments.overrides, CONF)
+        config = compose_typed(arguments.overrides, conf)
     except ConfigError as error:
         raise ConfigError(*complaints, *error.complaints) from error
     if complaints:

@@ -17,7 +17,7 @@ def test_lightning_wraps_with_ddp_on_a_side_stream():
 
 
 def test_torch_compile_skips_the_frames_of_torchs_own_classes():
-    """compiler.apply._module_function, and apply.check for compile.scope=net"""
+    """compiler.apply._module_function, and apply.check_network for compile.scope=net"""
     net = nn.Sequential(nn.Linear(2, 2))
     net.compile(backend="eager", fullgraph=False)
     before = torch._dynamo.utils.counters["stats"]["unique_graphs"]

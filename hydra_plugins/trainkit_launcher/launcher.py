@@ -54,13 +54,13 @@ class TrainkitLauncher(Launcher):
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Run the sweep. ConfigError, before the first job, for overrides that do not compose or belong to the other
         script; a job that composes and cannot be run becomes a row."""
-        from trainkit.sweep.sweep import Setting, Sweep, run_sweep  # not for every command line
+        from trainkit.sweep.sweep import Sweep, SweptSetting, run_sweep  # not for every command line
 
         setup_globals()
         loader = self.hydra_context.config_loader
         settings = []
         for overrides in map(list, job_overrides):
-            settings.append(Setting(overrides, loader.load_sweep_config(self.config, overrides)))
+            settings.append(SweptSetting(overrides, loader.load_sweep_config(self.config, overrides)))
         check_kind([setting.config for setting in settings], job_overrides)
         folder = Path(self.config.hydra.sweep.dir)
         sweep = Sweep(folder.name, folder, self.config, self.timeout_s, self.nproc_per_node, self.repeats)

@@ -144,7 +144,7 @@ def _leave_out(target: Target, regions: list[CompiledRegion], undo: ExitStack) -
         undo.enter_context(dynamo.replaced(target.module, "forward", forward))
 
 
-def check(
+def check_network(
     config: CompileConfig,
     net: nn.Module,
     batch: tuple[torch.Tensor, ...],
@@ -153,7 +153,7 @@ def check(
 ) -> None:
     """Raise ConfigError if a backend cannot work on this machine, if the scope does not fit the network, or if a
     dimension to mark fits neither the batch nor the sizes that will come in it."""
-    dynamic_shapes.check(config.mark_dynamic, batch)
+    dynamic_shapes.check_dims(config.mark_dynamic, batch)
     dynamic_shapes.check_bounds(config.mark_dynamic, sizes_by_dim)
     is_bare = type(net).__module__.startswith("torch.nn.")
     if config.scope == "net" and config.mode != "eager" and is_bare:

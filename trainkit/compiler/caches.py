@@ -19,8 +19,8 @@ def compile_cache(kind: str, attention: str = "auto") -> Iterator[None]:
         if kind == "cold":
             prefix = "trainkit-cold-"
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True))
-            stack.enter_context(_environment("TORCHINDUCTOR_CACHE_DIR", folder))
-            stack.enter_context(_environment("TRITON_CACHE_DIR", str(Path(folder, "triton"))))
+            stack.enter_context(_environment_variable("TORCHINDUCTOR_CACHE_DIR", folder))
+            stack.enter_context(_environment_variable("TRITON_CACHE_DIR", str(Path(folder, "triton"))))
         yield
 
 
@@ -34,7 +34,7 @@ def _attention_in_keys(attention: str) -> Iterator[None]:
 
 
 @contextmanager
-def _environment(name: str, value: str) -> Iterator[None]:
+def _environment_variable(name: str, value: str) -> Iterator[None]:
     """Set an environment variable, and restore it."""
     value_before = os.environ.get(name)
     os.environ[name] = value

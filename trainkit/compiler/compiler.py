@@ -90,7 +90,7 @@ class Compiler:
         self._undo_settings.enter_context(dynamo.settings(optimize_ddp=optimize_ddp))
         modes = {self.config.mode, *(part.mode for part in self.config.parts)}
         if not modes.isdisjoint(CUDAGRAPH_MODES):
-            self._undo.enter_context(dynamo.cudagraph_skips(self._skips.append))
+            self._undo.enter_context(dynamo.on_cudagraph_skips(self._skips.append))
         if self._budget is not None:
             self._budget.raise_torch_limits(self._undo)
         self._regions = compile_in_place(self.config, objective, self._observer, self._undo)
@@ -106,7 +106,7 @@ class Compiler:
             # Outputs of the last call are no longer needed. Once anyone in a process says so, everyone must.
             torch.compiler.cudagraph_mark_step_begin()
         if self._compiles:
-            dynamic_shapes.mark_dynamic(self.config.mark_dynamic, inputs)
+            dynamic_shapes.mark_dims(self.config.mark_dynamic, inputs)
         goes_on_uncompiled = False
         try:
             outputs = self._objective(*inputs)
@@ -160,7 +160,7 @@ class Compiler:
 
     def recompiles(self) -> list[Recompile]:
         """The recompiles, in the order of CompileFacts.recompiles."""
-        return recompiles.recompiles(self._observer.recompiled_modules)
+        return recompiles.read_recompiles(self._observer.recompiled_modules)
 
     def skips_function(self) -> bool:
         """Whether a function is left to Python for good while the rest is compiled. False if all of the objective went

@@ -18,7 +18,7 @@ class MarkError(ConfigError):
     """The network fixes a dimension of `compile.mark_dynamic`, as compiling it has shown."""
 
 
-def check(dims: list[DimConfig], batch: tuple[torch.Tensor, ...]) -> None:
+def check_dims(dims: list[DimConfig], batch: tuple[torch.Tensor, ...]) -> None:
     """Raise ConfigError for each marked dimension that the batch lacks."""
     complaints = []
     for dim in dims:
@@ -45,7 +45,7 @@ def check_bounds(dims: list[DimConfig], sizes_by_dim: Mapping[int, Collection[in
         raise ConfigError(*complaints)
 
 
-def mark_dynamic(dims: list[DimConfig], inputs: tuple[torch.Tensor, ...]) -> None:
+def mark_dims(dims: list[DimConfig], inputs: tuple[torch.Tensor, ...]) -> None:
     """Make dimensions of a batch dynamic. Sizes out of the bounds get static variants."""
     for dim in dims:
         tensor = _tensor(dim, inputs)

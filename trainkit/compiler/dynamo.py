@@ -182,7 +182,7 @@ def on_lookups(on_lookup: Callable[[bool], bool]) -> Callable[[], None]:
 
 
 @contextmanager
-def cudagraph_skips(on_skip: Callable[[str], None]) -> Iterator[None]:
+def on_cudagraph_skips(on_skip: Callable[[str], None]) -> Iterator[None]:
     """Call back with torch's reason whenever a CUDA graph is skipped while the network runs (an input that is written
     to, too many recordings): torch counts these skips, and keeps no reason of them."""
     log_skip = find("log_cudagraph_skip_and_bump_counter")

@@ -9,7 +9,7 @@ import torch
 
 from trainkit.compiler import dynamo
 from trainkit.compiler.dynamo import CompilationMetrics
-from trainkit.compiler.graph_breaks import graph_breaks, left_to_python
+from trainkit.compiler.graph_breaks import left_to_python, read_graph_breaks
 from trainkit.compiler.observer import Shapes, compile_kind
 from trainkit.compiler.private_names import find
 from trainkit.compiler.regions import CompiledRegion
@@ -44,7 +44,7 @@ class Observations:
 def collect(config: CompileConfig, observed: Observations) -> CompileFacts:
     """The facts since the last reset, with the mode that took effect. `effective_mode` differs from the
     requested one if the network ran otherwise, in part (`mixed`) or as a whole, and the reason says why."""
-    breaks = graph_breaks()
+    breaks = read_graph_breaks()
     num_graph_breaks = None if breaks is None else len(breaks)
     metrics = dynamo.compilation_metrics()
     hits = dynamo.count(("inductor", "fxgraph_cache_hit"), ("aot_autograd", "autograd_cache_hit"))

@@ -17,7 +17,7 @@ BACKEND_FAILED = "Backend compiler exception"
 Location = tuple[str | None, int | None]  # file and line
 
 
-def graph_breaks() -> list[GraphBreak] | None:
+def read_graph_breaks() -> list[GraphBreak] | None:
     """The distinct graph breaks in the user's code, in the order in which torch met them.
 
     `uncompiled` is set for a break inside of a loop, and for code that the backend fails on: of these torch keeps the
@@ -37,7 +37,7 @@ def graph_breaks() -> list[GraphBreak] | None:
         elif metrics.fail_user_frame_filename:
             location = metrics.fail_user_frame_filename, metrics.fail_user_frame_lineno
             breaks.append(_failed_compile(metrics, location))
-    return _distinct(breaks)
+    return _without_duplicates(breaks)
 
 
 def left_to_python(breaks: Iterable[GraphBreak]) -> list[str]:
@@ -53,7 +53,7 @@ def left_to_python(breaks: Iterable[GraphBreak]) -> list[str]:
 
 def skips_function() -> bool:
     """Whether a function that should be compiled is left to Python for good, as a whole or in part."""
-    return bool(left_to_python(graph_breaks() or []))
+    return bool(left_to_python(read_graph_breaks() or []))
 
 
 def _reported_breaks(reasons: list[BreakReason]) -> list[GraphBreak]:
@@ -156,7 +156,7 @@ def _graph_break(reason: str, location: Location) -> GraphBreak:
     )
 
 
-def _distinct(breaks: list[GraphBreak]) -> list[GraphBreak]:
+def _without_duplicates(breaks: list[GraphBreak]) -> list[GraphBreak]:
     """Each break once; one that leaves a function to Python in any of its occurrences does so."""
     distinct: dict[tuple[str | None, int | None, str], GraphBreak] = {}
     for graph_break in breaks:

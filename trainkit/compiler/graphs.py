@@ -14,7 +14,7 @@ from trainkit.compiler.private_names import require
 from trainkit.compiler.source import REGION_CALL, shortened, source_line, user_frames
 from trainkit.config.schema import CompileConfig, Mode, PartConfig
 
-FORWARD = "trainkit: compiled graph"
+COMPILED_GRAPH = "trainkit: compiled graph"
 BACKWARD = "CompiledFunctionBackward"  # AOTAutograd's name for its graph of the backward, in a profile too
 _numbers = count()  # of registered backends
 Config = TypeVar("Config", CompileConfig, PartConfig)
@@ -32,7 +32,7 @@ class Captured:
 
 def watched(config: CompileConfig, folder: Path | None = None, captured: list[Captured] | None = None) -> CompileConfig:
     """A config that compiles as this one does, regions included, and whose graphs appear in a profile: those of the
-    forward as FORWARD, those of the backward as BACKWARD (with a backend that has them).
+    forward as COMPILED_GRAPH, those of the backward as BACKWARD (with a backend that has them).
 
     With a folder each graph is also written into it, N counting the graphs that Dynamo captures:
     `graph_N.txt` as captured, and with inductor `graph_N_forward.txt`, `graph_N_backward.txt` after differentiation and
@@ -56,11 +56,11 @@ def _with_watched_backend(config: Config, folder: Path | None, captured: list[Ca
         path = None
         if folder is not None:
             path = folder / name
-            _write(path.with_name(f"{name}.txt"), graph, _readable(graph))
-        compiled = _compile(config, graph, inputs, path)
+            _write_code(path.with_name(f"{name}.txt"), graph, _readable(graph))
+        compiled = _compile_graph(config, graph, inputs, path)
 
         def call(*args: Any) -> Any:
-            with record_function(FORWARD):
+            with record_function(COMPILED_GRAPH):
                 return compiled(*args)
 
         return call
@@ -70,7 +70,7 @@ def _with_watched_backend(config: Config, folder: Path | None, captured: list[Ca
     return replace(config, backend=name, mode=Mode["default"])
 
 
-def _compile(
+def _compile_graph(
     config: CompileConfig | PartConfig, graph: GraphModule, inputs: list[Any], path: Path | None
 ) -> Callable[..., Any]:
     """A graph compiled by the requested backend; with a path inductor's graphs and kernels are written beside it."""
@@ -85,9 +85,9 @@ def _compile(
             return compile_inner(graph, inputs, **options)
         direction = "backward" if options.get("is_backward") else "forward"
         stem = f"{path.name}_{direction}"
-        _write(path.with_name(f"{stem}.txt"), graph, _readable(graph))  # before: compiling changes the graph
+        _write_code(path.with_name(f"{stem}.txt"), graph, _readable(graph))  # before: compiling changes the graph
         output = compile_inner(graph, inputs, **options)
-        _write(path.with_name(f"{stem}_kernels.py"), graph, getattr(output, "source_code", ""))
+        _write_code(path.with_name(f"{stem}_kernels.py"), graph, getattr(output, "source_code", ""))
         return output
 
     options = require("list_mode_options")(config.mode, config.dynamic)
@@ -99,7 +99,7 @@ def _readable(graph: GraphModule) -> str:
     return graph.print_readable(print_output=False, include_stride=True, include_device=True)
 
 
-def _write(path: Path, graph: GraphModule, code: str) -> None:
+def _write_code(path: Path, graph: GraphModule, code: str) -> None:
     lines = [f"# {file}:{line}: {source_line(file, line)}" for file, line in source_lines(graph)]
     path.write_text("\n".join(["# Made of:", *lines, "", code, ""]), encoding="utf-8")
 
@@ -132,9 +132,9 @@ def index(phase: str, captured: list[Captured], folder: Path) -> str:
     paragraphs = []
     for graph in captured:
         lines = [f"{phase}, graph {graph.number}"]
-        lines += [f"  made of {_shown(file, line)}" for file, line in graph.lines]
+        lines += [f"  made of {_line_label(file, line)}" for file, line in graph.lines]
         if graph.broken_at is not None:
-            lines.append(f"  broken at {_shown(*graph.broken_at)}")
+            lines.append(f"  broken at {_line_label(*graph.broken_at)}")
         pattern = rf"graph_{graph.number}(_.*)?\.(txt|py)"
         files = sorted(path.name for path in folder.iterdir() if re.fullmatch(pattern, path.name))
         lines += [f"  {folder.name}/{name}" for name in files]
@@ -142,5 +142,5 @@ def index(phase: str, captured: list[Captured], folder: Path) -> str:
     return "\n".join(paragraphs)
 
 
-def _shown(file: str, line: int) -> str:
+def _line_label(file: str, line: int) -> str:
     return f"{shortened(file)}:{line}: {source_line(file, line)}"

@@ -34,7 +34,7 @@ class Recompile:
     broken_at: SourceLocation | None = None
 
 
-def recompiles(modules: Mapping[str, nn.Module]) -> list[Recompile]:
+def read_recompiles(modules: Mapping[str, nn.Module]) -> list[Recompile]:
     """The recompiles, in the order of CompileFacts.recompiles. `modules` are the regions whose calls caused them, by
     the recompile's id: torch reports the frame that calls the region."""
     metrics = dynamo.compilation_metrics() or []

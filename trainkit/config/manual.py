@@ -25,7 +25,7 @@ INTRODUCTION = (
     "each file of its group, `conf/GROUP/NAME.yaml`. Rows that differ by a setting did other work, or the same work "
     "with other settings, which are compared. A setting with neither tells no rows apart."
 )
-WIDTH = 120
+LINE_WIDTH = 120
 NAME_COLUMN = 44
 
 
@@ -50,7 +50,7 @@ def _help_lines(setting: Setting) -> list[str]:
     default = "" if _has_no_default(setting) else f"={typed_value(setting.default)}"
     shown = f"  {setting.name}{default}"
     lines = []
-    for line in wrap(_with_choices(setting), WIDTH - NAME_COLUMN, break_on_hyphens=False):
+    for line in wrap(_with_choices(setting), LINE_WIDTH - NAME_COLUMN, break_on_hyphens=False):
         lines.append(f"{shown:{NAME_COLUMN}}{line}")
         shown = ""
     return lines

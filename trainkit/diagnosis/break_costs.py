@@ -189,7 +189,7 @@ def _profile_round(trial: Trial) -> ProfiledRound | None:
         total = _spent_us(events, (STEP,), on_gpu)
     if not total:
         return None
-    compiled = _spent_us(events, (graphs.FORWARD, graphs.BACKWARD), on_gpu)
+    compiled = _spent_us(events, (graphs.COMPILED_GRAPH, graphs.BACKWARD), on_gpu)
     optimizer = _spent_us(events, (OPTIMIZER,), on_gpu)
     return ProfiledRound(compiled / total, optimizer / total, kernels_ms)
 

@@ -57,7 +57,7 @@ def run_forward(config: RunConfig, fallback: Sequence[RunConfig] = ()) -> Row:
             error = caught
             if not isinstance(error, torch.AcceleratorError):  # after which CUDA answers nothing
                 meters.end(complete=False)
-        return finish(config, serving, logger, error)
+        return finish_serving(config, serving, logger, error)
 
 
 def _select_device(config: RunConfig) -> Devices:
@@ -70,7 +70,7 @@ def _select_device(config: RunConfig) -> Devices:
     return devices
 
 
-def finish(config: RunConfig, serving: Serving, logger: Logger | None, error: BaseException | None) -> Row:
+def finish_serving(config: RunConfig, serving: Serving, logger: Logger | None, error: BaseException | None) -> Row:
     """Write the last row, close the logger, and raise an error of the user's configuration again."""
     status, reason = end_status(error), end_reason(error)
     settings = serving.last_stage.settings

@@ -11,11 +11,11 @@ import torch
 from trainkit.metrics.epochs import EpochCost, EpochMeter
 from trainkit.metrics.steps import Step, StepKind, classify, steady
 from trainkit.metrics.summary import CompilerReport, summarize
-from trainkit.metrics.timer import mark, milliseconds
+from trainkit.metrics.timer import mark, milliseconds, synchronize
 from trainkit.results.facts import ShapeLatency
 from trainkit.stats import percentile
 
-T = TypeVar("T")
+Result = TypeVar("Result")
 Shape = tuple[int, ...]
 
 
@@ -50,13 +50,13 @@ class CallMeters:
             self.epoch_meter.end()
             self.epochs.append(self.epoch_meter.cost(self._calls, complete))
 
-    def call(self, answer: Callable[[], T], network: int, shape: Shape) -> tuple[T, Step]:
+    def call(self, answer: Callable[[], Result], network: int, shape: Shape) -> tuple[Result, Step]:
         """Call `answer`, whose inputs have the shape [B, ...]. Returns its result and its measurement."""
-        self.epoch_meter.synchronize()
+        synchronize(self.epoch_meter.device)
         self.epoch_meter.begin_step()
         start = mark(on_gpu=False)
         answered = answer()
-        self.epoch_meter.synchronize()
+        synchronize(self.epoch_meter.device)
         time_ms = milliseconds(start, mark(on_gpu=False))
         step = Step(
             time_ms=time_ms,
@@ -96,7 +96,7 @@ class CallMeters:
 
     def latency(self, network: int) -> dict[str, Any]:
         """`num_calls` and percentiles of the steady calls of one network."""
-        return _latency([step.time_ms for step in self.steady_calls() if _work(step).network == network])
+        return _latency_columns([step.time_ms for step in self.steady_calls() if _work(step).network == network])
 
     def _latency_by_shape(self) -> list[ShapeLatency]:
         """The latency of the steady calls with each shape of the inputs; empty if there is one shape alone."""
@@ -108,7 +108,7 @@ class CallMeters:
         times_ms: dict[Shape, list[float]] = {shape: [] for shape in sorted(shapes)}
         for step in self.steady_calls():
             times_ms[_work(step).shape].append(step.time_ms)
-        return [ShapeLatency(list(shape), **_latency(times)) for shape, times in times_ms.items()]
+        return [ShapeLatency(list(shape), **_latency_columns(times)) for shape, times in times_ms.items()]
 
 
 def _kind(step: Step, kind: StepKind) -> StepKind:
@@ -120,7 +120,7 @@ def _work(step: Step) -> Call:
     return step.work
 
 
-def _latency(times_ms: list[float]) -> dict[str, Any]:
+def _latency_columns(times_ms: list[float]) -> dict[str, Any]:
     return {
         "num_calls": len(times_ms),
         "time_ms_p50": percentile(times_ms, 50),

@@ -9,7 +9,7 @@ import torch
 from trainkit.metrics.memory import Memory, MemoryPhases, highest, nvml_handle
 from trainkit.metrics.ranks import ALL, ANY, LARGEST, SUM, reduce_fields
 from trainkit.metrics.steps import Step
-from trainkit.metrics.timer import Stopwatch
+from trainkit.metrics.timer import Stopwatch, synchronize
 from trainkit.results.row import COMPILE_KINDS
 
 
@@ -148,7 +148,7 @@ class EpochMeter:
         self._compiled_in_validation = False
         self._compile_s_before = self.compile_clock.seconds()
         self._memory.begin(device)
-        self.synchronize()
+        synchronize(device)
         self._energy.start(device)
         self.is_open = True
         self._training.start()
@@ -166,21 +166,21 @@ class EpochMeter:
 
     def begin_validation(self) -> None:
         """End the training of this epoch."""
-        self.synchronize()
+        synchronize(self.device)
         self._training.stop()
         self._energy.stop()
         self._validation.start()
         self._num_compiles_before = self.compile_clock.num_compiles
 
     def end_validation(self) -> None:
-        self.synchronize()
+        synchronize(self.device)
         self._validation.stop()
         self._compiled_in_validation |= self.compiled()
         self._memory.end_compile()
 
     def end(self) -> None:
         """End the epoch. The device has finished its steps then."""
-        self.synchronize()
+        synchronize(self.device)
         self.is_open = False
         self._training.stop()
         self._energy.stop()
@@ -203,8 +203,3 @@ class EpochMeter:
             compile_peak=self._memory.compiling,
             steady_peak=self._memory.steady,
         )
-
-    def synchronize(self) -> None:
-        """Wait until a GPU has finished."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)

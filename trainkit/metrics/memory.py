@@ -10,7 +10,8 @@ from typing import Any
 import pynvml
 import torch
 
-GIB = 2**30
+from trainkit.results.columns import GIB
+
 CLEAR_REFS = Path("/proc/self/clear_refs")
 
 

@@ -13,7 +13,7 @@ from trainkit.metrics.timer import BatchClock, mark, milliseconds
 
 
 @dataclass(slots=True)
-class Batch:
+class MeasuredBatch:
     """A batch of training: marks of its start and end on the device, and its share of a step."""
 
     wait_ms: float  # for the batch, on the host
@@ -41,13 +41,13 @@ class Meters(Callback):
 
     def on_train_epoch_start(self, trainer: Trainer, task: LightningModule) -> None:
         self.epoch_meter.begin(trainer.strategy.root_device)
-        self._batches: list[Batch] = []
+        self._batches: list[MeasuredBatch] = []
         self._epoch_start = self._mark()
 
     def on_train_batch_start(self, trainer: Trainer, task: LightningModule, batch: Any, batch_idx: int) -> None:
         self.epoch_meter.begin_step()
         inputs = batch[0]
-        measured = Batch(self.batch_clock.lap_ms(), len(inputs), tuple(inputs.shape))
+        measured = MeasuredBatch(self.batch_clock.lap_ms(), len(inputs), tuple(inputs.shape))
         self._batches.append(measured)
         measured.start = self._mark()
 
@@ -95,7 +95,7 @@ class Meters(Callback):
         return mark(self.epoch_meter.device.type == "cuda")
 
 
-def steps_of(batches: list[Batch], epoch_start: Any, batches_per_step: int) -> list[Step]:
+def steps_of(batches: list[MeasuredBatch], epoch_start: Any, batches_per_step: int) -> list[Step]:
     """The steps of an epoch's batches; the device must have finished them. A batch that broke off is left out.
 
     On a GPU only the part of a wait in which the device was idle counts: else the host was ahead of it.

@@ -16,10 +16,10 @@ SUM = {"over_ranks": OverRanks.SUM}
 ANY = {"over_ranks": OverRanks.ANY}
 ALL = {"over_ranks": OverRanks.ALL}
 
-T = TypeVar("T", bound="DataclassInstance")
+Record = TypeVar("Record", bound="DataclassInstance")
 
 
-def reduce_fields(ranks: Sequence[T]) -> T:
+def reduce_fields(ranks: Sequence[Record]) -> Record:
     """Reduce dataclass objects of one type, one of each rank, to one."""
     reduced = {}
     for name, rule in _rules(type(ranks[0])):

@@ -122,6 +122,12 @@ def mark(on_gpu: bool) -> Any:
     return event
 
 
+def synchronize(device: torch.device) -> None:
+    """Wait until a GPU has finished."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
 def timed_ms(step: Callable[[], object], num_steps: int, on_gpu: bool) -> list[float]:
     """Milliseconds of each of `num_steps` calls in a row; on a GPU between events that are read at the end."""
     marks = [(mark(on_gpu), step(), mark(on_gpu)) for _ in range(num_steps)]

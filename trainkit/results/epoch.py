@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from trainkit.results.columns import GIB, REQUIRED, OverRanks, column, columns
 
-LARGEST = {"over_ranks": OverRanks.LARGEST}
+LARGEST_OF_RANKS = {"over_ranks": OverRanks.LARGEST}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,25 +17,35 @@ class EpochRecord:
         "Training time, without validation, checkpoints and logging.",
         unit="s",
         logged="epoch/train_time_s",
-        **LARGEST,
+        **LARGEST_OF_RANKS,
     )
-    val_time_s: float | None = column(None, "Validation time.", unit="s", logged="epoch/val_time_s", **LARGEST)
-    compile_time_s: float = column(REQUIRED, "Time of compiles.", unit="s", logged="epoch/compile_time_s", **LARGEST)
+    val_time_s: float | None = column(None, "Validation time.", unit="s", logged="epoch/val_time_s", **LARGEST_OF_RANKS)
+    compile_time_s: float = column(
+        REQUIRED, "Time of compiles.", unit="s", logged="epoch/compile_time_s", **LARGEST_OF_RANKS
+    )
     num_steps: int = column(REQUIRED, "Steps.", unit="steps")
     num_samples: int = column(REQUIRED, "Samples.", unit="samples", over_ranks=OverRanks.SUM)
-    step_time_ms_p50: float | None = column(None, "Median time of a steady step.", unit="ms", **LARGEST)
+    step_time_ms_p50: float | None = column(None, "Median time of a steady step.", unit="ms", **LARGEST_OF_RANKS)
     samples_per_s: float | None = column(
         None, "Samples over the time of the steady steps.", unit="samples/s", over_ranks=OverRanks.SUM,
         logged="epoch/samples_per_s",
     )  # fmt: skip
     peak_allocated_bytes: int = column(
-        REQUIRED, "Peak memory of tensors.", unit="bytes", logged="epoch/peak_allocated_gib", **LARGEST
+        REQUIRED, "Peak memory of tensors.", unit="bytes", logged="epoch/peak_allocated_gib", **LARGEST_OF_RANKS
     )
     peak_reserved_bytes: int = column(
-        REQUIRED, "Peak memory of the caching allocator.", unit="bytes", logged="epoch/peak_reserved_gib", **LARGEST
+        REQUIRED,
+        "Peak memory of the caching allocator.",
+        unit="bytes",
+        logged="epoch/peak_reserved_gib",
+        **LARGEST_OF_RANKS,
     )
     peak_device_bytes: int = column(
-        REQUIRED, "Peak memory of the process on the device.", unit="bytes", logged="epoch/peak_device_gib", **LARGEST
+        REQUIRED,
+        "Peak memory of the process on the device.",
+        unit="bytes",
+        logged="epoch/peak_device_gib",
+        **LARGEST_OF_RANKS,
     )
     train_loss: float | None = column(None, "Mean training loss.", logged="train/loss", over_ranks=OverRanks.MEAN)
     val_loss: float | None = column(None, "Mean validation loss.", logged="val/loss", over_ranks=OverRanks.MEAN)

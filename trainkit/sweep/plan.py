@@ -19,7 +19,7 @@ class Sweep:
 
 
 @dataclass(frozen=True)
-class Setting:
+class SweptSetting:
     """The overrides of a job, and the config that they compose to. It is run once in every repeat."""
 
     overrides: list[str]

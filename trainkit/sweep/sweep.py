@@ -22,7 +22,7 @@ from trainkit.results.row import Row
 from trainkit.results.runs import read_rows, read_runs
 from trainkit.sweep.forkserver import Forkserver
 from trainkit.sweep.job import new_run_dir, run_job, timeout_reason
-from trainkit.sweep.plan import Job, Setting, Sweep
+from trainkit.sweep.plan import Job, Sweep, SweptSetting
 from trainkit.sweep.processes import job_environment
 
 
@@ -34,7 +34,7 @@ class SweepResult:
     interrupted: bool
 
 
-def run_sweep(sweep: Sweep, settings: Sequence[Setting]) -> SweepResult:
+def run_sweep(sweep: Sweep, settings: Sequence[SweptSetting]) -> SweepResult:
     """Run every setting in every repeat, skip jobs that an earlier start has finished, and report the comparison.
 
     SIGINT and SIGTERM stop the job under way, which writes its row. ConfigError if the sweep is running already.
@@ -66,7 +66,7 @@ def _locked(sweep: Sweep) -> Iterator[None]:
         yield
 
 
-def _run_jobs(sweep: Sweep, settings: Sequence[Setting]) -> Iterator[Row]:
+def _run_jobs(sweep: Sweep, settings: Sequence[SweptSetting]) -> Iterator[Row]:
     """Run the whole list of settings again for each repeat, so that drift of the machine hits all settings alike."""
     shared = _shared_overrides(settings)
     num_jobs = len(settings) * sweep.repeats
@@ -83,7 +83,7 @@ def _run_jobs(sweep: Sweep, settings: Sequence[Setting]) -> Iterator[Row]:
                 yield _run_or_skip(sweep, job, f"[{number}/{num_jobs}]", forkserver)
 
 
-def _shared_overrides(settings: Sequence[Setting]) -> set[str]:
+def _shared_overrides(settings: Sequence[SweptSetting]) -> set[str]:
     shared = set(settings[0].overrides)
     for setting in settings:
         shared &= set(setting.overrides)

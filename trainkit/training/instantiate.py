@@ -43,7 +43,7 @@ def type_complaints(group: str, target: Callable[..., Any], node: dict[str, Any]
     A wrong type would otherwise fail deep inside of the target, or not at all.
     """
     complaints = []
-    for name, parameter in _parameters(target).items():
+    for name, parameter in _signature(target).items():
         if name not in node:
             continue
         value, expected = node[name], _plain_type(parameter.annotation)
@@ -88,7 +88,7 @@ def _takes_none(parameter: inspect.Parameter) -> bool:
     return parameter.default is None or NoneType in get_args(parameter.annotation)
 
 
-def _parameters(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+def _signature(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """The parameters of a function, or of a class and all its bases: a class may pass the rest on to its base."""
     calls = [target]
     if inspect.isclass(target):

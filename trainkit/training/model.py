@@ -55,7 +55,7 @@ def build_model(config: RunConfig, data: DataModule, devices: Devices) -> nn.Mod
         raise ConfigError(f"model._target_ = {arguments['_target_']}: {problem}")
     logits = _try_forward(config, net, data, inputs)
     _check_logits(config, logits, targets, data.sizes.get("num_classes"))
-    apply.check(config.compile, net, sample, devices.type, data.possible_sizes())
+    apply.check_network(config.compile, net, sample, devices.type, data.possible_sizes())
     return net
 
 

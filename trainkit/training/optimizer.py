@@ -100,7 +100,7 @@ def clip_in_kernel(optimizer: Optimizer, max_norm: float, scaler: GradScaler | N
     The kernel of a fused optimizer divides the gradients by `grad_scale` as it reads them, which saves one pass over
     them. With a GradScaler the gradients are still scaled, and it multiplies `grad_scale` by its own scale.
     """
-    gradients = [parameter.grad for parameter in _parameters(optimizer) if parameter.grad is not None]
+    gradients = [parameter.grad for parameter in _optimized_parameters(optimizer) if parameter.grad is not None]
     norm = nn.utils.get_total_norm(gradients)
     if scaler is not None:
         norm = norm / scaler.scale(torch.ones_like(norm))
@@ -140,7 +140,7 @@ def adapt_checkpoint_state(optimizer: Optimizer, state_dict: dict[str, Any]) -> 
     for name in ("fused", "foreach"):
         if name in optimizer.defaults:
             requested[name] = optimizer.defaults[name]
-    parameters = _parameters(optimizer)
+    parameters = _optimized_parameters(optimizer)
     adapted_states = {}
     for index, state in state_dict["state"].items():
         adapted_states[index] = {name: _laid_out_as(parameters[index], value) for name, value in state.items()}
@@ -154,7 +154,7 @@ def _laid_out_as(parameter: Tensor, value: Any) -> Any:
     return torch.empty_like(parameter, dtype=value.dtype, device=value.device).copy_(value)
 
 
-def _parameters(optimizer: Optimizer) -> list[Tensor]:
+def _optimized_parameters(optimizer: Optimizer) -> list[Tensor]:
     parameters: list[Tensor] = []
     for group in optimizer.param_groups:
         parameters.extend(group["params"])
