@@ -55,7 +55,7 @@ class SwitchedMeters(Meters):
 
 
 def main() -> None:
-    run.Meters = SwitchedMeters  # type: ignore[misc]  # run() makes its own
+    run.Meters = SwitchedMeters  # type: ignore[attr-defined]  # run() makes its own
     with tempfile.TemporaryDirectory() as folder, cli.one_line_errors():
         fixed = ["logger=none", "trainer.limit_val_batches=0"]
         overrides = [*fixed, "trainer.max_epochs=22", "data.num_batches=200", "compile.cache=cold", *sys.argv[1:]]

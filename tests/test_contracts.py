@@ -56,9 +56,9 @@ def test_what_a_package_hides_is_used_there_alone(path):
         assert not {name for name in names if name.startswith(COMPILER) and not name.startswith("torch.compiler")}
 
 
-@pytest.mark.parametrize("path", [ROOT / "train.py", *sorted((ROOT / "scripts").glob("*.py"))], ids=lambda p: p.name)
+@pytest.mark.parametrize("path", ["train.py", "scripts/bench.py", "scripts/report.py", "scripts/studies.py"])
 def test_command_lines_are_thin(path):
-    assert len(path.read_text().splitlines()) <= 80
+    assert len((ROOT / path).read_text().splitlines()) <= 45
 
 
 def test_a_network_has_one_name_in_a_clone_and_in_an_install():

@@ -54,7 +54,8 @@ class TrainkitLauncher(Launcher):
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Run the sweep. ConfigError, before the first job, for overrides that do not compose or belong to the other
         script; a job that composes and cannot be run becomes a row."""
-        from trainkit.sweep.sweep import Sweep, SweptSetting, run_sweep  # not for every command line
+        from trainkit.sweep.plan import Sweep, SweptSetting  # not for every command line
+        from trainkit.sweep.sweep import run_sweep
 
         setup_globals()
         loader = self.hydra_context.config_loader

@@ -109,7 +109,7 @@ def settings_of(node: type, prefix: str = "", is_work: bool = False) -> Iterator
             yield from settings_of(nested, f"{name}.", works)
 
 
-def default_of(declared: Field) -> Any:
+def default_of(declared: Field[Any]) -> Any:
     if declared.default_factory is not MISSING:
         return declared.default_factory()
     return declared.default

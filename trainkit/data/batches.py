@@ -11,7 +11,7 @@ from torch.utils.data import Dataset, default_collate
 Batch = tuple[Tensor, Tensor]  # inputs, targets
 
 
-class ArrayDataset(Dataset):
+class ArrayDataset(Dataset[Any]):
     """Samples in two arrays, in memory or memory-mapped, fetched a whole batch at a time.
 
     Integers are returned as int64, bytes and floats as they are.
@@ -44,5 +44,5 @@ def collate(fetched: Any) -> Batch:
     return inputs, targets
 
 
-def num_samples(dataset: Dataset) -> int:
+def num_samples(dataset: Dataset[Any]) -> int:
     return len(dataset)  # type: ignore[arg-type]  # torch's Dataset declares no __len__

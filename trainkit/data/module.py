@@ -30,8 +30,8 @@ class DataModule(lightning.LightningDataModule):
     device and must have `use_distributed_sampler=False`; without a trainer there is one process on `device_alone`.
     """
 
-    train_set: Dataset
-    val_set: Dataset
+    train_set: Dataset[Any]
+    val_set: Dataset[Any]
     prepare: nn.Module = nn.Identity()  # inputs of a batch -> inputs of the network, on the device
     device_alone = torch.device("cpu")
 
@@ -58,7 +58,7 @@ class DataModule(lightning.LightningDataModule):
     def train_dataloader(self) -> Any:
         _check_num_samples(self)
         # Also for one process, so that its order is the one that several share. Lightning calls set_epoch.
-        sampler: DistributedSampler = DistributedSampler(
+        sampler: DistributedSampler[Any] = DistributedSampler(
             self.train_set, self.world_size, self.rank, shuffle=True, seed=self.seed, drop_last=True
         )
         return self._loader(self.train_set, sampler=sampler, batch_size=self.batch_size, drop_last=True)
@@ -96,7 +96,7 @@ class DataModule(lightning.LightningDataModule):
         """
         return []
 
-    def _loader(self, dataset: Dataset, **order: Any) -> DataLoader:
+    def _loader(self, dataset: Dataset[Any], **order: Any) -> DataLoader[Any]:
         # A generator of its own: otherwise each new iterator draws the workers' seed from the global state, and a
         # resumed run, which makes other iterators, would continue with other random numbers.
         return DataLoader(

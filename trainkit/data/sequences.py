@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ PAD, CLS, SEP = range(3)  # before the tokens of BPE, so that no text can contai
 NUM_SPECIAL = 3
 
 
-class Sequences(Dataset):
+class Sequences(Dataset[Any]):
     """Sequences of different lengths in memory-mapped files. A batch is filled up with PAD as `padding` says."""
 
     def __init__(self, folder: Path, split: str, padding: Padding):

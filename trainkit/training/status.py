@@ -4,7 +4,8 @@ import sys
 import traceback
 
 import torch
-from lightning.pytorch.utilities.exceptions import MisconfigurationException, SIGTERMException
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from trainkit.compiler.errors import RecompileLimitError, first_line, is_compile_error
 from trainkit.config.errors import ConfigError
