@@ -97,7 +97,7 @@ def measure_candidate(
 ) -> Candidate:
     """Reduce the repeats of a candidate. If they are the baseline's own rows, its speed-up is exactly 1."""
     coldest, warm = split_by_cache(rows)
-    step_time_ms = _step_time_ms(rows)
+    step_time_ms = _step_time_spread(rows)
     compile_time_s = spread_of(values_of(coldest, "compile_time_s"))
     speedup = _speedup(rows, baseline)
     baseline_label, accuracy_matches, pays = None, None, None
@@ -162,8 +162,8 @@ def break_even(rows: Sequence[Row], eager: Sequence[Row]) -> BreakEven | None:
     coldest, warm = split_by_cache(rows)
     compile_time_s = spread_of(values_of(coldest, "compile_time_s"))
     warm_compile_time_s = spread_of(values_of(warm, "compile_time_s"))
-    step_s = _step_time_ms(rows).median / 1e3
-    saved_s = _step_time_ms(eager).median / 1e3 - step_s
+    step_s = _step_time_spread(rows).median / 1e3
+    saved_s = _step_time_spread(eager).median / 1e3 - step_s
     if compile_time_s is None or saved_s <= 0:
         return None
     num_steps = ceil(compile_time_s.median / saved_s)
@@ -227,7 +227,7 @@ def _accuracy_matches(rows: list[Row], eager: list[Row]) -> bool | None:
     return abs(accuracy.median - eager_accuracy.median) <= max(allowed)
 
 
-def _step_time_ms(rows: Sequence[Row]) -> Spread:
+def _step_time_spread(rows: Sequence[Row]) -> Spread:
     step_time_ms = spread_of(step_times_ms(rows))
     assert step_time_ms is not None  # rows without a step time are dropped
     return step_time_ms

@@ -89,7 +89,7 @@ def compare_pairs(
                 column=column,
                 choice=choice,
                 baseline=baseline,
-                conditions=_shown(dict(key), distinguishing),
+                conditions=_conditions_named(dict(key), distinguishing),
                 ratio=_ratio(choice_values, baseline_values, column),
                 choice_values=choice_values,
                 baseline_values=baseline_values,
@@ -152,7 +152,7 @@ def _distinguishing(all_conditions: list[Conditions], implied: set[str]) -> list
         names |= dict.fromkeys(dict(conditions))
     distinguishing = []
     for name in names:
-        values = {_shown(dict(conditions), [name]).get(name) for conditions in all_conditions}
+        values = {_conditions_named(dict(conditions), [name]).get(name) for conditions in all_conditions}
         # Eager rows have no compile.*: that alone does not tell conditions apart.
         if name in grouping.COMPILE_ONLY:
             values.discard(None)
@@ -161,7 +161,7 @@ def _distinguishing(all_conditions: list[Conditions], implied: set[str]) -> list
     return distinguishing
 
 
-def _shown(conditions: dict[str, str], names: list[str]) -> dict[str, str]:
+def _conditions_named(conditions: dict[str, str], names: list[str]) -> dict[str, str]:
     """The conditions with these names. One that only other pairs have is `unset`, unless eager rows lack it anyway."""
     shown = {}
     for name in names:

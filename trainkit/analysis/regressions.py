@@ -101,7 +101,7 @@ def _devices(row: Row) -> str:
 def _change(label: str, current: list[Row], stored: list[Row]) -> Change:
     current_ms, stored_ms = step_times_ms(current), step_times_ms(stored)
     step_time = ratio(current_ms, stored_ms)
-    current_peaks, stored_peaks = _peaks(current), _peaks(stored)
+    current_peaks, stored_peaks = _peak_bytes(current), _peak_bytes(stored)
     peaks, memory, uses_more_memory = None, None, False
     if current_peaks and stored_peaks:
         peaks = (median(current_peaks), median(stored_peaks))
@@ -124,5 +124,5 @@ def _change(label: str, current: list[Row], stored: list[Row]) -> Change:
     )
 
 
-def _peaks(rows: list[Row]) -> list[int]:
+def _peak_bytes(rows: list[Row]) -> list[int]:
     return [row.peak_allocated_bytes for row in rows if row.peak_allocated_bytes]

@@ -25,7 +25,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """A cell for each setting. Set flush right, the decimal points of a column align."""
 
     name: str
@@ -44,7 +44,7 @@ class Column:
         return f"{self.name} {self.unit}".strip()
 
 
-def comparison_columns(candidates: Sequence[Candidate]) -> list[Column]:
+def comparison_columns(candidates: Sequence[Candidate]) -> list[TableColumn]:
     """The columns of a group's table. Section.RANKING and deadlines have columns only if they were measured."""
     speedups, compile_times, runs = [], [], []
     step_times, epoch_times_s, peaks = [], [], []
@@ -55,14 +55,14 @@ def comparison_columns(candidates: Sequence[Candidate]) -> list[Column]:
         epoch_times_s.append(median_of(candidate.epoch_train_time_s))
         peaks.append(candidate.peak_allocated_bytes)
         runs.append(Cell(fixed(candidate.num_repeats, 0)))
-    columns = [Column("speed-up", "over eager", speedups), Column("compile", "s", compile_times)]
+    columns = [TableColumn("speed-up", "over eager", speedups), TableColumn("compile", "s", compile_times)]
     if candidates[0].rows[0].kind == "forward":
         columns += [_spread_column("latency", "ms", step_times), *_call_columns(candidates)]
     else:
         columns += [_spread_column("step", "ms", step_times), _number_column("epoch", "s", epoch_times_s)]
     unit, peaks_in_unit = in_one_unit(peaks)
     columns.append(_number_column("memory", unit, peaks_in_unit))
-    return [*columns, *_measured_columns(candidates), Column("runs", "", runs)]
+    return [*columns, *_measured_columns(candidates), TableColumn("runs", "", runs)]
 
 
 def _cache_note(candidate: Candidate) -> str:
@@ -74,7 +74,7 @@ def _cache_note(candidate: Candidate) -> str:
     return f"{state}; {warm}" if state else warm
 
 
-def _call_columns(candidates: Iterable[Candidate]) -> list[Column]:
+def _call_columns(candidates: Iterable[Candidate]) -> list[TableColumn]:
     """Medians over the repeats: slow calls, and the fraction of calls that missed their deadline."""
     p90, p99, missed = [], [], []
     for candidate in candidates:
@@ -84,7 +84,7 @@ def _call_columns(candidates: Iterable[Candidate]) -> list[Column]:
     digits = decimals([*p90, *p99], 4)
     columns = [_number_column("p90", "ms", p90, digits), _number_column("p99", "ms", p99, digits)]
     if any(frac is not None for frac in missed):
-        columns.append(Column("missed", "deadline", [Cell(percent(frac)) for frac in missed]))
+        columns.append(TableColumn("missed", "deadline", [Cell(percent(frac)) for frac in missed]))
     return columns
 
 
@@ -92,7 +92,7 @@ def _median_of_column(candidate: Candidate, column: str) -> float | None:
     return median_of(spread_of(values_of(candidate.rows, column)))
 
 
-def _measured_columns(candidates: Iterable[Candidate]) -> Iterator[Column]:
+def _measured_columns(candidates: Iterable[Candidate]) -> Iterator[TableColumn]:
     """The columns of Section.RANKING that any row has."""
     for column, name in headings(Row, Section.RANKING).items():
         spreads = [spread_of(values_of(candidate.rows, column)) for candidate in candidates]
@@ -100,14 +100,14 @@ def _measured_columns(candidates: Iterable[Candidate]) -> Iterator[Column]:
             yield _spread_column(name, described(Row)[column].unit, spreads)
 
 
-def _spread_column(name: str, unit: str, spreads: Sequence[Spread | None]) -> Column:
+def _spread_column(name: str, unit: str, spreads: Sequence[Spread | None]) -> TableColumn:
     """Medians over the repeats, with their ranges."""
     digits = decimals([median_of(spread) for spread in spreads], 4)
     cells = [Cell(fixed(median_of(spread), digits), range_text(spread, digits)) for spread in spreads]
-    return Column(name, unit, cells)
+    return TableColumn(name, unit, cells)
 
 
-def _number_column(name: str, unit: str, values: Sequence[float | None], digits: int | None = None) -> Column:
+def _number_column(name: str, unit: str, values: Sequence[float | None], digits: int | None = None) -> TableColumn:
     if digits is None:
         digits = decimals(values, 3)
-    return Column(name, unit, [Cell(fixed(value, digits)) for value in values])
+    return TableColumn(name, unit, [Cell(fixed(value, digits)) for value in values])

@@ -25,7 +25,7 @@ def report_comparison(paths: list[Path], folder: Path | None, num_planned_steps:
     comparison = compare([run.row for run in runs], num_planned_steps)
     print_comparison(comparison)
     beside_runs = _folder_of(paths[0])
-    return _write(folder or beside_runs, comparison, runs, beside_runs)
+    return _write_comparison(folder or beside_runs, comparison, runs, beside_runs)
 
 
 def report_markdown(paths: list[Path], num_planned_steps: int | None) -> int:
@@ -54,7 +54,7 @@ def report_changes(paths: list[Path], baseline: Path) -> int:
     return 1 if worse or changes.failed else 0
 
 
-def _write(folder: Path, comparison: Comparison, runs: list[Run], diagnosed: Path) -> int:
+def _write_comparison(folder: Path, comparison: Comparison, runs: list[Run], diagnosed: Path) -> int:
     diagnoses, complaints = read_diagnoses(diagnosed)
     epochs = {run.row.run_id: run.epochs for run in runs}
     folder.mkdir(parents=True, exist_ok=True)

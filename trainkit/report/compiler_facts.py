@@ -23,14 +23,14 @@ class Cause:
     time_s: float | None = None
 
 
-def graph_breaks(row: Row) -> list[Cause]:
+def graph_break_causes(row: Row) -> list[Cause]:
     causes = []
     for site in row.graph_breaks or ():
         causes.append(Cause(f"{site.file}:{site.line}: {site.reason}", remedy_for_break(site)))
     return causes
 
 
-def recompiles(row: Row) -> list[Cause]:
+def recompile_causes(row: Row) -> list[Cause]:
     """The recompiles of a run. If a size is the cause, the shapes of the batch replace torch's comment on the guard."""
     reasons = row.recompiles or []
     shapes: Iterable[list[list[int]] | None] = row.recompile_shapes or [None for _ in reasons]
@@ -44,7 +44,7 @@ def recompiles(row: Row) -> list[Cause]:
     return causes
 
 
-def cudagraph_skips(row: Row) -> list[Cause]:
+def skip_causes(row: Row) -> list[Cause]:
     return [Cause(reason, remedy_for_skip(reason)) for reason in row.cudagraph_skips or ()]
 
 

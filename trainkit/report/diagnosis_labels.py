@@ -103,7 +103,7 @@ def finding_title(finding: Finding) -> str:
     return clean(f"{finding.kind}: {finding.cause}, in {' and '.join(finding.phases)}")
 
 
-def source_location(finding: Finding, folder: Path | None = None) -> str:
+def finding_location(finding: Finding, folder: Path | None = None) -> str:
     """file:line, relative to the folder if the file is in it."""
     if finding.file is None:
         return "no line of yours"

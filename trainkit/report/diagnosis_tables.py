@@ -20,9 +20,9 @@ from trainkit.report.diagnosis_labels import (
     diagnosis_title,
     finding_counts,
     finding_lines,
+    finding_location,
     finding_title,
     phase_cells,
-    source_location,
     stage_table,
 )
 from trainkit.report.labels import machine_label
@@ -47,7 +47,7 @@ def print_findings(diagnosis: Diagnosis, console: Console | None = None) -> None
 
 def _print_finding(finding: Finding, phases: Sequence[Phase], console: Console) -> None:
     console.print(Text(finding_title(finding), style="bold yellow"))
-    console.print(indented(Text(source_location(finding, Path.cwd()), style="cyan")))
+    console.print(indented(Text(finding_location(finding, Path.cwd()), style="cyan")))
     if finding.code:
         console.print(indented(Text(clean(finding.code), style="bold"), 4))
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
@@ -82,7 +82,7 @@ def _costs_table(diagnosis: Diagnosis) -> Table:
     for finding in diagnosis.findings:
         cost = break_cost(finding, diagnosis.phases)
         if cost:
-            table.add_row(Text(source_location(finding, Path.cwd())), Text(clean(cost)))
+            table.add_row(Text(finding_location(finding, Path.cwd())), Text(clean(cost)))
     return table
 
 

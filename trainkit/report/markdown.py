@@ -9,7 +9,7 @@ from trainkit.analysis.grouping import as_typed
 from trainkit.diagnosis.findings import Diagnosis
 from trainkit.formatting import clean, fixed, short
 from trainkit.report.columns import comparison_columns
-from trainkit.report.compiler_facts import recompiles
+from trainkit.report.compiler_facts import recompile_causes
 from trainkit.report.diagnosis_labels import stage_table
 from trainkit.report.labels import dropped_title, group_label, machine_label, machine_labels, run_count
 from trainkit.report.notes import comparison_notes
@@ -38,14 +38,14 @@ def markdown_comparison(comparison: Comparison) -> str:
         blocks.append("Nothing to compare: no run was measured.")
     notes = comparison_notes(groups)
     for group, machine, own_notes in zip(groups, machine_labels(groups), notes.by_group, strict=True):
-        blocks += [_group_table(group, machine), _verdicts(group), *map(escape, own_notes)]
+        blocks += [_candidates_table(group, machine), _verdicts(group), *map(escape, own_notes)]
     blocks += map(escape, notes.shared)
     if comparison.dropped:
         blocks.append(_dropped(comparison))
     return "\n\n".join(blocks) + "\n"
 
 
-def _group_table(group: Group, machine: str) -> str:
+def _candidates_table(group: Group, machine: str) -> str:
     heading = f"**{escape(group_label(group))}**"
     if machine:
         heading += f"<br>{escape(machine)}"
@@ -54,7 +54,7 @@ def _group_table(group: Group, machine: str) -> str:
     for number, candidate in enumerate(group.candidates):
         cells = [column.cells[number].inline for column in columns]
         lines.append([escape(candidate.label), *cells])
-    return f"{heading}\n\n{_table(['setting', *(column.title for column in columns)], lines)}"
+    return f"{heading}\n\n{_markdown_table(['setting', *(column.title for column in columns)], lines)}"
 
 
 def _verdicts(group: Group) -> str:
@@ -86,11 +86,11 @@ def markdown_compiled(rows: Iterable[Row]) -> str:
             continue
         counts = [fixed(getattr(row, column), 0) for column in COMPILER_COLUMNS.values()]
         lines[setting] = [escape(setting), *counts, escape(short(why_dropped(row) or ""))]
-        for cause in recompiles(row):
+        for cause in recompile_causes(row):
             settings = settings_by_reason.setdefault(short(cause.reason), [])
             if setting not in settings:
                 settings.append(setting)
-    table = _table(["setting", *COMPILER_COLUMNS, "dropped because"], lines.values(), last_is_text=True)
+    table = _markdown_table(["setting", *COMPILER_COLUMNS, "dropped because"], lines.values(), last_is_text=True)
     paragraphs = [table]
     for reason, settings in settings_by_reason.items():
         paragraphs.append(f"Recompiled for {escape(reason)}: {escape('; '.join(settings))}.")
@@ -113,10 +113,10 @@ def markdown_stages(diagnosis: Diagnosis) -> str:
         lines.append([backend, *cells, table.totals[backend]])
     setting = f"{diagnosis.model}, {diagnosis.compile_mode}, {' '.join(diagnosis.overrides)}"
     heading = f"**{escape(setting)}**<br>{escape(machine_label(diagnosis.machine))}"
-    return f"{heading}\n\n{_table(['compile, s', *table.stages, 'total'], lines)}\n"
+    return f"{heading}\n\n{_markdown_table(['compile, s', *table.stages, 'total'], lines)}\n"
 
 
-def _table(titles: Sequence[str], lines: Iterable[Sequence[str]], last_is_text: bool = False) -> str:
+def _markdown_table(titles: Sequence[str], lines: Iterable[Sequence[str]], last_is_text: bool = False) -> str:
     """A table with text in the first column, and in the last one if asked for, and numbers between them."""
     alignments = [":--", *("--:" for _ in titles[1:])]
     if last_is_text:

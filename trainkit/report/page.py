@@ -23,9 +23,9 @@ from trainkit.report.diagnosis_labels import (
     diagnosis_title,
     finding_counts,
     finding_lines,
+    finding_location,
     finding_title,
     phase_cells,
-    source_location,
     stage_table,
 )
 from trainkit.report.labels import dropped_title, group_label, machine_label, machine_labels, run_count
@@ -45,7 +45,7 @@ def _clean_text(value: Any) -> Any:
     return clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def _environment() -> Environment:
+def _template_environment() -> Environment:
     """Templates whose outputs are cleaned, then escaped."""
     environment = Environment(
         loader=PackageLoader("trainkit.report"),
@@ -67,7 +67,7 @@ def _environment() -> Environment:
         "phase_cells": phase_cells,
         "rounds": ROUNDS,
         "run_count": run_count,
-        "source_location": source_location,
+        "finding_location": finding_location,
         "stage_table": stage_table,
         "whole_reason": _whole_reason,
     }
@@ -75,8 +75,8 @@ def _environment() -> Environment:
 
 
 @functools.cache
-def _page() -> Template:
-    return _environment().get_template("page.html")
+def _page_template() -> Template:
+    return _template_environment().get_template("page.html")
 
 
 def write_report(
@@ -112,7 +112,7 @@ def html_comparison(comparison: Comparison, epochs: Epochs, title: str, diagnose
             facts=group_facts(group),
         )
         sections.append(section)
-    return _page().render(
+    return _page_template().render(
         title=title,
         colors=COLORS,
         looks=looks,

@@ -10,7 +10,7 @@ from trainkit.diagnosis.remedies.matching import Remedy
 from trainkit.formatting import decimals, fixed, percent, scientific, seconds, size
 from trainkit.report.cascades import expected_ms, stage_label
 from trainkit.report.columns import Cell
-from trainkit.report.compiler_facts import Cause, cudagraph_skips, graph_breaks, recompiles
+from trainkit.report.compiler_facts import Cause, graph_break_causes, recompile_causes, skip_causes
 from trainkit.results.columns import OverRepeats, Section, columns, headings
 from trainkit.results.facts import ShapeLatency, Stage
 from trainkit.results.row import Row
@@ -76,13 +76,13 @@ def group_facts(group: Group) -> GroupFacts:
         stages=_stage_table(candidates),
         compiled=_column_table(Section.COMPILER, compiled),
         causes=[
-            _cause_table("Graph breaks", compiled, graph_breaks),
-            _cause_table("Recompiles", compiled, recompiles, timed=True),
-            _cause_table("CUDA graphs skipped", compiled, cudagraph_skips),
+            _cause_table("Graph breaks", compiled, graph_break_causes),
+            _cause_table("Recompiles", compiled, recompile_causes, timed=True),
+            _cause_table("CUDA graphs skipped", compiled, skip_causes),
         ],
         checks=_column_table(Section.CHECK, checked),
         peaks=_column_table(Section.MEMORY, candidates),
-        environment=_environment(group),
+        environment=_environment_texts(group),
     )
 
 
@@ -157,7 +157,7 @@ def _cause_table(
     return CauseTable(title, causes, timed)
 
 
-def _environment(group: Group) -> dict[str, str]:
+def _environment_texts(group: Group) -> dict[str, str]:
     rows: list[Row] = []
     for candidate in group.candidates:
         rows += candidate.rows

@@ -84,11 +84,11 @@ def _write_page(folder: Path, result: StudyResult, diagnoses: Sequence[Diagnosis
     plots = _plots(result)
     for file_name, plot in plots.items():
         (plots_dir / file_name).write_text(standalone_svg(plot.svg), encoding="utf-8")
-    page.write_text(_page(result, plots, diagnoses), encoding="utf-8")
+    page.write_text(_study_page(result, plots, diagnoses), encoding="utf-8")
     return [page, *(plots_dir / file_name for file_name in plots)]
 
 
-def _page(result: StudyResult, plots: dict[str, Plot], diagnoses: Sequence[Diagnosis]) -> str:
+def _study_page(result: StudyResult, plots: dict[str, Plot], diagnoses: Sequence[Diagnosis]) -> str:
     """Question, claim and answer, the plots, all settings as tables, and the stages of a compile if a diagnosis has
     them."""
     study = result.study

@@ -16,8 +16,8 @@ from trainkit.report.cascades import expected_ms, missed_deadlines, stage_label
 from trainkit.report.compiler_facts import (
     Cause,
     compiled_regions,
-    graph_breaks,
-    recompiles,
+    graph_break_causes,
+    recompile_causes,
     skipped_steps,
     uncompiled_steps,
 )
@@ -83,7 +83,7 @@ def _run_lines(row: Row, run_dir: Path) -> Iterator[Line]:
         yield from _call_lines(row)
     else:
         yield from _training_lines(row)
-    yield "memory", _listed({name: size(peak) for name, peak in _peaks(row).items()})
+    yield "memory", _listed({name: size(peak) for name, peak in _memory_peaks(row).items()})
     if row.check_passed is not None or row.check_reason is not None:
         yield "check", _check_result(row)
     yield "machine", machine_label(vars(row))
@@ -113,8 +113,8 @@ def _compile_lines(row: Row) -> Iterator[Line]:
         yield "", ", ".join([startup, *_phase_shares(row, row.compile_time_s)])
     if row.compiled_parts:
         yield "regions", compiled_regions(row)
-    yield from _break_lines(graph_breaks(row))
-    yield from _recompile_lines(recompiles(row))
+    yield from _break_lines(graph_break_causes(row))
+    yield from _recompile_lines(recompile_causes(row))
     hits, misses = fixed(row.cache_hits, 0), fixed(row.cache_misses, 0)
     yield "cache", _listed({"found": row.cache_found or "-", "hits": hits, "misses": misses})
 
@@ -191,7 +191,7 @@ def _call_lines(row: Row) -> Iterator[Line]:
 
 def _stage_line(stage: Stage, row: Row) -> str:
     compiled = f"effective {stage.effective_mode or '-'}, graphs {fixed(stage.num_graphs, 0)}"
-    latency = _latency(stage) if stage.num_calls else f"expected {expected_ms(stage)} ms"
+    latency = _latency_text(stage) if stage.num_calls else f"expected {expected_ms(stage)} ms"
     return f"{percent(stage.call_frac)} {stage_label(stage, row)}: {compiled}; {latency}"
 
 
@@ -200,18 +200,18 @@ def _shape_lines(latencies: Iterable[ShapeLatency]) -> Iterator[Line]:
     most_frequent_first = sorted(latencies, key=lambda latency: latency.num_calls, reverse=True)
     title = "shapes"
     for latency in most_frequent_first[:MAX_SHAPES]:
-        yield title, f"{latency.shape}: {_latency(latency)}; {fixed(latency.num_calls, 0)} calls"
+        yield title, f"{latency.shape}: {_latency_text(latency)}; {fixed(latency.num_calls, 0)} calls"
         title = ""
     if len(most_frequent_first) > MAX_SHAPES:
         yield "", f"{len(most_frequent_first) - MAX_SHAPES} more, in row.json"
 
 
-def _latency(measured: ShapeLatency | Stage) -> str:
+def _latency_text(measured: ShapeLatency | Stage) -> str:
     times_ms = {"p50": measured.time_ms_p50, "p90": measured.time_ms_p90, "p99": measured.time_ms_p99}
     return _milliseconds(times_ms, 4)
 
 
-def _peaks(row: Row) -> dict[str, int | None]:
+def _memory_peaks(row: Row) -> dict[str, int | None]:
     if row.accelerator == "cpu":  # its three peaks are the same figure
         return {"resident": row.peak_device_bytes}
     return {"allocated": row.peak_allocated_bytes, "reserved": row.peak_reserved_bytes, "device": row.peak_device_bytes}

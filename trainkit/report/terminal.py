@@ -90,7 +90,7 @@ def _group_table(group: Group, width: int) -> Table:
         table.add_column(Text(f"{column.name}\n{column.unit}"), justify="right", width=column.width)
     for number, label in enumerate(labels):
         cells = [stacked(column.cells[number]) for column in columns]
-        table.add_row(_wrapped(label, label_width), *cells)
+        table.add_row(_wrapped_text(label, label_width), *cells)
     return table
 
 
@@ -103,7 +103,7 @@ def indented(text: Text | Table, columns: int = 2) -> Padding:
     return Padding(text, (0, 0, 0, columns), expand=False)
 
 
-def _wrapped(label: str, width: int) -> Text:
+def _wrapped_text(label: str, width: int) -> Text:
     # Not left to rich, which wraps at spaces only: `max-autotune-no-cudagraphs` breaks at its hyphens.
     return Text("\n".join(textwrap.wrap(label, width)))
 
@@ -116,7 +116,7 @@ def _dropped_table(all_dropped: Iterable[Dropped]) -> Table:
         step_time_ms = median(times_ms) if times_ms else None
         run_ids = ", ".join(row.run_id for row in dropped.rows)
         table.add_row(
-            _wrapped(clean(dropped.label), LABEL_WIDTH),
+            _wrapped_text(clean(dropped.label), LABEL_WIDTH),
             str(len(dropped.rows)),
             fixed(step_time_ms, decimals([step_time_ms], 4)),
             Text.assemble(short(dropped.reason), "\n", (clean(run_ids), "dim")),

@@ -129,7 +129,7 @@ def _advantages(group: Group, recommended: Candidate) -> str:
 
 def _for_shorter_runs(group: Group, recommended: Candidate) -> str:
     """The candidate that pays off soonest over the fastest eager one, if it is not the recommended one."""
-    eager = min((candidate for candidate in group.candidates if candidate.is_eager), key=_step_time_ms)
+    eager = min((candidate for candidate in group.candidates if candidate.is_eager), key=_median_step_ms)
     soonest, soonest_pays = recommended, None
     for candidate in group.candidates:
         # One with a warmer cache would pay off sooner for that alone.
@@ -157,7 +157,7 @@ def _why_eager(group: Group, eager: Candidate) -> str:
             paying.append(candidate)
     if not paying:
         return "no setting is measurably faster"
-    fastest = min(paying, key=_step_time_ms)
+    fastest = min(paying, key=_median_step_ms)
     sure = 0.0
     if fastest.speedup is not None and fastest.speedup.low is not None:
         sure = fastest.speedup.low - 1
@@ -182,11 +182,11 @@ def _fastest(group: Group, reference: Candidate) -> Candidate | None:
     for candidate in group.candidates:
         if candidate.is_faster and candidate.step_time_ms.high < reference.step_time_ms.low:
             faster.append(candidate)
-    return min(faster, key=_step_time_ms, default=None)
+    return min(faster, key=_median_step_ms, default=None)
 
 
 def _percent_faster(fast: Candidate, slow: Candidate) -> str:
-    return percent(_step_time_ms(slow) / _step_time_ms(fast) - 1)
+    return percent(_median_step_ms(slow) / _median_step_ms(fast) - 1)
 
 
 def _higher_cost(fastest: Candidate, recommended: Candidate) -> str:
@@ -200,5 +200,5 @@ def _higher_cost(fastest: Candidate, recommended: Candidate) -> str:
     return ""
 
 
-def _step_time_ms(candidate: Candidate) -> float:
+def _median_step_ms(candidate: Candidate) -> float:
     return candidate.step_time_ms.median

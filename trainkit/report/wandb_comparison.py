@@ -32,7 +32,7 @@ def publish(comparison: Comparison, page: str, sweep: str, folder: Path, logger:
         mode=mode,
         settings=wandb.Settings(console="off", silent=True),
     ) as run:
-        logged: dict[str, Any] = {"comparison": _table(comparison), "report": wandb.Html(page, inject=False)}
+        logged: dict[str, Any] = {"comparison": _settings_table(comparison), "report": wandb.Html(page, inject=False)}
         for number, group in enumerate(comparison.groups):
             prefix = f"{number}/" if len(comparison.groups) > 1 else ""
             for column in CHARTS:
@@ -80,7 +80,7 @@ def _record(candidate: Candidate, group: Group) -> _Record:
     )
 
 
-def _table(comparison: Comparison) -> wandb.Table:
+def _settings_table(comparison: Comparison) -> wandb.Table:
     records: list[Sequence[Any]] = []
     for group in comparison.groups:
         for candidate in group.candidates:

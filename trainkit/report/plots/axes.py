@@ -16,7 +16,7 @@ from matplotlib.transforms import ScaledTranslation, Transform
 from trainkit.formatting import clean
 from trainkit.report.plots.palette import FONT, MUTED, PAPER
 
-WIDTH = 340  # narrow, so that text of FONT px is about as large on a phone
+PLOT_WIDTH = 340  # narrow, so that text of FONT px is about as large on a phone
 LINE, BAR, GAP = 14, 13, 5  # a line of text, the thickness of a bar, the space around it
 BELOW = 34  # ticks and the name of the axis
 LINE_CHARS = 52  # that fit into the width
@@ -40,7 +40,7 @@ def labelled_rows(entries: Sequence[tuple[str, str]], head: int = 0) -> Labelled
 
     `head` lines stay free above the first row.
     """
-    wrapped = [_wrapped(label, LINE_CHARS - 2 - len(figure_text)) for label, figure_text in entries]
+    wrapped = [_label_lines(label, LINE_CHARS - 2 - len(figure_text)) for label, figure_text in entries]
     heights = [LINE * len(lines) + BAR + 2 * GAP for lines in wrapped]
     figure, axes = _figure(head * LINE + sum(heights) + GAP, left=8, right=8, top=head * LINE)
     axes.set_ylim(sum(heights), -GAP)
@@ -67,7 +67,7 @@ class _Wrapper(textwrap.TextWrapper):
     wordsep_re = re.compile(r"(\s+|(?<=\w[._,/-])(?=[^\W\d]))")
 
 
-def _wrapped(label: str, width: int) -> list[str]:
+def _label_lines(label: str, width: int) -> list[str]:
     """The first lines of a label. The page's table has the whole label."""
     wrapper = _Wrapper(max(width, MIN_LABEL_CHARS), max_lines=MAX_LABEL_LINES, placeholder=" ...")
     return wrapper.wrap(clean(label)) or [""]
@@ -85,10 +85,10 @@ def curve_axes(x_title: str, y_title: str, num_ticks: int, head: int = 0) -> tup
 
 def _figure(height: float, left: float, right: float, top: float) -> tuple[Figure, Axes]:
     """Transparent axes with margins; below them there is space for ticks and a title."""
-    figure = Figure(figsize=(WIDTH / 72, (height + BELOW) / 72))
+    figure = Figure(figsize=(PLOT_WIDTH / 72, (height + BELOW) / 72))
     figure.patch.set_visible(False)
-    width, above = (WIDTH - left - right) / WIDTH, (height - top) / (height + BELOW)
-    axes = figure.add_axes((left / WIDTH, BELOW / (height + BELOW), width, above))
+    width, above = (PLOT_WIDTH - left - right) / PLOT_WIDTH, (height - top) / (height + BELOW)
+    axes = figure.add_axes((left / PLOT_WIDTH, BELOW / (height + BELOW), width, above))
     axes.patch.set_visible(False)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(5, steps=TICK_STEPS))

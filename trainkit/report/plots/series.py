@@ -8,7 +8,7 @@ from trainkit.analysis.grouping import NUMBER, short_override
 from trainkit.report.labels import machine_label
 
 MIN_NUMBERS = 3
-Conditions = tuple[tuple[str, str], ...]  # settings and their values
+OtherSettings = tuple[tuple[str, str], ...]  # settings and their values
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,11 @@ def series_of(groups: Sequence[Group]) -> list[Series]:
 
     A deadline is no such setting: the same network is called before each.
     """
-    conditions = [_conditions(group) for group in groups]
+    conditions = [_group_settings(group) for group in groups]
     swept = _swept_setting(conditions)
     if swept is None:
         return []
-    numbered_groups: dict[Conditions, list[tuple[float, Group]]] = {}
+    numbered_groups: dict[OtherSettings, list[tuple[float, Group]]] = {}
     for group, condition in zip(groups, conditions, strict=True):
         number = condition.pop(swept, "")
         if NUMBER.fullmatch(number):
@@ -58,7 +58,7 @@ def _swept_setting(conditions: Sequence[dict[str, str]]) -> str | None:
 
 def condition_labels(groups: Sequence[Group], ignored: str = "") -> list[str]:
     """The settings of each group that tell it from the others, but for the ignored one; empty for a single group."""
-    conditions = [_conditions(group) for group in groups]
+    conditions = [_group_settings(group) for group in groups]
     labels: list[list[str]] = [[] for _ in groups]
     for name in _names(conditions):
         values = [condition.get(name) for condition in conditions]
@@ -78,7 +78,7 @@ def _names(conditions: Iterable[dict[str, str]]) -> dict[str, None]:
     return names
 
 
-def _conditions(group: Group) -> dict[str, str]:
+def _group_settings(group: Group) -> dict[str, str]:
     """The settings that all rows of the group share, and its machine, by the names of the settings."""
     conditions = {"kind": group.kind, "model": group.model, "data": group.data}
     if group.batch_size is not None:

@@ -14,7 +14,7 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 
 from trainkit.formatting import clean, fixed
-from trainkit.report.plots.axes import WIDTH
+from trainkit.report.plots.axes import PLOT_WIDTH
 from trainkit.report.plots.palette import COLORS, FONT, VARIABLES
 
 CHAR_WIDTH = 0.6 * FONT  # px, about
@@ -62,7 +62,7 @@ def figure_svg(figure: Figure, name: str, description: str) -> str:
 def standalone_svg(svg: str) -> str:
     """The element as a file, with its colours and its width."""
     style = f"<style>{COLORS}svg {{ background: var(--paper); font-family: system-ui, sans-serif; }}</style>"
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" '
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{PLOT_WIDTH}" '
     return svg.replace("<svg ", head, 1).replace(">", f">{style}", 1) + "\n"
 
 
@@ -125,11 +125,11 @@ def _keep_within(axis: Axis) -> None:
     figure = axis.get_figure(root=True)
     assert figure is not None
     for label in axis.get_majorticklabels():
-        x = axis.axes.transData.transform((label.get_position()[0], 1))[0] / figure.bbox.width * WIDTH
+        x = axis.axes.transData.transform((label.get_position()[0], 1))[0] / figure.bbox.width * PLOT_WIDTH
         half_width = CHAR_WIDTH / 2 * len(label.get_text())
         if x < half_width:
             label.set_horizontalalignment("left")
-        elif x > WIDTH - half_width:
+        elif x > PLOT_WIDTH - half_width:
             label.set_horizontalalignment("right")
         else:
             label.set_horizontalalignment("center")
