@@ -30,9 +30,10 @@ class Claim:
 def read_claim(text: str, column: str | None) -> Claim:
     """Read `below 1`, `above 1` or `about 0.5`. Raises ValueError for anything else, and for `about` a fraction."""
     match = re.fullmatch(r"(below|above) 1|about (\d+(?:\.\d+)?)", text.strip())
-    about = "" if is_fraction(column) else ", or about and a number"
-    if match is None or (match[2] and is_fraction(column)):
-        raise ValueError(f"claimed {text}: expected below 1 or above 1{about}")
+    if is_fraction(column) and (match is None or match[2]):
+        raise ValueError(f"claimed {text}: expected below 1 or above 1")
+    if match is None:
+        raise ValueError(f"claimed {text}: expected below 1 or above 1, or about and a number")
     if match[1]:
         return Claim(match[1])
     return Claim("about", float(match[2]))
@@ -68,7 +69,7 @@ def _judge_number(number: float, ratio: Ratio | None) -> Outcome:
 def _judge_fractions(side: str, choice_values: list[float], baseline_values: list[float]) -> Outcome:
     if min(len(choice_values), len(baseline_values)) < MIN_FRACTIONS:
         return Outcome.OPEN
-    if len({*choice_values, *baseline_values}) == 1:
+    if len(set(choice_values + baseline_values)) == 1:
         return Outcome.NONE
     lower, higher = choice_values, baseline_values
     if side == "above":

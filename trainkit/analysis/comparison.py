@@ -47,8 +47,10 @@ def compare(rows: Iterable[Row], num_planned_steps: int | None = None) -> Compar
     """Group rows, rank their candidates against eager, and drop each row that would mislead, with the reason."""
     rows = list(rows)
     comparable, dropped = split_dropped(rows)
-    failed = [row for row in rows if row.status not in ("ok", "interrupted")]
-    num_failed = Counter(grouping.candidate_key(row) for row in failed)
+    num_failed: Counter[Hashable] = Counter()
+    for row in rows:
+        if row.status not in ("ok", "interrupted"):
+            num_failed[grouping.candidate_key(row)] += 1
     groups = []
     for group_rows in grouping.group_by(comparable, grouping.group_key).values():
         groups.append(_group(group_rows, num_planned_steps, num_failed))
@@ -86,13 +88,14 @@ def _group(rows: list[Row], num_planned_steps: int | None, num_failed: Mapping[H
         candidates.append(measure_candidate(label, repeats, baseline, num_failed.get(key, 0), num_planned_steps))
     candidates.sort(key=lambda candidate: candidate.step_time_ms.median)
     first = rows[0]
+    precision = None if "amp.precision" in varying else first.precision
     return Group(
         kind=first.kind,
         model=first.model,
         data=first.data,
         batch_size=first.batch_size,
         world_size=first.world_size,
-        precision=None if "amp.precision" in varying else first.precision,
+        precision=precision,
         overrides=grouping.shared_overrides(rows),
         machine=grouping.machine_facts(first),
         candidates=tuple(candidates),
@@ -102,14 +105,20 @@ def _group(rows: list[Row], num_planned_steps: int | None, num_failed: Mapping[H
 
 
 def _eligible(candidates: list[Candidate]) -> list[Candidate]:
-    """Eager and what is measurably faster; empty without eager, and if repeats are too few to tell."""
-    eager = [candidate for candidate in candidates if candidate.is_eager]
-    compared = [candidate for candidate in candidates if not candidate.is_eager and candidate.speedup is not None]
-    faster = [candidate for candidate in compared if candidate.is_faster]
-    unknown = [candidate for candidate in compared if candidate.speedup and candidate.speedup.measurable is None]
+    """Eager and the measurably faster candidates; empty without eager, and if repeats are too few to tell."""
+    eager, compared, faster, unknown = [], [], [], []
+    for candidate in candidates:
+        if candidate.is_eager:
+            eager.append(candidate)
+        elif candidate.speedup is not None:
+            compared.append(candidate)
+            if candidate.is_faster:
+                faster.append(candidate)
+            if candidate.speedup.measurable is None:
+                unknown.append(candidate)
     if not eager or not compared or (unknown and not faster):
         return []
-    return [*eager, *faster]
+    return eager + faster
 
 
 def _surely_fastest(candidates: list[Candidate]) -> list[Candidate]:

@@ -44,7 +44,10 @@ def split_dropped(rows: Sequence[Row]) -> tuple[list[Row], tuple[Dropped, ...]]:
             comparable.append(row)
         else:
             dropped.setdefault((grouping.label(row, varying), reason), []).append(row)
-    return comparable, tuple(Dropped(label, reason, tuple(same)) for (label, reason), same in dropped.items())
+    groups = []
+    for (label, reason), same_reason in dropped.items():
+        groups.append(Dropped(label, reason, tuple(same_reason)))
+    return comparable, tuple(groups)
 
 
 def why_dropped(row: Row) -> str | None:
@@ -73,8 +76,10 @@ def _failure(row: Row) -> str:
 
 
 def _other_mode(requested: str, effective: str | None, reason: str | None) -> str:
-    because = f": {reason}" if reason else ""
-    return f"requested {requested}, effective {effective}{because}"
+    modes = f"requested {requested}, effective {effective}"
+    if not reason:
+        return modes
+    return f"{modes}: {reason}"
 
 
 def _unusable_step_time(row: Row) -> str | None:

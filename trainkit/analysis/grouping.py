@@ -6,6 +6,7 @@ one work and one candidate are repeats: processes, not steps. They may differ in
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -49,15 +50,15 @@ FIELDS = _columns(["job", "model", "data"]) | {"world_size": "world_size"} | _co
 
 def candidate_key(row: Row) -> Hashable:
     """Equal for the repeats of one candidate of one work."""
-    return hashable(requested_work(row)), hashable(_requested_settings(row))
+    work, settings = _work_and_settings(row)
+    return hashable(work), hashable(settings)
 
 
 def baseline_key(row: Row) -> Hashable:
     """Equal for a candidate and the eager one that it is compared with."""
-    settings = {}
-    for name, value in _requested_settings(row).items():
-        if name not in COMPILE_ONLY and name != "compile.mode":
-            settings[name] = value
+    _, settings = _work_and_settings(row)
+    for name in COMPILE_ONLY | {"compile.mode"}:
+        settings.pop(name, None)
     return hashable(settings)
 
 
@@ -72,12 +73,16 @@ def requested(row: Row) -> dict[str, Any]:
     if row.schema_version < 2:  # its rows have no such field
         del values["amp.matmul_precision"]
     values |= _other_overrides(row)
-    return {name: value for name, value in values.items() if _applies(name, row)}
+    for name in list(values):
+        if not _applies(name, row):
+            del values[name]
+    return values
 
 
 def requested_work(row: Row) -> dict[str, Any]:
-    """The part of `requested` that says what work was done."""
-    return {name: value for name, value in requested(row).items() if _is_work(name)}
+    """The part of `requested` that is the work."""
+    work, _ = _work_and_settings(row)
+    return work
 
 
 def machine_facts(row: Row) -> dict[str, Any]:
@@ -91,7 +96,7 @@ def varying_names(rows: Sequence[Row]) -> list[str]:
     names = dict.fromkeys(FIELDS)
     for values in all_requested:
         names |= dict.fromkeys(values)
-    distinct: dict[str, set[str]] = {name: set() for name in names}
+    distinct: dict[str, set[str]] = defaultdict(set)
     for row, values in zip(rows, all_requested, strict=True):
         for name in names:
             if _applies(name, row):
@@ -109,10 +114,12 @@ def implied_names(rows: Sequence[Row]) -> set[str]:
     """The names that need no label: the matmul precision that `amp=...` sets along with the precision, if nobody typed
     it and each precision has one."""
     implied = {"amp.matmul_precision"}
+    precisions, combinations = set(), set()
     for row in rows:
-        implied -= {override_name(override) for override in row.overrides}
-    combinations = {(row.precision, row.matmul_precision) for row in rows}
-    precisions = {row.precision for row in rows}
+        precisions.add(row.precision)
+        combinations.add((row.precision, row.matmul_precision))
+        for override in row.overrides:
+            implied.discard(override_name(override))
     if len(combinations) > len(precisions):
         return set()
     return implied
@@ -164,7 +171,7 @@ def value_text(name: str, value: Any) -> str:
     if name == "compile.parts":
         return "+".join(_region_text(region) for region in value)
     if name == "compile.mark_dynamic":
-        return "+".join(f"{dim['input']}.{dim['dim']}[{dim['min']}..{dim['max'] or ''}]" for dim in value)
+        return "+".join(_dynamic_shape_text(dim) for dim in value)
     if name == "forward.fallback":
         return " / ".join(value)
     return typed_value(value)
@@ -182,8 +189,15 @@ def hashable(values: Mapping[str, Any]) -> Hashable:
     return tuple(sorted((name, str(value)) for name, value in values.items()))
 
 
-def _requested_settings(row: Row) -> dict[str, Any]:
-    return {name: value for name, value in requested(row).items() if not _is_work(name)}
+def _work_and_settings(row: Row) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The two parts of `requested`."""
+    work, settings = {}, {}
+    for name, value in requested(row).items():
+        if _is_work(name):
+            work[name] = value
+        else:
+            settings[name] = value
+    return work, settings
 
 
 def _other_overrides(row: Row) -> dict[str, str]:
@@ -216,6 +230,10 @@ def _is_silent(name: str) -> bool:
 def _declared(name: str) -> Setting | None:
     """The setting of this name; for an argument of a class its group."""
     return DECLARED.get(name) or DECLARED.get(name.partition(".")[0])
+
+
+def _dynamic_shape_text(dim: Mapping[str, Any]) -> str:
+    return f"{dim['input']}.{dim['dim']}[{dim['min']}..{dim['max'] or ''}]"
 
 
 def _region_text(region: Mapping[str, Any]) -> str:

@@ -70,7 +70,7 @@ def compare_pairs(
     ValueError if a choice fits several candidates under the same conditions: they are no repeats of each other.
     """
     usable = _usable_rows(list(rows), column)
-    chosen_names = {requirement.name for requirement in [*_requirements(choice), *_requirements(baseline)]}
+    chosen_names = {requirement.name for requirement in _requirements(choice) + _requirements(baseline)}
     choice_repeats = _rows_by_conditions(usable, choice, chosen_names)
     baseline_repeats = _rows_by_conditions(usable, baseline, chosen_names)
     distinguishing = _distinguishing([*choice_repeats, *baseline_repeats], grouping.implied_names(usable))

@@ -50,7 +50,7 @@ def find_changes(rows: Iterable[Row], baseline: Iterable[Row]) -> Changes:
     rows, baseline = list(rows), list(baseline)
     comparable, dropped = split_dropped(rows)
     comparable_baseline, _ = split_dropped(baseline)
-    labels = _labels([*rows, *baseline])
+    labels = _labels(rows + baseline)
     reasons = {}
     for drop in dropped:
         for row in drop.rows:

@@ -24,13 +24,16 @@ def pairwise_sentences(pairs: Pairs) -> list[str]:
     for pair in pairs:
         kinds.setdefault(_kind_of_work(pair, axis), []).append(pair)
     if len(kinds) == 1:
-        kind = next(iter(kinds))
-        about = f" ({kind})" if kind else ""
-        return [clean(f"{subject}{about}: {_series_text(pairs, axis)}.")]
+        (kind,) = kinds
+        if kind:
+            subject += f" ({kind})"
+        return [clean(f"{subject}: {_series_text(pairs, axis)}.")]
     sentences = [clean(f"{subject}:")]
     for kind, same_kind in kinds.items():
-        about = f"{kind}: " if kind else ""
-        sentences.append(clean(f"{about}{_series_text(same_kind, axis)}."))
+        sentence = f"{_series_text(same_kind, axis)}."
+        if kind:
+            sentence = f"{kind}: {sentence}"
+        sentences.append(clean(sentence))
     return sentences
 
 
@@ -43,15 +46,18 @@ def claim_sentence(claim: Claim, pairs: Pairs) -> str:
         parts = [f"{outcome.value} in {counts[outcome]}" for outcome in outcomes]
         parts[0] += f" of {len(pairs)}"
         return f"Claimed to be {claimed}: {', '.join(parts)}."
-    in_all = " in all" if len(pairs) > 1 else ""
-    return f"Claimed to be {claimed}: {outcomes[0].value}{in_all}."
+    outcome = outcomes[0].value
+    if len(pairs) > 1:
+        outcome += " in all"
+    return f"Claimed to be {claimed}: {outcome}."
 
 
 def _claim_text(claim: Claim, of_fraction: bool) -> str:
     if of_fraction:
         return {"below": "fewer", "above": "more"}[claim.side]
-    number = "1" if claim.number is None else factor(claim.number)
-    return f"{claim.side} {number}x"
+    if claim.number is None:
+        return f"{claim.side} 1x"
+    return f"{claim.side} {factor(claim.number)}x"
 
 
 def _axis(pairs: Pairs) -> str | None:
@@ -65,7 +71,9 @@ def _axis(pairs: Pairs) -> str | None:
     numbers = [name for name in differing if _are_numbers(name, values[name])]
     if numbers:
         return max(numbers, key=lambda name: len(values[name]))
-    return differing[-1] if differing else None
+    if differing:
+        return differing[-1]
+    return None
 
 
 def _are_numbers(name: str, values: Iterable[str]) -> bool:
@@ -74,16 +82,19 @@ def _are_numbers(name: str, values: Iterable[str]) -> bool:
 
 def _kind_of_work(pair: PairwiseComparison, axis: str | None) -> str:
     """The conditions beside the axis."""
-    conditions = [f"{name}={value}" for name, value in pair.conditions.items() if name != axis]
-    return ", ".join(map(short_override, conditions))
+    labels = []
+    for name, value in pair.conditions.items():
+        if name != axis:
+            labels.append(short_override(f"{name}={value}"))
+    return ", ".join(labels)
 
 
 def _series_text(pairs: Pairs, axis: str | None) -> str:
     """Each pair with its value on the axis: `0.60x [0.60, 0.60] at num_ops=1; 1.50x [1.49, 1.51] at 10`."""
     if axis is None:
         return "; ".join(_single_text(pair) for pair in pairs)
-    numeric = _are_numbers(axis, [pair.conditions[axis] for pair in pairs])
     values = [pair.conditions[axis] for pair in pairs]
+    numeric = _are_numbers(axis, values)
     if numeric:
         pairs = sorted(pairs, key=lambda pair: float(pair.conditions[axis]))
         values = [pair.conditions[axis].removesuffix(".0") for pair in pairs]
@@ -93,23 +104,28 @@ def _series_text(pairs: Pairs, axis: str | None) -> str:
     no_difference: list[str] = []
     for pair, value in zip(pairs, values, strict=True):
         name = value if parts else short_override(f"{axis}={value}")
-        parts.append(", ".join([f"{_measured_text(pair)} at {name}", *pair.notes]))
+        parts.append(_with_notes(f"{_measured_text(pair)} at {name}", pair))
         if _no_difference(pair):
             no_difference.append(value)
     if no_difference:
         where = "any" if len(no_difference) == len(pairs) else ", ".join(no_difference)
         parts.append(f"no measurable difference at {where}")
-    crossing = _crossing(pairs, values) if numeric else None
-    if crossing is not None:
-        parts.append(f"measurably faster from {crossing} on")
+    if numeric:
+        crossing = _crossing(pairs, values)
+        if crossing is not None:
+            parts.append(f"measurably faster from {crossing} on")
     return "; ".join(parts)
 
 
 def _single_text(pair: PairwiseComparison, where: str = "") -> str:
-    parts = [f"{_measured_text(pair)}{where}"]
+    text = f"{_measured_text(pair)}{where}"
     if _no_difference(pair):
-        parts.append("no measurable difference")
-    return ", ".join([*parts, *pair.notes])
+        text += ", no measurable difference"
+    return _with_notes(text, pair)
+
+
+def _with_notes(text: str, pair: PairwiseComparison) -> str:
+    return ", ".join([text, *pair.notes])
 
 
 def _measured_text(pair: PairwiseComparison) -> str:
@@ -134,4 +150,6 @@ def _crossing(pairs: Pairs, values: Sequence[str]) -> str | None:
     if True not in faster:
         return None
     first = faster.index(True)
-    return values[first] if all(faster[first:]) else None
+    if not all(faster[first:]):
+        return None
+    return values[first]
