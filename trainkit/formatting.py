@@ -16,7 +16,9 @@ def factor(value: float) -> str:
 
 def fixed(value: float | None, decimals: int) -> str:
     """A number with its thousands separated."""
-    return "-" if value is None else f"{value:,.{decimals}f}"
+    if value is None:
+        return "-"
+    return f"{value:,.{decimals}f}"
 
 
 def decimals(values: Iterable[float | None], digits: int) -> int:
@@ -26,7 +28,9 @@ def decimals(values: Iterable[float | None], digits: int) -> int:
 
 
 def seconds(value: float | None) -> str:
-    return "-" if value is None else f"{fixed(value, decimals([value], 3))} s"
+    if value is None:
+        return "-"
+    return f"{fixed(value, decimals([value], 3))} s"
 
 
 def duration(value_s: float) -> str:
@@ -62,23 +66,35 @@ def shares(fracs: Sequence[float]) -> str:
 
 def size(num_bytes: int | None) -> str:
     unit, (value,) = in_one_unit([num_bytes])
-    return "-" if value is None else f"{fixed(value, decimals([value], 3))} {unit}"
+    if value is None:
+        return "-"
+    return f"{fixed(value, decimals([value], 3))} {unit}"
 
 
 def in_one_unit(sizes: Iterable[int | None]) -> tuple[str, list[float | None]]:
     """One unit for all sizes in bytes, GiB if the largest has one, else MiB, and the sizes in it."""
     sizes = list(sizes)
-    largest = max((size for size in sizes if size is not None), default=0)
     unit, unit_bytes = "MiB", 2**20
-    if largest >= 2**30:
+    if any(num_bytes is not None and num_bytes >= 2**30 for num_bytes in sizes):
         unit, unit_bytes = "GiB", 2**30
-    return unit, [None if size is None else size / unit_bytes for size in sizes]
+    sizes_in_unit: list[float | None] = []
+    for num_bytes in sizes:
+        if num_bytes is None:
+            sizes_in_unit.append(None)
+        else:
+            sizes_in_unit.append(num_bytes / unit_bytes)
+    return unit, sizes_in_unit
 
 
 def clean(text: str) -> str:
     """One line that a terminal can show: no escape sequences, no line breaks."""
     without_colors = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text)
-    return "".join(char if char.isprintable() else " " for char in without_colors)
+    chars = []
+    for char in without_colors:
+        if not char.isprintable():
+            char = " "
+        chars.append(char)
+    return "".join(chars)
 
 
 def short(text: str) -> str:

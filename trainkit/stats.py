@@ -73,9 +73,10 @@ def estimate(rounds: Sequence[float]) -> Estimate:
 
 def _half_width(over: np.ndarray, under: np.ndarray) -> float:
     """Half of Welch's interval of the difference of two means."""
-    variances = [float(side.var(ddof=1)) / len(side) for side in (over, under)]
-    total = sum(variances)
+    over_variance = float(over.var(ddof=1)) / len(over)
+    under_variance = float(under.var(ddof=1)) / len(under)
+    total = over_variance + under_variance
     if total == 0:
         return 0.0
-    freedom = total**2 / (variances[0] ** 2 / (len(over) - 1) + variances[1] ** 2 / (len(under) - 1))
+    freedom = total**2 / (over_variance**2 / (len(over) - 1) + under_variance**2 / (len(under) - 1))
     return float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2)) * math.sqrt(total)

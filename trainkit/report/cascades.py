@@ -39,7 +39,9 @@ def expected_ms(stage: Stage) -> str:
         return "-"
     digits = decimals(times_ms, 4)
     low, high = fixed(min(times_ms), digits), fixed(max(times_ms), digits)
-    return low if low == high else f"{low} to {high}"
+    if low == high:
+        return low
+    return f"{low} to {high}"
 
 
 def missed_deadlines(row: Row) -> str:

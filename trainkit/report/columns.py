@@ -21,7 +21,9 @@ class Cell:
 
     @property
     def inline(self) -> str:
-        return f"{self.text} ({self.range})" if self.range else self.text
+        if not self.range:
+            return self.text
+        return f"{self.text} ({self.range})"
 
 
 @dataclass(frozen=True)
@@ -57,12 +59,16 @@ def comparison_columns(candidates: Sequence[Candidate]) -> list[TableColumn]:
         runs.append(Cell(fixed(candidate.num_repeats, 0)))
     columns = [TableColumn("speed-up", "over eager", speedups), TableColumn("compile", "s", compile_times)]
     if candidates[0].rows[0].kind == "forward":
-        columns += [_spread_column("latency", "ms", step_times), *_call_columns(candidates)]
+        columns.append(_spread_column("latency", "ms", step_times))
+        columns += _call_columns(candidates)
     else:
-        columns += [_spread_column("step", "ms", step_times), _number_column("epoch", "s", epoch_times_s)]
+        columns.append(_spread_column("step", "ms", step_times))
+        columns.append(_number_column("epoch", "s", epoch_times_s))
     unit, peaks_in_unit = in_one_unit(peaks)
     columns.append(_number_column("memory", unit, peaks_in_unit))
-    return [*columns, *_measured_columns(candidates), TableColumn("runs", "", runs)]
+    columns += _measured_columns(candidates)
+    columns.append(TableColumn("runs", "", runs))
+    return columns
 
 
 def _cache_note(candidate: Candidate) -> str:
@@ -71,7 +77,9 @@ def _cache_note(candidate: Candidate) -> str:
     if candidate.warm_compile_time_s is None:
         return state
     warm = f"warm {fixed(candidate.warm_compile_time_s.median, 1)}"
-    return f"{state}; {warm}" if state else warm
+    if not state:
+        return warm
+    return f"{state}; {warm}"
 
 
 def _call_columns(candidates: Iterable[Candidate]) -> list[TableColumn]:
@@ -81,7 +89,7 @@ def _call_columns(candidates: Iterable[Candidate]) -> list[TableColumn]:
         p90.append(_median_of_column(candidate, "step_time_ms_p90"))
         p99.append(_median_of_column(candidate, "step_time_ms_p99"))
         missed.append(_median_of_column(candidate, "deadline_miss_frac"))
-    digits = decimals([*p90, *p99], 4)
+    digits = decimals(p90 + p99, 4)
     columns = [_number_column("p90", "ms", p90, digits), _number_column("p99", "ms", p99, digits)]
     if any(frac is not None for frac in missed):
         columns.append(TableColumn("missed", "deadline", [Cell(percent(frac)) for frac in missed]))

@@ -50,8 +50,10 @@ def report_changes(paths: list[Path], baseline: Path) -> int:
     print_changes(changes)
     if not changes.changes and not changes.failed:
         return _complain("no setting of the baseline was measured again: nothing was checked")
-    worse = [change for change in changes.changes if change.slower or change.uses_more_memory]
-    return 1 if worse or changes.failed else 0
+    worse = any(change.slower or change.uses_more_memory for change in changes.changes)
+    if worse or changes.failed:
+        return 1
+    return 0
 
 
 def _write_comparison(folder: Path, comparison: Comparison, runs: list[Run], diagnosed: Path) -> int:

@@ -60,19 +60,24 @@ def compiled_regions(row: Row) -> str:
         row.compiled_parts or [], key=lambda region: _region_state(region, row.compile_mode)
     ):
         names = [region.name for region in neighbours]
-        name = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
-        labels.append(f"{name} ({state})")
+        label = names[0]
+        if len(names) > 1:
+            label += f" to {names[-1]}"
+        labels.append(f"{label} ({state})")
     return ", ".join(labels)
 
 
 def _region_state(region: Region, default_mode: str) -> str:
-    graphs = "never called" if region.num_calls == 0 else _region_graphs(region)
-    return graphs if region.mode == default_mode else f"{region.mode}, {graphs}"
+    graphs = _region_graphs(region)
+    if region.mode == default_mode:
+        return graphs
+    return f"{region.mode}, {graphs}"
 
 
 def _region_graphs(region: Region) -> str:
-    reused = region.num_graphs == 0 if region.reused is None else region.reused  # None in old rows
-    if reused:
+    if region.num_calls == 0:
+        return "never called"
+    if region.reused or (region.reused is None and region.num_graphs == 0):  # None in old rows
         return "reused"
     if region.num_graphs == 0:
         return "no graph"

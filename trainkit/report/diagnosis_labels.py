@@ -3,6 +3,7 @@
 Names, reasons and code come from users and logs: they become one line without control characters.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,16 +36,14 @@ COUNTED_AS = {
 def diagnosis_title(diagnosis: Diagnosis) -> str:
     """The network, data and settings that were diagnosed."""
     work = f"{diagnosis.model} on {diagnosis.data}, batch {fixed(diagnosis.batch_size, 0)}"
-    return clean(", ".join([work, f"mode {diagnosis.compile_mode}", diagnosis.precision, *diagnosis.overrides]))
+    settings = [f"mode {diagnosis.compile_mode}", diagnosis.precision, *diagnosis.overrides]
+    return clean(f"{work}, {', '.join(settings)}")
 
 
 def finding_counts(diagnosis: Diagnosis) -> str:
     """The number of findings of each kind, as a sentence."""
-    counts = []
-    for kind in FINDING_KINDS:
-        count = sum(finding.kind == kind for finding in diagnosis.findings)
-        if count:
-            counts.append(f"{count} {_counted_kind(kind, count)}")
+    counter = Counter(finding.kind for finding in diagnosis.findings)
+    counts = [_kind_count(kind, counter[kind]) for kind in FINDING_KINDS if counter[kind]]
     if counts:
         return f"Found: {', '.join(counts)}."
     if any(phase.error for phase in diagnosis.phases):
@@ -52,9 +51,11 @@ def finding_counts(diagnosis: Diagnosis) -> str:
     return "Nothing to fix: no graph break, no recompile, no CUDA graph skipped."
 
 
-def _counted_kind(kind: str, count: int) -> str:
+def _kind_count(kind: str, count: int) -> str:
     singular, plural = COUNTED_AS.get(kind, (kind, f"{kind}s"))
-    return singular if count == 1 else plural
+    if count == 1:
+        return f"1 {singular}"
+    return f"{count} {plural}"
 
 
 def phase_cells(phase: Phase) -> dict[str, Cell]:
@@ -95,7 +96,9 @@ def device_use(phase: Phase, compile_mode: str) -> str:
     sentence = f"{phase.name}: the GPU works for {cell.text} of the compiled step ({cell.range})"
     if busy_frac.high >= BUSY_FRAC:
         return f"{sentence}."
-    remedy = WAITS_WITH_CUDAGRAPHS if compile_mode in CUDAGRAPH_MODES else WAITS_WITHOUT_CUDAGRAPHS
+    remedy = WAITS_WITHOUT_CUDAGRAPHS
+    if compile_mode in CUDAGRAPH_MODES:
+        remedy = WAITS_WITH_CUDAGRAPHS
     return f"{sentence} and waits for the host in the rest: {remedy}."
 
 
@@ -120,11 +123,18 @@ def finding_lines(finding: Finding, phases: Sequence[Phase]) -> dict[str, str]:
         lines["note"] = f"because of this all of {finding.uncompiled} runs uncompiled; {FIX_FIRST}"
     elif finding.uncompiled_after:
         lines["note"] = f"because of this {finding.uncompiled_after} runs uncompiled from here on; {FIX_FIRST}"
-    cost = recompile_cost(finding) if finding.num_recompiles else break_cost(finding, phases)
+    cost = finding_cost(finding, phases)
     if cost:
         lines["cost"] = cost
     lines["torch"] = short(finding.reason)
     return {name: clean(line) for name, line in lines.items()}
+
+
+def finding_cost(finding: Finding, phases: Iterable[Phase]) -> str:
+    """The cost of the recompiles or of the graph break; "" if it is unknown."""
+    if finding.num_recompiles:
+        return recompile_cost(finding)
+    return break_cost(finding, phases)
 
 
 def recompile_cost(finding: Finding) -> str:
@@ -150,12 +160,16 @@ def break_cost(finding: Finding, phases: Iterable[Phase]) -> str:
     for phase in phases:
         if phase.step_time_ms and phase.name in finding.phases:
             step_time_ms, phase_name = phase.step_time_ms.value, phase.name  # the last such phase
-    noise = NOISY if step_time_ms is not None and cost.high - cost.low > step_time_ms else ""
+    noise = ""
+    if step_time_ms is not None and cost.high - cost.low > step_time_ms:
+        noise = NOISY
     if cost.low <= 0 <= cost.high:
         return f"no measurable difference ({interval}){noise}"
     if cost.high < 0:
         return f"none, the step is slower without it: {value} ms ({interval}){noise}"
-    share = f", {percent(cost.value / step_time_ms)} of the {phase_name} step" if step_time_ms else ""
+    share = ""
+    if step_time_ms:
+        share = f", {percent(cost.value / step_time_ms)} of the {phase_name} step"
     return f"{value} ms ({interval}){share}{noise}"
 
 

@@ -8,7 +8,9 @@ from trainkit.stats import Ratio
 
 
 def median_of(spread: Spread | None) -> float | None:
-    return None if spread is None else spread.median
+    if spread is None:
+        return None
+    return spread.median
 
 
 def range_text(spread: Spread | None, decimals: int) -> str:
@@ -27,7 +29,9 @@ def interval_text(ratio: Ratio | None, separator: str = "-") -> str:
 
 
 def factor_text(ratio: Ratio | None) -> str:
-    return "no eager row" if ratio is None else f"{factor(ratio.value)}x"
+    if ratio is None:
+        return "no eager row"
+    return f"{factor(ratio.value)}x"
 
 
 def ratio_text(ratio: Ratio | None) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from trainkit.analysis import grouping
 from trainkit.analysis.comparison import Comparison, Group
+from trainkit.analysis.pairs import is_fraction
 from trainkit.analysis.regressions import Change
 from trainkit.formatting import clean, fixed
 from trainkit.results.columns import columns
@@ -42,10 +43,12 @@ def work_label(measured: Row | Group | Change) -> str:
 
 def group_label(group: Group) -> str:
     """The work of a group, its precision and the overrides that all its rows share."""
-    settings = list(group.overrides)
+    label = work_label(group)
     if group.precision:
-        settings.insert(0, group.precision)
-    return clean(", ".join([work_label(group), *settings]))
+        label += f", {group.precision}"
+    for override in group.overrides:
+        label += f", {override}"
+    return clean(label)
 
 
 def machine_label(machine: Mapping[str, Any]) -> str:
@@ -67,7 +70,10 @@ def machine_labels(groups: Sequence[Group]) -> list[str]:
     previous = ""
     for group in groups:
         label = machine_label(group.machine)
-        labels.append("" if label == previous else label)
+        if label == previous:
+            labels.append("")
+        else:
+            labels.append(label)
         previous = label
     return labels
 
@@ -86,19 +92,21 @@ def choice_labels(choice: str, baseline: str) -> ChoiceLabels:
 
     Nothing counts as shared if one choice would have no setting of its own.
     """
-    choice_words, baseline_words = choice.split(), baseline.split()
-    shared = [word for word in choice_words if word in baseline_words]
-    if len(shared) in (len(choice_words), len(baseline_words)):
+    choice_overrides, baseline_overrides = choice.split(), baseline.split()
+    shared = [override for override in choice_overrides if override in baseline_overrides]
+    if len(shared) in (len(choice_overrides), len(baseline_overrides)):
         shared = []
     return ChoiceLabels(
-        _join_overrides(word for word in choice_words if word not in shared),
-        _join_overrides(word for word in baseline_words if word not in shared),
-        _join_overrides(shared),
+        _join_overrides(choice_overrides, shared), _join_overrides(baseline_overrides, shared), _join_overrides(shared)
     )
 
 
-def _join_overrides(overrides: Iterable[str]) -> str:
-    return ", ".join(grouping.short_override(override) for override in overrides)
+def _join_overrides(overrides: Iterable[str], left_out: Sequence[str] = ()) -> str:
+    labels = []
+    for override in overrides:
+        if override not in left_out:
+            labels.append(grouping.short_override(override))
+    return ", ".join(labels)
 
 
 def pair_label(column: str | None, choice: str, baseline: str) -> str:
@@ -107,15 +115,18 @@ def pair_label(column: str | None, choice: str, baseline: str) -> str:
     compared = "Speed"
     if column is not None:
         compared = columns(Row)[column].title or column
-    if column is not None and column.endswith("_frac"):
+    if is_fraction(column):
         label = f"{compared} with {labels.choice} and with {labels.baseline}"
     else:
         label = f"{compared} of {labels.choice} over {labels.baseline}"
-    return f"{label} ({labels.shared})" if labels.shared else label
+    if labels.shared:
+        label += f" ({labels.shared})"
+    return label
 
 
 def dropped_title(comparison: Comparison) -> str:
-    return f"Dropped: {run_count(sum(len(dropped.rows) for dropped in comparison.dropped))}"
+    num_rows = sum(len(dropped.rows) for dropped in comparison.dropped)
+    return f"Dropped: {run_count(num_rows)}"
 
 
 def run_count(count: int) -> str:
@@ -124,4 +135,6 @@ def run_count(count: int) -> str:
 
 def counted(count: int | None, noun: str) -> str:
     """`1 run`, `2 runs`, `- runs` if the count is unknown."""
-    return f"{fixed(count, 0)} {noun}" if count == 1 else f"{fixed(count, 0)} {noun}s"
+    if count == 1:
+        return f"1 {noun}"
+    return f"{fixed(count, 0)} {noun}s"

@@ -38,7 +38,9 @@ def markdown_comparison(comparison: Comparison) -> str:
         blocks.append("Nothing to compare: no run was measured.")
     notes = comparison_notes(groups)
     for group, machine, own_notes in zip(groups, machine_labels(groups), notes.by_group, strict=True):
-        blocks += [_candidates_table(group, machine), _verdicts(group), *map(escape, own_notes)]
+        blocks.append(_candidates_table(group, machine))
+        blocks.append(_verdicts(group))
+        blocks += map(escape, own_notes)
     blocks += map(escape, notes.shared)
     if comparison.dropped:
         blocks.append(_dropped(comparison))
@@ -49,12 +51,13 @@ def _candidates_table(group: Group, machine: str) -> str:
     heading = f"**{escape(group_label(group))}**"
     if machine:
         heading += f"<br>{escape(machine)}"
-    columns = comparison_columns(group.candidates)
-    lines = []
-    for number, candidate in enumerate(group.candidates):
-        cells = [column.cells[number].inline for column in columns]
-        lines.append([escape(candidate.label), *cells])
-    return f"{heading}\n\n{_markdown_table(['setting', *(column.title for column in columns)], lines)}"
+    titles = ["setting"]
+    lines = [[escape(candidate.label)] for candidate in group.candidates]
+    for column in comparison_columns(group.candidates):
+        titles.append(column.title)
+        for line, cell in zip(lines, column.cells, strict=True):
+            line.append(cell.inline)
+    return f"{heading}\n\n{_markdown_table(titles, lines)}"
 
 
 def _verdicts(group: Group) -> str:
@@ -98,7 +101,9 @@ def markdown_compiled(rows: Iterable[Row]) -> str:
 
 
 def _typed_setting(row: Row, with_kind: bool) -> str:
-    typed = [f"kind={row.kind}"] if with_kind else []
+    typed = []
+    if with_kind:
+        typed.append(f"kind={row.kind}")
     for override in row.overrides:
         if not override.startswith("experiment="):
             typed.append(as_typed(override))
@@ -118,7 +123,8 @@ def markdown_stages(diagnosis: Diagnosis) -> str:
 
 def _markdown_table(titles: Sequence[str], lines: Iterable[Sequence[str]], last_is_text: bool = False) -> str:
     """A table with text in the first column, and in the last one if asked for, and numbers between them."""
-    alignments = [":--", *("--:" for _ in titles[1:])]
+    alignments = ["--:"] * len(titles)
+    alignments[0] = ":--"
     if last_is_text:
         alignments[-1] = ":--"
     return "\n".join(_table_line(cells) for cells in [titles, alignments, *lines])

@@ -34,12 +34,12 @@ class Notes:
 
 def comparison_notes(groups: Sequence[Group]) -> Notes:
     general = [list(_general_notes(group)) for group in groups]
-    shared = list(general[0]) if general else []
-    for notes in general:
-        shared = [note for note in shared if note in notes]
+    shared = []
+    if general:
+        shared = [note for note in general[0] if all(note in notes for notes in general)]
     by_group = []
     for group, notes in zip(groups, general, strict=True):
-        own = [*_candidate_notes(group), *notes]
+        own = list(_candidate_notes(group)) + notes
         by_group.append([clean(note) for note in own if note not in shared])
     return Notes(by_group, shared)
 
@@ -48,7 +48,9 @@ def _candidate_notes(group: Group) -> Iterator[str]:
     candidates = group.candidates
     single = [candidate.label for candidate in candidates if candidate.num_repeats == 1]
     if single:
-        settings = "every setting" if len(single) == len(candidates) else "; ".join(single)
+        settings = "; ".join(single)
+        if len(single) == len(candidates):
+            settings = "every setting"
         yield SINGLE_RUN.format(settings=settings)
     for candidate in candidates:
         most_skipped = max(candidate.rows, key=lambda row: row.num_skipped_steps or 0)

@@ -16,7 +16,7 @@ from trainkit.analysis.comparison import Comparison, Group
 from trainkit.analysis.dropping import Dropped
 from trainkit.diagnosis.findings import Diagnosis
 from trainkit.formatting import clean, short
-from trainkit.report.columns import comparison_columns
+from trainkit.report.columns import Cell, comparison_columns
 from trainkit.report.diagnosis_labels import (
     ROUNDS,
     device_use,
@@ -42,7 +42,9 @@ from trainkit.report.verdicts import recommendation, verdict
 
 
 def _clean_text(value: Any) -> Any:
-    return clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return clean(value)
+    return value
 
 
 def _template_environment() -> Environment:
@@ -139,11 +141,13 @@ class GroupSection:
 
 
 def _ranking(group: Group) -> SettingTable:
-    columns = comparison_columns(group.candidates)
-    lines = []
-    for number, candidate in enumerate(group.candidates):
-        lines.append((candidate.label, [column.cells[number] for column in columns]))
-    return SettingTable("", [column.title for column in columns], lines)
+    titles = []
+    lines: list[tuple[str, list[Cell]]] = [(candidate.label, []) for candidate in group.candidates]
+    for column in comparison_columns(group.candidates):
+        titles.append(column.title)
+        for (_, cells), cell in zip(lines, column.cells, strict=True):
+            cells.append(cell)
+    return SettingTable("", titles, lines)
 
 
 def _cost_plots(group: Group, looks: Looks, name: str) -> list[Plot]:

@@ -92,7 +92,7 @@ def _latency_table(candidates: Iterable[Candidate]) -> SettingTable:
     for candidate in candidates:
         for latency in candidate.rows[0].latency_by_shape or ():
             shape = " x ".join(str(dim) for dim in latency.shape)
-            lines.append((candidate.label, [Cell(shape), *_latency_cells(latency)]))
+            lines.append((candidate.label, [Cell(shape)] + _latency_cells(latency)))
     return SettingTable("Latency by shape of the inputs", ["shape", *LATENCY_TITLES], lines)
 
 
@@ -102,14 +102,14 @@ def _stage_table(candidates: Iterable[Candidate]) -> SettingTable:
     for candidate in candidates:
         row = candidate.rows[0]
         for stage in row.chain or ():
-            texts = [
-                stage_label(stage, row),
-                stage.effective_mode or "-",
-                fixed(stage.num_graphs, 0),
-                expected_ms(stage),
-                percent(stage.call_frac),
+            cells = [
+                Cell(stage_label(stage, row)),
+                Cell(stage.effective_mode or "-"),
+                Cell(fixed(stage.num_graphs, 0)),
+                Cell(expected_ms(stage)),
+                Cell(percent(stage.call_frac)),
             ]
-            lines.append((candidate.label, [*map(Cell, texts), *_latency_cells(stage)]))
+            lines.append((candidate.label, cells + _latency_cells(stage)))
     titles = ["stage", "effective", "graphs", "expected ms", "share", *LATENCY_TITLES]
     return SettingTable("Calls served by each stage", titles, lines)
 
@@ -117,21 +117,26 @@ def _stage_table(candidates: Iterable[Candidate]) -> SettingTable:
 def _latency_cells(measured: ShapeLatency | Stage) -> list[Cell]:
     times_ms = [measured.time_ms_p50, measured.time_ms_p90, measured.time_ms_p99]
     digits = decimals(times_ms, 4)
-    return [Cell(fixed(measured.num_calls, 0)), *(Cell(fixed(time_ms, digits)) for time_ms in times_ms)]
+    cells = [Cell(fixed(measured.num_calls, 0))]
+    for time_ms in times_ms:
+        cells.append(Cell(fixed(time_ms, digits)))
+    return cells
 
 
 def _column_table(section: Section, candidates: Sequence[Candidate]) -> SettingTable:
     """The columns that any row knows. If repeats differ, their values stand side by side."""
-    shown = {}
+    heads = []
+    lines: list[tuple[str, list[Cell]]] = [(candidate.label, []) for candidate in candidates]
     for column, head in headings(Row, section).items():
         texts = [_values_text(candidate.rows, column) for candidate in candidates]
-        if any(texts):
-            shown[head] = [Cell(text or "-") for text in texts]
-    lines = []
-    if shown:
-        for number, candidate in enumerate(candidates):
-            lines.append((candidate.label, [cells[number] for cells in shown.values()]))
-    return SettingTable(section, list(shown), lines)
+        if not any(texts):
+            continue
+        heads.append(head)
+        for (_, cells), text in zip(lines, texts, strict=True):
+            cells.append(Cell(text or "-"))
+    if not heads:
+        return SettingTable(section, [], [])
+    return SettingTable(section, heads, lines)
 
 
 def _cause_table(
@@ -186,4 +191,6 @@ def _value_text(unit: str, value: Any) -> str:
         return size(value)
     if unit == "relative":
         return scientific(value)
-    return fixed(value, 0) if isinstance(value, int) else str(value)
+    if isinstance(value, int):
+        return fixed(value, 0)
+    return str(value)

@@ -50,11 +50,14 @@ def write_pages(measurements: Path, experiments: Path, folder: Path) -> list[Pat
         except ValueError as error:  # the other studies get their pages
             complaints.append(f"{study.name}: {error}")
     index, about = folder / "README.md", folder / "about.md"
-    introduction = about.read_text(encoding="utf-8").strip() if about.exists() else ""
+    introduction = ""
+    if about.exists():
+        introduction = about.read_text(encoding="utf-8").strip()
     index.write_text(_index(results, introduction), encoding="utf-8")
     if complaints:
         raise ValueError("; ".join(complaints))
-    return [*written, index]
+    written.append(index)
+    return written
 
 
 def rows_of(measurements: Path, name: str) -> Path:
@@ -82,10 +85,13 @@ def _write_page(folder: Path, result: StudyResult, diagnoses: Sequence[Diagnosis
     page, plots_dir = folder / f"{name}.md", folder / name
     plots_dir.mkdir(exist_ok=True)
     plots = _plots(result)
-    for file_name, plot in plots.items():
-        (plots_dir / file_name).write_text(standalone_svg(plot.svg), encoding="utf-8")
     page.write_text(_study_page(result, plots, diagnoses), encoding="utf-8")
-    return [page, *(plots_dir / file_name for file_name in plots)]
+    written = [page]
+    for file_name, plot in plots.items():
+        path = plots_dir / file_name
+        path.write_text(standalone_svg(plot.svg), encoding="utf-8")
+        written.append(path)
+    return written
 
 
 def _study_page(result: StudyResult, plots: dict[str, Plot], diagnoses: Sequence[Diagnosis]) -> str:
@@ -95,9 +101,9 @@ def _study_page(result: StudyResult, plots: dict[str, Plot], diagnoses: Sequence
     blocks = [f"# {escape(study.question)}", f"Claimed: {escape(study.claimed)}", _measured(result)]
     if any(comparison.claim for comparison in study.comparisons):
         blocks.append(RULE)
-    machines = _machines(result)
+    machines = [f"- {machine}" for machine in _machines(result)]
     if machines:
-        blocks.append("On:\n\n" + "\n".join(f"- {machine}" for machine in machines))
+        blocks.append("On:\n\n" + "\n".join(machines))
     for file_name, plot in plots.items():
         title = escape(plot.title)
         blocks += [f"**{title}**", f"![{title}]({study.name}/{file_name})", escape(plot.note)]
@@ -115,11 +121,15 @@ def _measured(result: StudyResult) -> str:
     """The answer to each comparison, under a line with the commands that measured it."""
     commands: dict[str, None] = {}
     for row in result.rows:
-        script = "scripts/bench.py" if row.kind == "forward" else "train.py"
+        script = "train.py"
+        if row.kind == "forward":
+            script = "scripts/bench.py"
         for override in row.overrides:
             if override.startswith("experiment="):
                 commands[f"`python {script} -m {override}`"] = None
-    heading = f"Measured ({', '.join(commands)}):" if commands else "Measured:"
+    heading = "Measured:"
+    if commands:
+        heading = f"Measured ({', '.join(commands)}):"
     answers = "\n".join(_answers(result))
     return f"{heading}\n\n{answers}"
 
@@ -149,7 +159,7 @@ def _sentences(comparison: PlannedComparison, pairs: list[PairwiseComparison]) -
     judgement = claim_sentence(comparison.claim, pairs)
     if len(sentences) == 1:
         return [f"{sentences[0]} {judgement}"]
-    return [*sentences, judgement]
+    return sentences + [judgement]
 
 
 def _index(results: Sequence[StudyResult], introduction: str) -> str:
@@ -178,11 +188,15 @@ def _entry(result: StudyResult, with_machines: bool) -> list[str]:
         return [f"## {title}", claim, "Not measured here."]
     answers = _answers(result)
     measured = [number for number, pairs in enumerate(result.pairs) if pairs]
-    first = measured[0] if measured else 0
+    first = min(measured, default=0)
     shown = answers[: first + 1]
     if study.comparisons[first].claim is None:
-        shown += [answers[number] for number in measured if study.comparisons[number].claim is not None]
-    heading = f"Measured on {' and '.join(_machines(result))}:" if with_machines else "Measured:"
+        for number in measured:
+            if study.comparisons[number].claim is not None:
+                shown.append(answers[number])
+    heading = "Measured:"
+    if with_machines:
+        heading = f"Measured on {' and '.join(_machines(result))}:"
     return [f"## [{title}]({study.name}.md)", claim, heading, "\n".join(shown)]
 
 

@@ -67,7 +67,9 @@ def print_run(row: Row, run_dir: Path | str, console: Console | None = None) -> 
     console.print(table)
     reason = why_dropped(row)
     if reason:
-        style = "yellow" if row.status == "ok" else "red"
+        style = "red"
+        if row.status == "ok":
+            style = "yellow"
         console.print(Text(short(reason), style=style))
 
 
@@ -83,7 +85,7 @@ def _run_lines(row: Row, run_dir: Path) -> Iterator[Line]:
         yield from _call_lines(row)
     else:
         yield from _training_lines(row)
-    yield "memory", _listed({name: size(peak) for name, peak in _memory_peaks(row).items()})
+    yield "memory", _listed(_memory_peaks(row))
     if row.check_passed is not None or row.check_reason is not None:
         yield "check", _check_result(row)
     yield "machine", machine_label(vars(row))
@@ -94,23 +96,28 @@ def _files(run_dir: Path) -> str:
     names = []
     for name in FILES:
         path = run_dir / name
-        if path.exists():
-            names.append(f"{name}/" if path.is_dir() else name)
-    return " ".join([f"{run_dir}:", *names]) if names else str(run_dir)
+        if path.is_dir():
+            names.append(f"{name}/")
+        elif path.exists():
+            names.append(name)
+    if not names:
+        return str(run_dir)
+    return f"{run_dir}: {' '.join(names)}"
 
 
 def _compile_lines(row: Row) -> Iterator[Line]:
-    counts = {
-        "graphs": row.num_graphs,
-        "breaks": row.num_graph_breaks,
-        "recompiles": row.num_recompiles,
-        "CUDA graphs": row.num_cudagraphs,
+    texts = {
+        "time": seconds(row.compile_time_s),
+        "graphs": fixed(row.num_graphs, 0),
+        "breaks": fixed(row.num_graph_breaks, 0),
+        "recompiles": fixed(row.num_recompiles, 0),
+        "CUDA graphs": fixed(row.num_cudagraphs, 0),
     }
-    texts = {name: fixed(count, 0) for name, count in counts.items()}
-    yield "compile", _listed({"time": seconds(row.compile_time_s), **texts})
+    yield "compile", _listed(texts)
     if row.compile_time_s:
-        startup = f"start-up {seconds(row.compile_startup_s)} apart"
-        yield "", ", ".join([startup, *_phase_shares(row, row.compile_time_s)])
+        phases = [f"start-up {seconds(row.compile_startup_s)} apart"]
+        phases += _phase_shares(row, row.compile_time_s)
+        yield "", ", ".join(phases)
     if row.compiled_parts:
         yield "regions", compiled_regions(row)
     yield from _break_lines(graph_break_causes(row))
@@ -147,16 +154,18 @@ def _recompile_lines(causes: list[Cause]) -> Iterator[Line]:
         title = ""
     faster = slowest_first[MAX_CAUSES:]
     if faster:
-        yield "", f"{seconds(sum(cause.time_s or 0.0 for cause in faster))}: {len(faster)} more, in row.json"
+        time_s = sum(cause.time_s or 0.0 for cause in faster)
+        yield "", f"{seconds(time_s)}: {len(faster)} more, in row.json"
     for remedy in dict.fromkeys(cause.remedy for cause in slowest_first):
         yield "", f"{remedy.cause}: {remedy.fix}"
 
 
 def _step_lines(row: Row) -> Iterator[Line]:
     times_ms = {"p50": row.step_time_ms_p50, "p90": row.step_time_ms_p90, "p99": row.step_time_ms_p99}
-    counts = {"compiling": row.num_compiling_steps, "warm-up": row.num_warmup_steps, "steady": row.num_steady_steps}
-    kinds = [f"{fixed(count, 0)} {kind}" for kind, count in counts.items()]
-    yield step_noun(row), f"{_milliseconds(times_ms, 4)}; {', '.join(kinds)} of {fixed(row.num_steps, 0)}"
+    compiling, warmup = fixed(row.num_compiling_steps, 0), fixed(row.num_warmup_steps, 0)
+    steady, total = fixed(row.num_steady_steps, 0), fixed(row.num_steps, 0)
+    counts = f"{compiling} compiling, {warmup} warm-up, {steady} steady of {total}"
+    yield step_noun(row), f"{_milliseconds(times_ms, 4)}; {counts}"
     for text in (uncompiled_steps(row), skipped_steps(row)):
         if text:
             yield "", text
@@ -191,7 +200,9 @@ def _call_lines(row: Row) -> Iterator[Line]:
 
 def _stage_line(stage: Stage, row: Row) -> str:
     compiled = f"effective {stage.effective_mode or '-'}, graphs {fixed(stage.num_graphs, 0)}"
-    latency = _latency_text(stage) if stage.num_calls else f"expected {expected_ms(stage)} ms"
+    latency = f"expected {expected_ms(stage)} ms"
+    if stage.num_calls:
+        latency = _latency_text(stage)
     return f"{percent(stage.call_frac)} {stage_label(stage, row)}: {compiled}; {latency}"
 
 
@@ -211,10 +222,11 @@ def _latency_text(measured: ShapeLatency | Stage) -> str:
     return _milliseconds(times_ms, 4)
 
 
-def _memory_peaks(row: Row) -> dict[str, int | None]:
+def _memory_peaks(row: Row) -> dict[str, str]:
+    device = size(row.peak_device_bytes)
     if row.accelerator == "cpu":  # its three peaks are the same figure
-        return {"resident": row.peak_device_bytes}
-    return {"allocated": row.peak_allocated_bytes, "reserved": row.peak_reserved_bytes, "device": row.peak_device_bytes}
+        return {"resident": device}
+    return {"allocated": size(row.peak_allocated_bytes), "reserved": size(row.peak_reserved_bytes), "device": device}
 
 
 def _check_result(row: Row) -> str:
@@ -226,7 +238,9 @@ def _check_result(row: Row) -> str:
         eager_difference = getattr(row, f"check_eager_{name}_rel_diff")
         if difference is not None and eager_difference is not None:
             differences[name] = f"{scientific(difference)} (eager {scientific(eager_difference)})"
-    result = "same as eager" if row.check_passed else "differs from eager"
+    result = "differs from eager"
+    if row.check_passed:
+        result = "same as eager"
     return f"{result}: {_listed(differences)} off float64"
 
 
@@ -234,7 +248,9 @@ def _milliseconds(times_ms: Mapping[str, float | None], num_digits: int) -> str:
     digits = decimals(times_ms.values(), num_digits)
     texts = {}
     for name, time_ms in times_ms.items():
-        texts[name] = "-" if time_ms is None else f"{fixed(time_ms, digits)} ms"
+        texts[name] = fixed(time_ms, digits)
+        if time_ms is not None:
+            texts[name] += " ms"
     return _listed(texts)
 
 

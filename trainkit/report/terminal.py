@@ -41,7 +41,9 @@ class Unpadded(Console):
 def terminal() -> Console:
     """Standard output; wide enough for a table's columns if it is a file or a pipe."""
     console = Console()
-    return console if console.is_terminal else Unpadded(width=120)
+    if console.is_terminal:
+        return console
+    return Unpadded(width=120)
 
 
 def print_comparison(comparison: Comparison, console: Console | None = None) -> None:
@@ -74,8 +76,10 @@ def _group_table(group: Group, width: int) -> Table:
     columns = comparison_columns(group.candidates)
     labels = [clean(candidate.label) for candidate in group.candidates]
     numbers_width = sum(column.width for column in columns)
-    longest_label = max(len(label) for label in ["setting", *labels])
-    gap = 2 if longest_label + numbers_width + 2 * len(columns) <= width else 1
+    longest_label = max(map(len, labels + ["setting"]))
+    gap = 1
+    if longest_label + numbers_width + 2 * len(columns) <= width:
+        gap = 2
     gaps_width = gap * len(columns)
     label_width = min(longest_label, max(width - numbers_width - gaps_width, MIN_LABEL_WIDTH))
     table = Table(

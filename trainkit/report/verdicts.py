@@ -33,7 +33,9 @@ def recommendation(group: Group) -> str:
         choice += f" for a run of {_planned_steps(group)}"
     if recommended.is_eager:
         return clean(f"Stay with {choice}: {_why_eager(group, recommended)}.")
-    verb = "Call" if group.kind == "forward" else "Train"
+    verb = "Train"
+    if group.kind == "forward":
+        verb = "Call"
     sentence = f"{verb} with {choice}: {_advantages(group, recommended)}."
     fastest = _fastest(group, recommended)
     if group.num_planned_steps is None and fastest is not None:
@@ -60,8 +62,10 @@ def _gain(candidate: Candidate) -> str:
         return "no eager row to compare with"
     gain = ratio_text(speedup)
     if speedup.measurable is None:
-        whose = " of eager" if candidate.num_repeats > 1 else ""
-        return f"unknown: 1 run{whose} ({factor_text(speedup)} over {baseline})"
+        runs = "1 run"
+        if candidate.num_repeats > 1:
+            runs = "1 run of eager"
+        return f"unknown: {runs} ({factor_text(speedup)} over {baseline})"
     if not speedup.measurable:
         return f"no measurable difference from {baseline} ({gain}, noise floor {percent(speedup.noise_floor)})"
     if speedup.value < 1:
@@ -81,7 +85,9 @@ def _compile_cost(candidate: Candidate) -> str:
 
 def _with_cache(candidate: Candidate) -> str:
     state = cache_state(candidate)
-    return f" with a {state} cache" if state else ""
+    if not state:
+        return ""
+    return f" with a {state} cache"
 
 
 def _accuracy_caveat(candidate: Candidate) -> str:
@@ -129,7 +135,7 @@ def _advantages(group: Group, recommended: Candidate) -> str:
 
 def _for_shorter_runs(group: Group, recommended: Candidate) -> str:
     """The candidate that pays off soonest over the fastest eager one, if it is not the recommended one."""
-    eager = min((candidate for candidate in group.candidates if candidate.is_eager), key=_median_step_ms)
+    eager = min([candidate for candidate in group.candidates if candidate.is_eager], key=_median_step_ms)
     soonest, soonest_pays = recommended, None
     for candidate in group.candidates:
         # One with a warmer cache would pay off sooner for that alone.
@@ -140,9 +146,10 @@ def _for_shorter_runs(group: Group, recommended: Candidate) -> str:
             soonest, soonest_pays = candidate, pays
     if soonest is recommended or soonest_pays is None:
         return ""
-    over = "" if soonest.baseline == eager.label else f" over {eager.label}"
-    after = _break_even_text(soonest_pays, group)
-    return f". For shorter runs: {soonest.label} pays off first{over}, after {after}"
+    sentence = f"For shorter runs: {soonest.label} pays off first"
+    if soonest.baseline != eager.label:
+        sentence += f" over {eager.label}"
+    return f". {sentence}, after {_break_even_text(soonest_pays, group)}"
 
 
 def _why_eager(group: Group, eager: Candidate) -> str:

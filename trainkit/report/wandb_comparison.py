@@ -34,7 +34,9 @@ def publish(comparison: Comparison, page: str, sweep: str, folder: Path, logger:
     ) as run:
         logged: dict[str, Any] = {"comparison": _settings_table(comparison), "report": wandb.Html(page, inject=False)}
         for number, group in enumerate(comparison.groups):
-            prefix = f"{number}/" if len(comparison.groups) > 1 else ""
+            prefix = ""
+            if len(comparison.groups) > 1:
+                prefix = f"{number}/"
             for column in CHARTS:
                 logged[f"{prefix}{column}"] = _bar_chart(group, column)
         run.log(logged)
