@@ -89,12 +89,12 @@ def in_one_unit(sizes: Iterable[int | None]) -> tuple[str, list[float | None]]:
 def clean(text: str) -> str:
     """One line that a terminal can show: no escape sequences, no line breaks."""
     without_colors = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text)
-    chars = []
+    line = ""
     for char in without_colors:
         if not char.isprintable():
             char = " "
-        chars.append(char)
-    return "".join(chars)
+        line += char
+    return line
 
 
 def short(text: str) -> str:

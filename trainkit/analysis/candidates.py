@@ -215,7 +215,7 @@ def _accuracy_matches(rows: list[Row], eager: list[Row]) -> bool | None:
     if accuracy is None or eager_accuracy is None:
         return None
     allowed = []
-    sizes = [row.num_val_targets for row in [*rows, *eager] if row.num_val_targets]
+    sizes = [row.num_val_targets for row in rows + eager if row.num_val_targets]
     if sizes:
         mean = min(max((accuracy.median + eager_accuracy.median) / 2, 0.0), 1.0)
         # Two standard errors of a difference, and one target: if all are right, the standard error is 0.

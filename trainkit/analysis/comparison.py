@@ -34,6 +34,14 @@ class Group:
     num_planned_steps: int | None
     recommended: Candidate | None
 
+    @property
+    def eager(self) -> list[Candidate]:
+        return [candidate for candidate in self.candidates if candidate.is_eager]
+
+    @property
+    def compiled(self) -> list[Candidate]:
+        return [candidate for candidate in self.candidates if not candidate.is_eager]
+
 
 @dataclass(frozen=True)
 class Comparison:

@@ -1,7 +1,7 @@
 """Which rows did the same work, which are repeats of one candidate, and how a candidate is labelled.
 
-The *work* is what is trained or called: model, data, batch size, batches per step, number of processes, the deadline
-of a call. Everything else that was requested (compile, amp, ddp, optimizer, trainer ...) makes the *candidate*. Rows of
+The *work* is one training or call: model, data, batch size, batches per step, number of processes, the deadline of a
+call. Everything else that was requested (compile, amp, ddp, optimizer, trainer ...) makes the *candidate*. Rows of
 one work and one candidate are repeats: processes, not steps. They may differ in the seed.
 """
 
@@ -68,7 +68,7 @@ def group_key(row: Row) -> Hashable:
 
 
 def requested(row: Row) -> dict[str, Any]:
-    """Everything requested of a run that can change what it measures, by the name that a user overrides it with."""
+    """Everything requested of a run that can change its figures, by the name that a user overrides it with."""
     values = {name: getattr(row, field) for name, field in FIELDS.items()}
     if row.schema_version < 2:  # its rows have no such field
         del values["amp.matmul_precision"]
@@ -201,7 +201,7 @@ def _work_and_settings(row: Row) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _other_overrides(row: Row) -> dict[str, str]:
-    """The overrides, by name, that no field of a row holds and that can change what it measures."""
+    """The overrides, by name, that no field of a row holds and that can change its figures."""
     values = {}
     for override in sorted(row.overrides, key=lambda override: override.lstrip("+").partition("=")[::2]):
         name, _, value = as_typed(override.lstrip("+")).partition("=")

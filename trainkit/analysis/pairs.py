@@ -73,7 +73,7 @@ def compare_pairs(
     chosen_names = {requirement.name for requirement in _requirements(choice) + _requirements(baseline)}
     choice_repeats = _rows_by_conditions(usable, choice, chosen_names)
     baseline_repeats = _rows_by_conditions(usable, baseline, chosen_names)
-    distinguishing = _distinguishing([*choice_repeats, *baseline_repeats], grouping.implied_names(usable))
+    distinguishing = _distinguishing(list(choice_repeats) + list(baseline_repeats), grouping.implied_names(usable))
     coldest_only = column is not None and column.startswith("compile_") and "cache_found" not in chosen_names
     comparisons = []
     for key, choice_rows in choice_repeats.items():
@@ -152,7 +152,9 @@ def _distinguishing(all_conditions: list[Conditions], implied: set[str]) -> list
         names |= dict.fromkeys(dict(conditions))
     distinguishing = []
     for name in names:
-        values = {_conditions_named(dict(conditions), [name]).get(name) for conditions in all_conditions}
+        values = set()
+        for conditions in all_conditions:
+            values.add(_conditions_named(dict(conditions), [name]).get(name))
         # Eager rows have no compile.*: that alone does not tell conditions apart.
         if name in grouping.COMPILE_ONLY:
             values.discard(None)

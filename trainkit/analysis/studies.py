@@ -64,7 +64,7 @@ def planned_pairs(study: Study, rows: Sequence[Row]) -> list[list[PairwiseCompar
 
 
 def read_study(path: Path) -> Study:
-    """Read the node `study` of an experiment. Raises ValueError, naming the file, where it is incomplete."""
+    """Read the node `study` of an experiment. Raises ValueError, naming the file, if it is incomplete."""
     try:
         node = OmegaConf.select(OmegaConf.load(path), "study", default={})
         config = OmegaConf.to_object(OmegaConf.merge(StudyConfig, node))

@@ -33,8 +33,8 @@ def graph_break_causes(row: Row) -> list[Cause]:
 def recompile_causes(row: Row) -> list[Cause]:
     """The recompiles of a run. If a size is the cause, the shapes of the batch replace torch's comment on the guard."""
     reasons = row.recompiles or []
-    shapes: Iterable[list[list[int]] | None] = row.recompile_shapes or [None for _ in reasons]
-    times_s: Iterable[float | None] = row.recompile_times_s or [None for _ in reasons]
+    shapes: Iterable[list[list[int]] | None] = row.recompile_shapes or [None] * len(reasons)
+    times_s: Iterable[float | None] = row.recompile_times_s or [None] * len(reasons)
     causes = []
     for reason, shape, time_s in zip(reasons, shapes, times_s, strict=True):
         remedy = remedy_for_recompile(reason, row.compile_dynamic)

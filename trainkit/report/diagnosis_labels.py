@@ -62,10 +62,14 @@ def phase_cells(phase: Phase) -> dict[str, Cell]:
     """The cells of a phase in the table of phases, by the title of their column."""
     times = [time.value for time in (phase.step_time_ms, phase.eager_step_time_ms) if time]
     digits = decimals(times, 3)
-    optimizer_frac = phase.optimizer_frac if phase.name == "training" else None
-    limit = "limit reached" if phase.recompile_limit_hit else ""
+    graphs = Cell(fixed(phase.num_graphs, 0))
+    if phase.recompile_limit_hit:
+        graphs = Cell(graphs.text, "limit reached")
+    optimizer_frac = None
+    if phase.name == "training":
+        optimizer_frac = phase.optimizer_frac
     return {
-        "graphs": Cell(fixed(phase.num_graphs, 0), limit),
+        "graphs": graphs,
         "step ms": _estimate_cell(phase.step_time_ms, lambda ms: fixed(ms, digits)),
         "eager ms": _estimate_cell(phase.eager_step_time_ms, lambda ms: fixed(ms, digits)),
         "gain": _gain_cell(phase.gain),

@@ -163,8 +163,12 @@ def _cost_plots(group: Group, looks: Looks, name: str) -> list[Plot]:
 
 
 def _curve_plots(group: Group, looks: Looks, epochs: Epochs, name: str) -> list[Plot]:
-    plots = [plot_curve(group, looks, epochs, column, f"{name}-{column}") for column in CURVES]
-    return [plot for plot in plots if plot is not None]
+    plots = []
+    for column in CURVES:
+        plot = plot_curve(group, looks, epochs, column, f"{name}-{column}")
+        if plot is not None:
+            plots.append(plot)
+    return plots
 
 
 def _whole_reason(dropped: Dropped) -> str:

@@ -65,8 +65,7 @@ class GroupFacts:
 
 
 def group_facts(group: Group) -> GroupFacts:
-    candidates = group.candidates
-    compiled = [candidate for candidate in candidates if not candidate.is_eager]
+    candidates, compiled = group.candidates, group.compiled
     checked = []
     for candidate in candidates:
         if _values_text(candidate.rows, "check_passed") or _values_text(candidate.rows, "check_reason"):
@@ -92,7 +91,7 @@ def _latency_table(candidates: Iterable[Candidate]) -> SettingTable:
     for candidate in candidates:
         for latency in candidate.rows[0].latency_by_shape or ():
             shape = " x ".join(str(dim) for dim in latency.shape)
-            lines.append((candidate.label, [Cell(shape)] + _latency_cells(latency)))
+            lines.append((candidate.label, [Cell(shape), *_latency_cells(latency)]))
     return SettingTable("Latency by shape of the inputs", ["shape", *LATENCY_TITLES], lines)
 
 

@@ -135,7 +135,7 @@ def _advantages(group: Group, recommended: Candidate) -> str:
 
 def _for_shorter_runs(group: Group, recommended: Candidate) -> str:
     """The candidate that pays off soonest over the fastest eager one, if it is not the recommended one."""
-    eager = min([candidate for candidate in group.candidates if candidate.is_eager], key=_median_step_ms)
+    eager = min(group.eager, key=_median_step_ms)
     soonest, soonest_pays = recommended, None
     for candidate in group.candidates:
         # One with a warmer cache would pay off sooner for that alone.
@@ -173,12 +173,11 @@ def _why_eager(group: Group, eager: Candidate) -> str:
 
 
 def _why_unknown(group: Group) -> str:
-    compiled = [candidate for candidate in group.candidates if not candidate.is_eager]
-    if len(compiled) == len(group.candidates):
+    if not group.eager:
         return "eager was not measured"
-    if not compiled:
+    if not group.compiled:
         return "there is nothing to compare eager with"
-    if any(candidate.speedup for candidate in compiled):
+    if any(candidate.speedup for candidate in group.compiled):
         return "too few runs"
     return "no eager run has the settings of the others"
 

@@ -40,8 +40,11 @@ def labelled_rows(entries: Sequence[tuple[str, str]], head: int = 0) -> Labelled
 
     `head` lines stay free above the first row.
     """
-    wrapped = [_label_lines(label, LINE_CHARS - 2 - len(figure_text)) for label, figure_text in entries]
-    heights = [LINE * len(lines) + BAR + 2 * GAP for lines in wrapped]
+    wrapped, heights = [], []
+    for label, figure_text in entries:
+        lines = _label_lines(label, LINE_CHARS - 2 - len(figure_text))
+        wrapped.append(lines)
+        heights.append(LINE * len(lines) + BAR + 2 * GAP)
     figure, axes = _figure(head * LINE + sum(heights) + GAP, left=8, right=8, top=head * LINE)
     axes.set_ylim(sum(heights), -GAP)
     axes.yaxis.set_visible(False)

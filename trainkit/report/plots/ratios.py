@@ -66,13 +66,14 @@ def plot_speedups_over(series: Series, looks: Looks, name: str) -> Plot | None:
         drawn_ratios += curve.values()
     set_ratio_scale(axes, "y", *_ratio_limits(drawn_ratios))
     axes.axhline(1, color=MUTED, linewidth=1)
-    keys = []
+    keys, legend = [], []
     for position, (label, curve) in enumerate(curves.items()):
-        _draw_curve(axes, curve, looks[label], CURVE_DISTANCE * (position - (len(curves) - 1) / 2))
+        look = looks[label]
+        _draw_curve(axes, curve, look, CURVE_DISTANCE * (position - (len(curves) - 1) / 2))
+        legend.append(LegendEntry(look.color, clean(label)))
         speedups = list(curve.values())
         keys.append((label, f"{factor_text(speedups[0])} to {factor_text(speedups[-1])}"))
-    # A file has no key beside it.
-    add_legend(axes, [LegendEntry(looks[label].color, clean(label)) for label in curves], num_columns=1, up=1)
+    add_legend(axes, legend, num_columns=1, up=1)  # a file has no key beside it
     title = f"Speed-up over eager by {series.setting}"
     if series.condition:
         title += f", {series.condition}"
@@ -122,11 +123,14 @@ def plot_pairs(pairs: Sequence[PairwiseComparison], name: str) -> Plot | None:
     if first.of_fraction:
         return _plot_fractions(pairs, name)
     title = pair_label(first.column, first.choice, first.baseline)
-    ratios = [pair.ratio for pair in pairs if pair.ratio is not None]
-    entries = [(_pair_condition(pair), ratio_text(pair.ratio)) for pair in pairs]
+    entries, ratios = [], []
+    for pair in pairs:
+        entries.append((_pair_condition(pair), ratio_text(pair.ratio)))
+        if pair.ratio is not None:
+            ratios.append(pair.ratio)
     rows = labelled_rows(entries)
     rows.axes.axvline(1, color=MUTED, linewidth=1)
-    _draw_intervals(rows.axes, rows.ys, ratios, [HUES[0] for _ in ratios])
+    _draw_intervals(rows.axes, rows.ys, ratios, [HUES[0]] * len(ratios))
     x_title = "times as much" if first.column else "times as fast"
     rows.axes.set_xlabel(x_title)
     svg = figure_svg(rows.figure, name, plot_description(title, entries))
@@ -161,9 +165,11 @@ def _pair_condition(pair: PairwiseComparison) -> str:
     """The settings that tell the pair from the others, by the last word of each name."""
     labels = []
     for name, value in pair.conditions.items():
-        short_name = name.rpartition(".")[2]
-        label = value if name in NAMED_BY_VALUE else f"{short_name}={value}"
-        labels.append(label)
+        if name in NAMED_BY_VALUE:
+            labels.append(value)
+        else:
+            short_name = name.rpartition(".")[2]
+            labels.append(f"{short_name}={value}")
     return ", ".join(labels) or pair.choice
 
 
@@ -191,8 +197,8 @@ def _ratio_limits(ratios: Sequence[Ratio]) -> tuple[float, float]:
 
     Intervals of two repeats can be so wide that nothing else would be visible: they run out of the axes.
     """
-    low = min(ratio.value for ratio in ratios)
-    high = max(ratio.value for ratio in ratios)
+    values = [ratio.value for ratio in ratios]
+    low, high = min(values), max(values)
     lowest, highest = low, high
     for ratio in ratios:
         for end in (ratio.low, ratio.high):

@@ -50,9 +50,10 @@ def figure_svg(figure: Figure, name: str, description: str) -> str:
     for element in root.iter():
         element[:] = [child for child in element if _local_name(child.tag) not in ("metadata", "style")]
         element.tag, element.tail = _local_name(element.tag), None
-        attributes = {_local_name(key): value for key, value in element.attrib.items()}
+        attributes = dict(element.attrib)
         element.attrib.clear()
-        for key, value in attributes.items():
+        for qualified_name, value in attributes.items():
+            key = _local_name(qualified_name)
             if key != "id" or value in referenced:
                 element.attrib[key] = _adapted(key, value, name)
     root.attrib = {"viewBox": root.attrib["viewBox"], "role": "img", "aria-label": description}
@@ -97,11 +98,12 @@ def _label_ticks(axis: Axis) -> None:
     """Fix the ticks at their positions, and format their labels as all numbers are."""
     low, high = sorted(axis.get_view_interval())
     ticks = [value for value in axis.get_majorticklocs() if low <= value <= high]
-    if axis.get_scale() == "log":
-        labels = [fixed(value, _num_decimals(value)) for value in ticks]
-    else:
-        digits = _num_step_decimals(ticks)
-        labels = [fixed(value, digits) for value in ticks]
+    digits = _num_step_decimals(ticks)
+    labels = []
+    for value in ticks:
+        if axis.get_scale() == "log":
+            digits = _num_decimals(value)
+        labels.append(fixed(value, digits))
     axis.set_ticks(ticks, labels)
 
 
