@@ -324,3 +324,27 @@ def diagnosis(words: str = "") -> Diagnosis:
     return Diagnosis(
         f"net{words}", "digits", 64, "default", "32-true", [words], machine, phases, [broke, again], stages
     )
+
+
+OPS = (1, 10, 30)  # numbers of operations of `crossing`
+
+
+def ops_row(num_ops: int, step_time_ms: float, repeat: int, **changes: Any) -> Row:
+    overrides = [f"model.num_ops={num_ops}", "experiment=studies/crossing_point"]
+    name = f"{num_ops}-{changes.get('compile_mode')}-{changes.get('compile_dynamic')}-{repeat}"
+    step = step_time_ms * (1 + 0.001 * repeat)
+    return replace(
+        GPU, run_id=name, repeat=repeat, step_time_ms_p50=step, model="op_chain", overrides=overrides, **changes
+    )
+
+
+def crossing() -> list[Row]:
+    """Static compilation takes 2 ms however many operations there are, eager 1 ms and a bit for each."""
+    rows = []
+    for repeat in range(3):
+        for num_ops in OPS:
+            rows.append(ops_row(num_ops, 1 + 0.2 * num_ops, repeat, compile_mode="eager"))
+            for dynamic, ms in ((False, 2.0), (True, 2.5)):
+                arm = {"compile_mode": "default", "compile_dynamic": dynamic, "compile_time_s": 10.0 + 5 * dynamic}
+                rows.append(ops_row(num_ops, ms, repeat, **arm))
+    return rows

@@ -5,7 +5,6 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -15,50 +14,23 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from tests import forked
 from tests.conftest import CONF, ROOT
-from tests.sweeps import GPU
-from trainkit.analysis.claims import Outcome, judge_claim, read_claim
+from tests.sweeps import GPU, OPS, crossing, ops_row
 from trainkit.analysis.comparison import compare
-from trainkit.analysis.pairs import PairwiseComparison, compare_pairs
 from trainkit.analysis.studies import PlannedComparison, planned_pairs, read_study
 from trainkit.config.composition import FORWARD, compose_config
 from trainkit.config.schema import RunConfig
 from trainkit.diagnosis.findings import Diagnosis, write_diagnosis
 from trainkit.report.labels import pair_label
 from trainkit.report.markdown import markdown_compiled
-from trainkit.report.pairwise import claim_sentence, pairwise_sentences
 from trainkit.report.plots.palette import looks_of
-from trainkit.report.plots.ratios import plot_pairs, plot_speedups_over
+from trainkit.report.plots.ratios import plot_speedups_over
 from trainkit.report.plots.series import series_of
 from trainkit.report.studies import RULE, write_pages
 from trainkit.results.files import write_row
 from trainkit.results.requested import requested_fields
-from trainkit.results.row import Row
-from trainkit.stats import Ratio
 
 STUDIES = CONF / "experiment" / "studies"
 NAMES = sorted(path.stem for path in STUDIES.glob("*.yaml"))
-OPS = (1, 10, 30)
-
-
-def row(num_ops: int, step_time_ms: float, repeat: int, **changes: Any) -> Row:
-    overrides = [f"model.num_ops={num_ops}", "experiment=studies/crossing_point"]
-    name = f"{num_ops}-{changes.get('compile_mode')}-{changes.get('compile_dynamic')}-{repeat}"
-    step = step_time_ms * (1 + 0.001 * repeat)
-    return replace(
-        GPU, run_id=name, repeat=repeat, step_time_ms_p50=step, model="op_chain", overrides=overrides, **changes
-    )
-
-
-def crossing() -> list[Row]:
-    """Static compilation takes 2 ms however many operations there are, eager 1 ms and a bit for each."""
-    rows = []
-    for repeat in range(3):
-        for num_ops in OPS:
-            rows.append(row(num_ops, 1 + 0.2 * num_ops, repeat, compile_mode="eager"))
-            for dynamic, ms in ((False, 2.0), (True, 2.5)):
-                arm = {"compile_mode": "default", "compile_dynamic": dynamic, "compile_time_s": 10.0 + 5 * dynamic}
-                rows.append(row(num_ops, ms, repeat, **arm))
-    return rows
 
 
 def sweep(name: str) -> dict[str, list[str]]:
@@ -125,30 +97,6 @@ def test_a_study_asks_something_and_each_comparison_has_both_sides(name, tmp_pat
         assert pairs, one
 
 
-def test_shares_stand_beside_each_other_with_and_without():
-    rows = [
-        row(1, 2.0, n, compile_mode="eager", kind="forward", fallback=fallback, deadline_miss_frac=frac * (1 + n / 50))
-        for fallback, frac in ((None, 0.5), (["model=simple_net"], 0.0))
-        for n in range(2)
-    ]
-    found = compare_pairs(rows, "forward.fallback!=null", "forward.fallback=null", "deadline_miss_frac")
-    assert pairwise_sentences(found) == [
-        "Missed deadlines with fallback!=null and with fallback=null: 0.0 % and 50.5 % (50.0 % to 51.0 %)."
-    ]
-    plot = plot_pairs(found, "shares")
-    assert plot is not None
-    assert plot.title == "Missed deadlines with fallback!=null and with fallback=null"
-    assert "0.0 % and 50.5 %" in plot.svg
-    assert plot_pairs([], "none") is None
-
-
-def test_a_ratio_of_single_runs_says_so():
-    rows = [row(1, ms, 0, compile_mode=mode) for ms, mode in ((3.0, "eager"), (2.0, "default"))]
-    assert pairwise_sentences(compare_pairs(rows, "compile.mode=default", "compile.mode=eager")) == [
-        "Speed of default over eager: 1.50x (1 run)."
-    ]
-
-
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -175,145 +123,16 @@ def test_a_study_is_read_from_its_node(tmp_path):
     assert (study.question, study.comparisons) == ("How long?", (PlannedComparison(None, "a=1", "b=2"),))
 
 
-def test_a_choice_is_compared_where_all_else_is_equal():
-    found = compare_pairs(crossing(), "compile.mode=default compile.dynamic=false", "compile.mode=eager")
-    assert {pair.conditions["model.num_ops"]: pytest.approx(pair.ratio.value) for pair in found} == {
-        "1": 0.6,
-        "10": 1.5,
-        "30": 3.5,
-    }
-    assert pairwise_sentences(found) == [
-        "Speed of default, dynamic=false over eager: 0.60x [0.60, 0.60] at model.num_ops=1; 1.50x [1.50, 1.50] at 10; "
-        "3.50x [3.49, 3.51] at 30; measurably faster from 10 on."
-    ]
-    unsure = replace(found[1], ratio=replace(found[1].ratio, measurable=False))
-    (gap,) = pairwise_sentences([replace(found[0], ratio=found[2].ratio), unsure, found[2]])
-    assert gap.endswith("3.50x [3.49, 3.51] at 30; no measurable difference at 10.")
-    other = [replace(one, model="other", run_id=f"other-{one.run_id}") for one in crossing()]
-    begin, *lines = pairwise_sentences(compare_pairs([*crossing(), *other], found[0].choice, found[0].baseline))
-    assert begin == "Speed of default, dynamic=false over eager:"
-    assert [line[: line.index("0x")] for line in lines] == ["op_chain: 0.6", "other: 0.6"]
-
-
-@pytest.mark.parametrize(
-    ("besides", "said"),
-    [
-        ([{"model": "a", "data.batch_size": "32"}, {"model": "b", "data.batch_size": "32"}],
-         " (data.batch_size=32): 2.00x at a; 2.00x at b"),
-        ([{"cuda_version": "12.10"}, {"cuda_version": "13.0"}], ": 2.00x at cuda_version=12.10; 2.00x at 13.0"),
-        ([{"data.num_samples": "1281168"}, {"data.num_samples": "1281167.0"}],
-         ": 2.00x at data.num_samples=1281167; 2.00x at 1281168; measurably faster from 1281167 on"),
-        ([{"model.depth": "unset"}, {"model.depth": "2"}], ": 2.00x at model.depth=unset; 2.00x at 2"),
-    ],
-)  # fmt: skip
-def test_a_line_goes_through_what_tells_the_works_apart(besides, said):
-    two = Ratio(2.0, 1.9, 2.1, 0.01, True)
-    pairs = [PairwiseComparison(None, "compile.mode=default", "compile.mode=eager", beside, two) for beside in besides]
-    assert pairwise_sentences(pairs) == [f"Speed of default over eager{said.replace('2.00x', '2.00x [1.90, 2.10]')}."]
-
-
-def test_a_setting_that_eager_rows_lack_is_no_place():
-    besides = (
-        {"compile.mode": "eager"},
-        *({"compile.mode": "default", "compile.dynamic": of} for of in ("false", "true")),
-    )
-    two = Ratio(2.0, 1.9, 2.1, 0.01, True)
-    pairs = [PairwiseComparison(None, "amp.precision=bf16-mixed", "amp.precision=32-true", of, two) for of in besides]
-    assert pairwise_sentences(pairs) == [
-        "Speed of bf16-mixed over 32-true:",
-        "2.00x [1.90, 2.10] at eager.",
-        "dynamic=false: 2.00x [1.90, 2.10] at default.",
-        "dynamic=true: 2.00x [1.90, 2.10] at default.",
-    ]
-
-
 def test_choices_of_which_one_says_nothing_more_keep_what_they_share():
     assert pair_label("compile_time_s", "compile.mode=default cache_found=warm", "compile.mode=default") == (
         "Compile time of default, cache_found=warm over default"
     )
 
 
-def test_a_setting_that_only_some_have_tells_them_apart():
-    rows = [
-        replace(row(1, 2.0, n, compile_mode=mode), overrides=words)
-        for mode in ("eager", "default")
-        for words in ([], ["model.depth=2"])
-        for n in range(2)
-    ]
-    found = compare_pairs(rows, "compile.mode=default", "compile.mode=eager")
-    assert [pair.conditions for pair in found] == [{"model.depth": "unset"}, {"model.depth": "2"}]
-
-
-def test_what_amp_brings_with_it_is_not_said_beside_the_precision():
-    rows = [
-        replace(row(1, 2.0, 0, compile_mode=mode), precision=precision, matmul_precision=matmul_precision)
-        for mode in ("eager", "default")
-        for precision, matmul_precision in (("32-true", "highest"), ("16-mixed", "high"))
-    ]
-    found = compare_pairs(rows, "compile.mode=default", "compile.mode=eager")
-    assert [pair.conditions for pair in found] == [{"amp.precision": "32-true"}, {"amp.precision": "16-mixed"}]
-
-
-def test_another_field_is_a_ratio_and_dropped_rows_take_no_part():
-    rows = [replace(one, status="failed") if "10" in one.overrides[0] else one for one in crossing()]
-    choices = "compile.mode=default compile.dynamic=true", "compile.mode=default compile.dynamic=false"
-    found = compare_pairs(rows, *choices, column="compile_time_s")
-    assert [pair.conditions["model.num_ops"] for pair in found] == ["1", "30"]
-    assert all(pair.ratio.value == pytest.approx(1.5) for pair in found)
-    assert compare_pairs(rows, "compile.mode=max-autotune", "compile.mode=eager") == []
-
-
-def test_runs_that_found_the_cache_warm_are_asked_for_by_name():
-    cold = [row(1, 2.0, n, compile_mode="default", compile_time_s=10.0, compile_cache="cold") for n in range(2)]
-    warm = [replace(one, run_id=f"warm-{one.run_id}", compile_cache="warm", compile_time_s=1.0) for one in cold]
-    warm = [replace(one, cache_found=found) for one, found in zip(warm, ("cold", "warm"), strict=True)]
-    (pair,) = compare_pairs([*cold, *warm], "cache_found=warm", "compile.cache=cold", "compile_time_s")
-    assert pair.ratio.value == pytest.approx(0.1)
-
-
-def test_what_compiling_costs_is_that_of_the_coldest_repeats():
-    def repeats(dynamic: bool, *seconds: float) -> list[Row]:
-        found = ("cold", *("warm" for _ in seconds[1:]))
-        told = [{"compile_time_s": s, "cache_found": f} for s, f in zip(seconds, found, strict=True)]
-        return [row(1, 2.0, n, compile_mode="default", compile_dynamic=dynamic, **of) for n, of in enumerate(told)]
-
-    rows = [*repeats(True, 40.0, 4.0, 4.0), *repeats(False, 20.0, 3.6, 3.6)]
-    choices = "compile.mode=default compile.dynamic=true", "compile.mode=default compile.dynamic=false"
-    (pair,) = compare_pairs(rows, *choices, column="compile_time_s")
-    assert pair.ratio.value == pytest.approx(2.0)
-
-
-def test_a_choice_that_ran_compiled_in_part_is_compared_and_remarked():
-    mixed = {"effective_mode": "mixed", "effective_mode_reason": "recompile limit (8) reached", "num_eager_steps": 52}
-    rows = [row(1, 1.2, n, compile_mode="eager", effective_mode="eager") for n in range(2)]
-    rows += [row(1, 1.2, n, compile_mode="default", num_steps=60, **mixed) for n in range(2)]
-    assert pairwise_sentences(compare_pairs(rows, "compile.mode=default", "compile.mode=eager")) == [
-        "Speed of default over eager: 1.00x [1.00, 1.00], no measurable difference, 52 of 60 steps uncompiled "
-        "(recompile limit (8) reached)."
-    ]
-    (dropped,) = compare(rows).dropped
-    assert dropped.reason.startswith("requested default, effective mixed")
-
-
-def test_settings_that_are_no_repeats_of_each_other_are_never_one_side():
-    with pytest.raises(ValueError, match=r"^compile\.mode=default: fits several settings"):
-        compare_pairs(crossing(), "compile.mode=default", "compile.mode=eager")
-    halves = [replace(one, precision="32-true", step_time_ms_p50=9.0) for one in crossing()]
-    found = compare_pairs([*crossing(), *halves], "amp.precision=bf16-mixed", "amp.precision=32-true")
-    assert len(found) == 3 * len(OPS)
-    assert {pair.conditions.get("compile.dynamic") for pair in found} == {None, "false", "true"}
-
-
-def test_the_only_pair_of_several_works_says_which_it_is():
-    rows = [one for one in crossing() if one.compile_mode == "eager" or "=30" in one.overrides[0]]
-    (pair,) = compare_pairs(rows, "compile.mode=default compile.dynamic=true", "compile.mode=eager")
-    assert pair.conditions == {"model.num_ops": "30"}
-
-
 def test_a_dropped_row_still_says_what_the_compiler_did():
     counts = {"num_graphs": 8, "num_graph_breaks": 0, "num_recompiles": 7, "num_eager_steps": 52, "num_steps": 60}
     mixed = {"effective_mode": "mixed", "effective_mode_reason": "recompile limit (8) reached"}
-    one = row(1, 2.0, 0, compile_mode="default", **counts, **mixed)
+    one = ops_row(1, 2.0, 0, compile_mode="default", **counts, **mixed)
     *_, line = markdown_compiled([one, replace(one, repeat=1)]).splitlines()
     dropped = "requested default, effective mixed: recompile limit (8) reached"
     assert line == f"| model.num\\_ops=1 | 8 | 0 | 7 | 52 | 60 | {dropped} |"
@@ -326,69 +145,12 @@ def test_a_dropped_row_still_says_what_the_compiler_did():
 def test_what_was_compiled_again_says_for_what_and_by_which_settings():
     cause = "inputs.size()[0] == 64"
     again = [
-        replace(row(n, 2.0, repeat, compile_mode="default"), num_graphs=2, num_recompiles=1, recompiles=[cause])
+        replace(ops_row(n, 2.0, repeat, compile_mode="default"), num_graphs=2, num_recompiles=1, recompiles=[cause])
         for n in (1, 30)
         for repeat in range(2)
     ]
     *_, said = markdown_compiled(again).splitlines()
     assert said.replace("\\", "") == f"Recompiled for {cause}: model.num_ops=1; model.num_ops=30."
-
-
-@pytest.mark.parametrize(
-    ("words", "steps_ms", "said"),
-    [
-        ("below 1", [(1, 2.0), (10, 2.0), (30, 2.0)], "below 1x: held in 1 of 3, did not hold in 2"),
-        ("above 1", [(10, 2.0), (30, 2.0)], "above 1x: held in all"),
-        ("above 1", [(1, 1.2)], "above 1x: undecided"),
-        ("about 3.3", [(30, 2.0)], "about 3.30x: held"),
-        ("about 5.32", [(30, 2.0)], "about 5.32x: did not hold"),
-        ("about 1", [(1, 1.2), (30, 2.0)], "about 1.00x: held in 1 of 2, did not hold in 1"),
-    ],
-)
-def test_a_claim_held_or_did_not_where_the_interval_decides_it(words, steps_ms, said):
-    rows = [
-        row(num_ops, ms, repeat, compile_mode=mode)
-        for num_ops, compiled in steps_ms
-        for mode, ms in (("eager", 1 + 0.2 * num_ops), ("default", compiled))
-        for repeat in range(3)
-    ]
-    claim = read_claim(words, None)
-    assert (
-        claim_sentence(claim, compare_pairs(rows, "compile.mode=default", "compile.mode=eager"))
-        == f"Claimed to be {said}."
-    )
-    alone = compare_pairs([one for one in rows if one.repeat == 0], "compile.mode=default", "compile.mode=eager")
-    assert {judge_claim(claim, pair) for pair in alone} == {Outcome.OPEN}
-
-
-@pytest.mark.parametrize(
-    ("found", "said"),
-    [
-        (Ratio(0.56, 0.35, 0.89, 1.0, False), Outcome.OPEN),  # beyond the interval, but within the noise
-        (Ratio(0.56, 0.35, 0.89, 0.2, True), Outcome.NOT),
-        (Ratio(0.97, 0.85, 1.09, 0.2, False), Outcome.OPEN),
-        (Ratio(0.97, 0.92, 1.02, 0.2, False), Outcome.HELD),
-    ],
-)
-def test_a_number_is_missed_by_more_than_the_noise(found, said):
-    assert judge_claim(read_claim("about 1", None), PairwiseComparison(None, "a=1", "a=2", {}, found)) is said
-
-
-@pytest.mark.parametrize(
-    ("these", "those", "said"),
-    [
-        ([0.1, 0.2, 0.1], [0.3, 0.4, 0.3], Outcome.HELD),
-        ([0.3, 0.4, 0.3], [0.1, 0.2, 0.1], Outcome.NOT),
-        ([0.1, 0.3, 0.1], [0.2, 0.4, 0.2], Outcome.OPEN),
-        ([0.1, 0.2], [0.3, 0.4], Outcome.OPEN),  # so few runs stand apart by chance
-        ([0.0, 0.0, 0.0], [0.0, 0.0, 0.0], Outcome.NONE),
-    ],
-)
-def test_a_claim_of_shares_is_decided_where_no_run_of_one_side_is_among_the_other(these, those, said):
-    pair = PairwiseComparison("deadline_miss_frac", "a=1", "a=2", {}, None, these, those)
-    claim = read_claim("below 1", pair.column)
-    assert judge_claim(claim, pair) is said
-    assert claim_sentence(claim, [pair]) == f"Claimed to be fewer: {said.value}."
 
 
 @pytest.mark.parametrize(
@@ -499,7 +261,7 @@ def test_what_compiling_went_into_is_drawn_where_a_study_asks_what_it_costs(tmp_
 def test_the_stages_of_a_diagnosis_beside_the_rows_are_on_the_page(tmp_path):
     folder = tmp_path / "crossing_point"
     folder.mkdir()
-    write_row(folder, row(1, 2.0, 0, compile_mode="eager"))
+    write_row(folder, ops_row(1, 2.0, 0, compile_mode="eager"))
     stages = {"eager": {"capture": 0.25}, "inductor": {"capture": 0.5, "lowering": 1.5}}
     diagnosis = Diagnosis("op_chain", "synthetic", 64, "default", "32-true", ["model.num_ops=1"], {}, [], [], stages)
     write_diagnosis(folder / "diagnosis.json", diagnosis)

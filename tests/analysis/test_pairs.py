@@ -1,0 +1,74 @@
+"""Rows in, pairwise comparisons out."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.sweeps import OPS, crossing, ops_row
+from trainkit.analysis.pairs import compare_pairs
+from trainkit.results.row import Row
+
+
+def test_a_setting_that_only_some_have_tells_them_apart():
+    rows = [
+        replace(ops_row(1, 2.0, n, compile_mode=mode), overrides=words)
+        for mode in ("eager", "default")
+        for words in ([], ["model.depth=2"])
+        for n in range(2)
+    ]
+    found = compare_pairs(rows, "compile.mode=default", "compile.mode=eager")
+    assert [pair.conditions for pair in found] == [{"model.depth": "unset"}, {"model.depth": "2"}]
+
+
+def test_what_amp_brings_with_it_is_not_said_beside_the_precision():
+    rows = [
+        replace(ops_row(1, 2.0, 0, compile_mode=mode), precision=precision, matmul_precision=matmul_precision)
+        for mode in ("eager", "default")
+        for precision, matmul_precision in (("32-true", "highest"), ("16-mixed", "high"))
+    ]
+    found = compare_pairs(rows, "compile.mode=default", "compile.mode=eager")
+    assert [pair.conditions for pair in found] == [{"amp.precision": "32-true"}, {"amp.precision": "16-mixed"}]
+
+
+def test_another_field_is_a_ratio_and_dropped_rows_take_no_part():
+    rows = [replace(one, status="failed") if "10" in one.overrides[0] else one for one in crossing()]
+    choices = "compile.mode=default compile.dynamic=true", "compile.mode=default compile.dynamic=false"
+    found = compare_pairs(rows, *choices, column="compile_time_s")
+    assert [pair.conditions["model.num_ops"] for pair in found] == ["1", "30"]
+    assert all(pair.ratio.value == pytest.approx(1.5) for pair in found)
+    assert compare_pairs(rows, "compile.mode=max-autotune", "compile.mode=eager") == []
+
+
+def test_runs_that_found_the_cache_warm_are_asked_for_by_name():
+    cold = [ops_row(1, 2.0, n, compile_mode="default", compile_time_s=10.0, compile_cache="cold") for n in range(2)]
+    warm = [replace(one, run_id=f"warm-{one.run_id}", compile_cache="warm", compile_time_s=1.0) for one in cold]
+    warm = [replace(one, cache_found=found) for one, found in zip(warm, ("cold", "warm"), strict=True)]
+    (pair,) = compare_pairs([*cold, *warm], "cache_found=warm", "compile.cache=cold", "compile_time_s")
+    assert pair.ratio.value == pytest.approx(0.1)
+
+
+def test_what_compiling_costs_is_that_of_the_coldest_repeats():
+    def repeats(dynamic: bool, *seconds: float) -> list[Row]:
+        found = ("cold", *("warm" for _ in seconds[1:]))
+        told = [{"compile_time_s": s, "cache_found": f} for s, f in zip(seconds, found, strict=True)]
+        return [ops_row(1, 2.0, n, compile_mode="default", compile_dynamic=dynamic, **of) for n, of in enumerate(told)]
+
+    rows = [*repeats(True, 40.0, 4.0, 4.0), *repeats(False, 20.0, 3.6, 3.6)]
+    choices = "compile.mode=default compile.dynamic=true", "compile.mode=default compile.dynamic=false"
+    (pair,) = compare_pairs(rows, *choices, column="compile_time_s")
+    assert pair.ratio.value == pytest.approx(2.0)
+
+
+def test_settings_that_are_no_repeats_of_each_other_are_never_one_side():
+    with pytest.raises(ValueError, match=r"^compile\.mode=default: fits several settings"):
+        compare_pairs(crossing(), "compile.mode=default", "compile.mode=eager")
+    halves = [replace(one, precision="32-true", step_time_ms_p50=9.0) for one in crossing()]
+    found = compare_pairs([*crossing(), *halves], "amp.precision=bf16-mixed", "amp.precision=32-true")
+    assert len(found) == 3 * len(OPS)
+    assert {pair.conditions.get("compile.dynamic") for pair in found} == {None, "false", "true"}
+
+
+def test_the_only_pair_of_several_works_says_which_it_is():
+    rows = [one for one in crossing() if one.compile_mode == "eager" or "=30" in one.overrides[0]]
+    (pair,) = compare_pairs(rows, "compile.mode=default compile.dynamic=true", "compile.mode=eager")
+    assert pair.conditions == {"model.num_ops": "30"}
