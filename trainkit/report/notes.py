@@ -34,9 +34,11 @@ class Notes:
 
 def comparison_notes(groups: Sequence[Group]) -> Notes:
     general = [list(_general_notes(group)) for group in groups]
-    shared = []
+    shared: list[str] = []
     if general:
-        shared = [note for note in general[0] if all(note in notes for notes in general)]
+        shared = general[0]
+    for notes in general:
+        shared = [note for note in shared if note in notes]
     by_group = []
     for group, notes in zip(groups, general, strict=True):
         own = list(_candidate_notes(group)) + notes

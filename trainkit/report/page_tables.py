@@ -73,14 +73,14 @@ def group_facts(group: Group) -> GroupFacts:
     return GroupFacts(
         latencies=_latency_table(candidates),
         stages=_stage_table(candidates),
-        compiled=_column_table(Section.COMPILER, compiled),
+        compiled=_section_table(Section.COMPILER, compiled),
         causes=[
             _cause_table("Graph breaks", compiled, graph_break_causes),
             _cause_table("Recompiles", compiled, recompile_causes, timed=True),
             _cause_table("CUDA graphs skipped", compiled, skip_causes),
         ],
-        checks=_column_table(Section.CHECK, checked),
-        peaks=_column_table(Section.MEMORY, candidates),
+        checks=_section_table(Section.CHECK, checked),
+        peaks=_section_table(Section.MEMORY, candidates),
         environment=_environment_texts(group),
     )
 
@@ -122,7 +122,7 @@ def _latency_cells(measured: ShapeLatency | Stage) -> list[Cell]:
     return cells
 
 
-def _column_table(section: Section, candidates: Sequence[Candidate]) -> SettingTable:
+def _section_table(section: Section, candidates: Sequence[Candidate]) -> SettingTable:
     """The columns that any row knows. If repeats differ, their values stand side by side."""
     heads = []
     lines: list[tuple[str, list[Cell]]] = [(candidate.label, []) for candidate in candidates]
