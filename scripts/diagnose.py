@@ -19,7 +19,7 @@ from pathlib import Path
 
 from trainkit import cli
 from trainkit.config.complaints import compose_typed
-from trainkit.config.errors import ConfigError
+from trainkit.config.errors import ConfigError, refuse
 from trainkit.config.schema import RunConfig
 from trainkit.diagnosis.findings import write_diagnosis
 from trainkit.report import diagnosis_tables
@@ -74,8 +74,7 @@ def _compose(arguments: argparse.Namespace) -> RunConfig:
         config = compose_typed(arguments.overrides, conf)
     except ConfigError as error:
         raise ConfigError(*complaints, *error.complaints) from error
-    if complaints:
-        raise ConfigError(*complaints)
+    refuse(complaints)
     return config
 
 

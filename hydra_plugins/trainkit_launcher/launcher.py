@@ -19,6 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from trainkit.config.errors import ConfigError
 from trainkit.config.validation import OTHER_KIND, of_other_kind
+from trainkit.sweep.plan import Sweep, SweptSetting
 
 SWEEP_NAME = re.compile(r"[A-Za-z0-9_.+-]*[A-Za-z0-9_+-]")
 INTERRUPTED = 130  # exit status
@@ -54,15 +55,14 @@ class TrainkitLauncher(Launcher):
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Run the sweep. ConfigError, before the first job, for overrides that do not compose or belong to the other
         script; a job that composes and cannot be run becomes a row."""
-        from trainkit.sweep.plan import Sweep, SweptSetting  # not for every command line
-        from trainkit.sweep.sweep import run_sweep
+        from trainkit.sweep.sweep import run_sweep  # not for every command line
 
         setup_globals()
         loader = self.hydra_context.config_loader
         settings = []
         for overrides in map(list, job_overrides):
             settings.append(SweptSetting(overrides, loader.load_sweep_config(self.config, overrides)))
-        check_kind([setting.config for setting in settings], job_overrides)
+        check_kind(settings)
         folder = Path(self.config.hydra.sweep.dir)
         sweep = Sweep(folder.name, folder, self.config, self.timeout_s, self.nproc_per_node, self.repeats)
         result = run_sweep(sweep, settings)
@@ -74,11 +74,11 @@ class TrainkitLauncher(Launcher):
         return [JobReturn(setting.overrides, _return_value=None, status=JobStatus.COMPLETED) for setting in settings]
 
 
-def check_kind(configs: Sequence[DictConfig], job_overrides: Sequence[Sequence[str]]) -> None:
+def check_kind(settings: Sequence[SweptSetting]) -> None:
     """Raise ConfigError for settings that every job which has them would refuse: they belong to the other script."""
     names: dict[str, None] = {}
-    for config, overrides in zip(configs, job_overrides, strict=True):
-        forward: Any = OmegaConf.to_object(config.forward)
-        names |= dict.fromkeys(of_other_kind(config.job.kind, forward, overrides))
+    for setting in settings:
+        forward: Any = OmegaConf.to_object(setting.config.forward)
+        names |= dict.fromkeys(of_other_kind(setting.config.job.kind, forward, setting.overrides))
     if names:
-        raise ConfigError(f"{', '.join(names)}: {OTHER_KIND[configs[0].job.kind]}")
+        raise ConfigError(f"{', '.join(names)}: {OTHER_KIND[settings[0].config.job.kind]}")

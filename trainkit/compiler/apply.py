@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Hashable, Mapping
 from contextlib import ExitStack
 from functools import wraps
+from itertools import chain
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
@@ -101,7 +102,7 @@ def _module_function(module: nn.Module, config: PartConfig, shared_codes: dict[H
     def call(*args: Any, **kwargs: Any) -> Any:
         return module._call_impl(*args, **kwargs)
 
-    sizes = tuple(tensor.shape for tensor in (*module.parameters(), *module.buffers()))
+    sizes = tuple(tensor.shape for tensor in chain(module.parameters(), module.buffers()))
     shares_graphs = type(unwrapped(module)), sizes, str(options(config))
     call.__code__ = shared_codes.setdefault(shares_graphs, call.__code__.replace())
     return call  # type: ignore[return-value]  # a def is a FunctionType

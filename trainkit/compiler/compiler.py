@@ -88,7 +88,9 @@ class Compiler:
         if not self._compiles:
             return
         self._undo_settings.enter_context(dynamo.settings(optimize_ddp=optimize_ddp))
-        modes = {self.config.mode, *(part.mode for part in self.config.parts)}
+        modes = {self.config.mode}
+        for part in self.config.parts:
+            modes.add(part.mode)
         if not modes.isdisjoint(CUDAGRAPH_MODES):
             self._undo.enter_context(dynamo.on_cudagraph_skips(self._skips.append))
         if self._budget is not None:

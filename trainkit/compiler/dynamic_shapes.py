@@ -7,7 +7,7 @@ from math import inf
 import torch
 
 from trainkit.compiler import dynamo
-from trainkit.config.errors import ConfigError
+from trainkit.config.errors import ConfigError, refuse
 from trainkit.config.schema import CompileConfig, DimConfig
 
 NAMES = ("inputs", "targets")  # of a batch's tensors
@@ -27,8 +27,7 @@ def check_dims(dims: list[DimConfig], batch: tuple[torch.Tensor, ...]) -> None:
             complaints.append(
                 f"{_label(dim)}: the shape is {shape}, with dimensions 0 to {len(shape) - 1}; name one of them"
             )
-    if complaints:
-        raise ConfigError(*complaints)
+    refuse(complaints)
 
 
 def check_bounds(dims: list[DimConfig], sizes_by_dim: Mapping[int, Collection[int]]) -> None:
@@ -41,8 +40,7 @@ def check_bounds(dims: list[DimConfig], sizes_by_dim: Mapping[int, Collection[in
                 f"{_label(dim)}: the data has {_range(sizes)} here, outside {dim.min}..{largest}; "
                 "change min and max, or remove the mark"
             )
-    if complaints:
-        raise ConfigError(*complaints)
+    refuse(complaints)
 
 
 def mark_dims(dims: list[DimConfig], inputs: tuple[torch.Tensor, ...]) -> None:

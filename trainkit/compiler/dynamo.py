@@ -259,12 +259,12 @@ def mark_dynamic(tensor: torch.Tensor, dim: int, bounds: tuple[int, int] | None)
 
 def compile_errors() -> tuple[type[BaseException], ...]:
     """The exceptions that only compiling raises."""
-    exceptions = (
-        find("TorchDynamoException"),
-        find("FailOnRecompileLimitHit"),
-        find("ConstraintViolationError"),
-    )
-    return tuple(exception for exception in exceptions if exception is not None)
+    exceptions = []
+    for name in ("TorchDynamoException", "FailOnRecompileLimitHit", "ConstraintViolationError"):
+        exception = find(name)
+        if exception is not None:
+            exceptions.append(exception)
+    return tuple(exceptions)
 
 
 def is_constraint_violation(error: BaseException) -> bool:

@@ -68,17 +68,26 @@ def collect(config: CompileConfig, observed: Observations) -> CompileFacts:
 
 
 def _with_metrics(facts: CompileFacts, metrics: list[CompilationMetrics], observed: Observations) -> CompileFacts:
-    recompiles = [compiled for compiled in metrics if compiled.recompile_reason]
-    limit_hit = any("recompile limit" in compiled.fail_reason for compiled in metrics)
-    skips = {str(compiled.cudagraph_skip_reason) for compiled in metrics if compiled.cudagraph_skip_reason}
+    reasons, shapes, times_s = [], [], []
+    limit_hit = observed.over_budget
+    skips = set(observed.cudagraph_skips)
+    for compiled in metrics:
+        if compiled.recompile_reason:
+            reasons.append(shortened(compiled.recompile_reason.strip()))
+            shapes.append(observed.recompile_shapes.get(compiled.variant_id))
+            times_s.append(_variant_s(compiled.compile_id, metrics))
+        if "recompile limit" in compiled.fail_reason:
+            limit_hit = True
+        if compiled.cudagraph_skip_reason:
+            skips.add(compiled.cudagraph_skip_reason)
     return replace(
         facts,
-        num_recompiles=len(recompiles),
-        recompiles=[shortened(str(compiled.recompile_reason).strip()) for compiled in recompiles],
-        recompile_shapes=[observed.recompile_shapes.get(compiled.variant_id) for compiled in recompiles],
-        recompile_times_s=[_variant_s(compiled.compile_id, metrics) for compiled in recompiles],
-        recompile_limit_hit=limit_hit or observed.over_budget,
-        cudagraph_skips=sorted(shortened(reason) for reason in skips | observed.cudagraph_skips),
+        num_recompiles=len(reasons),
+        recompiles=reasons,
+        recompile_shapes=shapes,
+        recompile_times_s=times_s,
+        recompile_limit_hit=limit_hit,
+        cudagraph_skips=sorted(shortened(skip) for skip in skips),
     )
 
 

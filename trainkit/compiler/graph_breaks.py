@@ -42,10 +42,10 @@ def read_graph_breaks() -> list[GraphBreak] | None:
 
 def left_to_python(breaks: Iterable[GraphBreak]) -> list[str]:
     """The functions that should be compiled and are left to Python for good, as a whole or from a line on."""
-    breaks = list(breaks)
-    whole = [graph_break.uncompiled for graph_break in breaks if graph_break.uncompiled]
-    rests = []
+    whole, rests = [], []
     for graph_break in breaks:
+        if graph_break.uncompiled:
+            whole.append(graph_break.uncompiled)
         if graph_break.uncompiled_after:
             rests.append(f"{graph_break.uncompiled_after} after {graph_break.file}:{graph_break.line}")
     return list(dict.fromkeys(whole + rests))

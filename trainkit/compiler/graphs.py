@@ -100,8 +100,11 @@ def _readable(graph: GraphModule) -> str:
 
 
 def _write_code(path: Path, graph: GraphModule, code: str) -> None:
-    lines = [f"# {file}:{line}: {source_line(file, line)}" for file, line in source_lines(graph)]
-    path.write_text("\n".join(["# Made of:", *lines, "", code, ""]), encoding="utf-8")
+    lines = ["# Made of:"]
+    for file, line in source_lines(graph):
+        lines.append(f"# {file}:{line}: {source_line(file, line)}")
+    lines += ["", code, ""]
+    path.write_text("\n".join(lines), encoding="utf-8")
 
 
 def source_lines(graph: GraphModule) -> list[tuple[str, int]]:
@@ -132,12 +135,14 @@ def index(phase: str, captured: list[Captured], folder: Path) -> str:
     paragraphs = []
     for graph in captured:
         lines = [f"{phase}, graph {graph.number}"]
-        lines += [f"  made of {_line_label(file, line)}" for file, line in graph.lines]
+        for file, line in graph.lines:
+            lines.append(f"  made of {_line_label(file, line)}")
         if graph.broken_at is not None:
             lines.append(f"  broken at {_line_label(*graph.broken_at)}")
         pattern = rf"graph_{graph.number}(_.*)?\.(txt|py)"
-        files = sorted(path.name for path in folder.iterdir() if re.fullmatch(pattern, path.name))
-        lines += [f"  {folder.name}/{name}" for name in files]
+        for path in sorted(folder.iterdir()):
+            if re.fullmatch(pattern, path.name):
+                lines.append(f"  {folder.name}/{path.name}")
         paragraphs.append("\n".join(lines) + "\n")
     return "\n".join(paragraphs)
 

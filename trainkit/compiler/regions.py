@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 
 from trainkit.compiler.dynamo import CHECKPOINTED
-from trainkit.config.errors import ConfigError
+from trainkit.config.errors import ConfigError, refuse
 from trainkit.config.schema import CompileConfig, PartConfig
 
 SHARED_PACKAGES = sys.stdlib_module_names | {"torch"}  # their functions are called by others than the network
@@ -124,8 +124,7 @@ def _matches(config: CompileConfig, net: nn.Module) -> list[Target]:
         targets.update(matches)
         complaints += _complaints(part, matches, modules, net)
     complaints += _nested(targets)
-    if complaints:
-        raise ConfigError(*complaints)
+    refuse(complaints)
     if config.mode != "eager" and not any(target.compiles for target in targets.values()):
         raise ConfigError("compile.parts: all have mode = eager, so nothing would be compiled; use compile.mode=eager")
     in_modules = [targets[name] for name in modules if name in targets]

@@ -59,7 +59,9 @@ def complaints(argv: list[str], conf: Path, name: str = "config", sweeps: bool =
         compose_config(accepted, conf, name=name)
     except ConfigError as error:
         subjects = {line.split(" ")[0] for line in lines}  # what they lack for that is no further mistake
-        lines += [line for line in error.complaints if line.split(" ")[0] not in subjects]
+        for complaint in error.complaints:
+            if complaint.split(" ")[0] not in subjects:
+                lines.append(complaint)
     except (HydraException, OmegaConfBaseException):
         pass  # a line above is about the override that brought it in
     return lines
@@ -142,7 +144,7 @@ def _no_file_of_group(refused: Refused, match: re.Match[str]) -> str:
         if choices:
             return f"expected one of {', '.join(choices)}"
     folders = [f"{path.name}/..." for path in sorted(group.glob("*")) if path.is_dir()]
-    return f"expected one of {', '.join([*match[1].split(), *folders])}"
+    return f"expected one of {', '.join(match[1].split() + folders)}"
 
 
 def _no_number(refused: Refused, match: re.Match[str]) -> str:
@@ -152,7 +154,9 @@ def _no_number(refused: Refused, match: re.Match[str]) -> str:
 
 def _no_boolean(refused: Refused, match: re.Match[str]) -> str:
     field_type = get_type_hints(getattr(schema, match[2]))[match[1]]
-    return "expected true, false or null" if field_type == bool | None else f"expected {TYPE_NAMES[bool]}"
+    if field_type == bool | None:
+        return "expected true, false or null"
+    return f"expected {TYPE_NAMES[bool]}"
 
 
 def _null(refused: Refused, match: re.Match[str]) -> str:
@@ -160,7 +164,9 @@ def _null(refused: Refused, match: re.Match[str]) -> str:
 
 
 def _no_text(refused: Refused, match: re.Match[str]) -> str:
-    return f"expected text; {_entries(refused)}" if refused.setting in LISTS else "expected text"
+    if refused.setting in LISTS:
+        return f"expected text; {_entries(refused)}"
+    return "expected text"
 
 
 def _another_type(refused: Refused, match: re.Match[str]) -> str:
@@ -174,7 +180,9 @@ def _unknown_entry(refused: Refused, match: re.Match[str]) -> str | None:
 
 
 def _no_list(refused: Refused, match: re.Match[str]) -> str:
-    return f"expected {_entries(refused)}" if refused.setting in LISTS else "expected a list"
+    if refused.setting in LISTS:
+        return f"expected {_entries(refused)}"
+    return "expected a list"
 
 
 def _entries(refused: Refused) -> str:
@@ -185,7 +193,9 @@ def _unknown_setting(refused: Refused, match: re.Match[str]) -> str:
     with initialize_config_dir(str(refused.conf.resolve()), version_base="1.3"):
         names = list(_setting_names(compose("config", refused.accepted)))
     near = difflib.get_close_matches(refused.setting, names, 1)
-    return f"no such setting; did you mean {near[0]}?" if near else "no such setting; see python train.py --help"
+    if not near:
+        return "no such setting; see python train.py --help"
+    return f"no such setting; did you mean {near[0]}?"
 
 
 def _setting_names(node: DictConfig, prefix: str = "") -> Iterator[str]:

@@ -100,8 +100,11 @@ def _unknown_settings(cfg: DictConfig) -> Iterator[str]:
     groups = {group.name: group.type for group in fields(RunConfig)}
     unknown = [str(key) for key in cfg if key not in groups]
     for name, group in groups.items():
-        if is_dataclass(group):
-            declared = {field.name for field in fields(group)}
-            unknown += [f"{name}.{key!s}" for key in cfg[name] if key not in declared]
+        if not is_dataclass(group):
+            continue
+        declared = {field.name for field in fields(group)}
+        for key in cfg[name]:
+            if key not in declared:
+                unknown.append(f"{name}.{key!s}")
     for setting in sorted(unknown):
         yield f"{setting} = {OmegaConf.select(cfg, setting)}: no such setting; see --help"

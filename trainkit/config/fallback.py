@@ -26,7 +26,8 @@ def compose_fallback(config: RunConfig, conf: Path) -> list[RunConfig]:
         try:
             stages.append(_compose_stage(config, OVERRIDE.findall(settings), conf))
         except ConfigError as error:
-            complaints += [f"forward.fallback, {line}" for line in error.complaints]
+            for complaint in error.complaints:
+                complaints.append(f"forward.fallback, {complaint}")
     HydraConfig.instance().cfg, GlobalHydra.instance().hydra = hydra, composing
     refuse(complaints)
     return stages
@@ -36,10 +37,13 @@ def _compose_stage(config: RunConfig, overrides: list[str], conf: Path) -> RunCo
     names = {setting_name(override) for override in overrides}
     if not names:
         names = {"''"}
-    foreign = sorted(name for name in names if not in_groups(name, OF_A_STAGE))
-    refuse(f"{name}: a stage sets nothing but {', '.join(OF_A_STAGE)}; leave it out" for name in foreign)
+    complaints = []
+    for name in sorted(names):
+        if not in_groups(name, OF_A_STAGE):
+            complaints.append(f"{name}: a stage sets nothing but {', '.join(OF_A_STAGE)}; leave it out")
+    refuse(complaints)
     GlobalHydra.instance().clear()
-    stage = compose_typed([*_inherited(config, names), *overrides], conf, config.job.run_dir, FORWARD)
+    stage = compose_typed(_inherited(config, names) + overrides, conf, config.job.run_dir, FORWARD)
     _check_stage(stage, config, overrides)
     return stage
 

@@ -110,16 +110,22 @@ def _expected(setting: Setting) -> str:
         expected = ", ".join(_choices(setting))
     else:
         expected = " or ".join(_type_name(kind) for kind in _types(setting) if kind is not NoneType)
-    return f"{expected}, or null" if NoneType in _types(setting) and "null" not in expected else expected
+    if NoneType in _types(setting) and "null" not in expected:
+        expected += ", or null"
+    return expected
 
 
 def _type_name(kind: Any) -> str:
     if kind in TYPE_NAMES:
         return TYPE_NAMES[kind]
-    return "text" if kind is str else "a list"
+    if kind is str:
+        return "text"
+    return "a list"
 
 
 def _rows_that_differ(setting: Setting) -> str:
     if setting.is_work:
         return "other work"
-    return "" if setting.facts.silent else "other settings"
+    if setting.facts.silent:
+        return ""
+    return "other settings"

@@ -137,14 +137,22 @@ def of_other_kind(kind: Kind, forward: ForwardConfig, overrides: Sequence[str]) 
     experiment are left aside; those that were typed are returned.
     """
     if kind == "forward":
-        typed = [override.lstrip("+~").partition("=") for override in overrides]
-        return {name: value for name, _, value in typed if in_groups(name, TRAINING_ONLY)}
+        return _typed_training_settings(overrides)
     changed = {}
     for declared in fields(ForwardConfig):
         value = getattr(forward, declared.name)
         if value != default_of(declared):
             changed[f"forward.{declared.name}"] = value
     return changed
+
+
+def _typed_training_settings(overrides: Sequence[str]) -> dict[str, str]:
+    settings = {}
+    for override in overrides:
+        name, _, value = override.lstrip("+~").partition("=")
+        if in_groups(name, TRAINING_ONLY):
+            settings[name] = value
+    return settings
 
 
 def _other_kind(config: RunConfig) -> Iterator[str]:

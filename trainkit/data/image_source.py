@@ -83,12 +83,14 @@ def _left_out(location: DataLocation, folder: Path) -> list[str]:
     These are links to nothing, classes without an image, and images beside the folders of the classes.
     """
     split_folders = {folder}
-    split_folders.update(folder / name for name in TRAIN_NAMES + VALIDATION_NAMES)
+    for name in TRAIN_NAMES + VALIDATION_NAMES:
+        split_folders.add(folder / name)
     complaints = []
     for parent, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith((".", "__"))]  # os.walk does not enter the others
         beside_classes = bool(folders) and Path(parent) in split_folders
-        for file in sorted(Path(parent, name) for name in files):
+        for name in sorted(files):
+            file = Path(parent, name)
             if not file.exists():
                 complaints.append(location.complaint(f"{file} is a link to nothing", "mend it or leave it out"))
             elif beside_classes and file.suffix.lower() in ImageFolder.EXTENSIONS:

@@ -86,9 +86,13 @@ def find_row_source(
     if location.is_on_hub:
         splits = load_splits(location, location.path, subset, cache_dir=str(cache_dir / "datasets"))
         hub_split = first_split(splits, names)
-        return None if hub_split is None else RowSource(location, columns, hub_split=hub_split)
+        if hub_split is None:
+            return None
+        return RowSource(location, columns, hub_split=hub_split)
     files = _find_files(location.local_path, names)
-    return RowSource(location, columns, tuple(files)) if files else None
+    if not files:
+        return None
+    return RowSource(location, columns, tuple(files))
 
 
 def table_path_complaints(location: DataLocation) -> list[str]:

@@ -72,7 +72,7 @@ class Synthetic(DataModule):
         self.seq_lens = seq_lens
         self.order = order
         self.padding = Padding(padding, buckets, seq_len)
-        refuse([*_number_complaints(self), *_target_complaints(self), *_schedule_complaints(self)])
+        refuse(_number_complaints(self) + _target_complaints(self) + _schedule_complaints(self))
 
     @property
     def schedule(self) -> ShapeSchedule:

@@ -91,7 +91,10 @@ def measure_phase(subject: Subject, phase: Phase, breaks: Sequence[Finding]) -> 
     )
     logger.info("%s: profiling the compiled share of the step", phase.name)
     phase = _with_shares(phase, Trial(subject, phase.name, graphs.watched(config)), compiled.rounds_ms)
-    return phase, [_with_cost(finding, compiled, variant) for finding, variant in zip(breaks, without, strict=True)]
+    findings = []
+    for finding, variant in zip(breaks, without, strict=True):
+        findings.append(_with_cost(finding, compiled, variant))
+    return phase, findings
 
 
 def _variants_without(breaks: Sequence[Finding], config: CompileConfig) -> list[Variant]:

@@ -38,7 +38,9 @@ def find_causes(config: CompileConfig, observed: Observed) -> list[Finding]:
         findings.append(finding)
     findings += _recompile_findings(config, observed)
     findings = _with_library_code_below_breaks(findings)
-    return findings + [_skip_finding(reason) for reason in _skip_reasons(config, observed.facts)]
+    for reason in _skip_reasons(config, observed.facts):
+        findings.append(_skip_finding(reason))
+    return findings
 
 
 def _finding_with(kind: str, remedy: Remedy, reason: str, location: SourceLocation) -> Finding:

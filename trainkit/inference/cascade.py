@@ -13,7 +13,7 @@ from trainkit.compiler import facts
 from trainkit.compiler.apply import give_own_code
 from trainkit.compiler.compiler import Compiler
 from trainkit.compiler.regions import select_targets
-from trainkit.config.errors import ConfigError
+from trainkit.config.errors import ConfigError, refuse
 from trainkit.config.schema import RunConfig
 from trainkit.data.module import DataModule
 from trainkit.distributed.topology import Devices, select_devices
@@ -108,9 +108,9 @@ def build_stages(
             select_devices(stage_config)  # refuses settings that the device does not have
             stages.append(_build_stage(settings, stage_config, data, devices, meters))
         except ConfigError as error:
-            complaints += [f"forward.fallback, {complaint}" for complaint in error.complaints]
-    if complaints:
-        raise ConfigError(*complaints)
+            for complaint in error.complaints:
+                complaints.append(f"forward.fallback, {complaint}")
+    refuse(complaints)
     if fallback:
         _refuse_compiled_functions(stages)
         for stage in stages:

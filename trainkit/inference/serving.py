@@ -69,7 +69,9 @@ class Serving:
 
     def _measure_stages(self) -> None:
         """Call each stage NUM_MEASURING times with each shape that will come."""
-        inputs_by_shape = {tuple(inputs.shape): inputs for _, (inputs, _) in self._requested_batches()}
+        inputs_by_shape = {}
+        for _, (inputs, _) in self._requested_batches():
+            inputs_by_shape[tuple(inputs.shape)] = inputs
         self._meters.begin(self._device)
         for index, stage in enumerate(self._stages):
             dynamo.reset_counts()
@@ -118,13 +120,15 @@ class Serving:
         first, is_cascade = self._stages[0], len(self._stages) > 1
         if not is_cascade:
             first.keep_facts()
-        known_facts = [stage.facts for stage in self._stages if stage.facts is not None]
-        if not known_facts:
-            known_facts = [first.compiler.facts()]
+        known_facts = []
         autotune_s: dict[str, float] = {}
         for stage in self._stages:
+            if stage.facts is not None:
+                known_facts.append(stage.facts)
             for kind, seconds in stage.autotune_s.items():
                 autotune_s[kind] = autotune_s.get(kind, 0.0) + seconds
+        if not known_facts:
+            known_facts.append(first.compiler.facts())
         # torch reports a missing variant, but not of which stage.
         reports_eager = dynamo.reports_lookups() and not is_cascade
         report = CompilerReport(autotune_s, reports_eager, first.compiler.skips_function())
@@ -140,7 +144,8 @@ class Serving:
         if self._config.forward.deadline_ms is not None:
             row = replace(row, deadline_miss_frac=miss_frac(times_ms, self._config.forward.deadline_ms))
         if is_cascade:
-            row = replace(row, chain=[self._stage_facts(index, len(times_ms)) for index in range(len(self._stages))])
+            chain = [self._stage_facts(index, len(times_ms)) for index in range(len(self._stages))]
+            row = replace(row, chain=chain)
         return row
 
     def _stage_facts(self, index: int, num_calls: int) -> Stage:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from trainkit.metrics.epochs import EpochCost, EpochMeter
+from trainkit.metrics.epochs import EpochCost, EpochMeter, steps_by_epoch
 from trainkit.metrics.steps import Step, StepKind, classify, steady
 from trainkit.metrics.summary import CompilerReport, summarize
 from trainkit.metrics.timer import mark, milliseconds, synchronize
@@ -75,7 +75,7 @@ class CallMeters:
     def kinds(self) -> list[list[StepKind]]:
         """The kind of each call of each epoch."""
         if not self.measured_first:
-            return classify([epoch.steps for epoch in self.epochs])
+            return classify(steps_by_epoch(self.epochs))
         kinds = []
         for epoch, kind in zip(self.epochs, (StepKind.WARMUP, StepKind.STEADY), strict=False):
             kinds.append([_kind(step, kind) for step in epoch.steps])
@@ -96,19 +96,20 @@ class CallMeters:
 
     def latency(self, network: int) -> dict[str, Any]:
         """`num_calls` and percentiles of the steady calls of one network."""
-        return _latency_columns([step.time_ms for step in self.steady_calls() if _work(step).network == network])
+        times_ms = [step.time_ms for step in self.steady_calls() if _work(step).network == network]
+        return _latency_columns(times_ms)
 
     def _latency_by_shape(self) -> list[ShapeLatency]:
         """The latency of the steady calls with each shape of the inputs; empty if there is one shape alone."""
-        shapes: set[Shape] = set()
+        times_ms: dict[Shape, list[float]] = {}
         for epoch in self.epochs:
-            shapes.update(_work(step).shape for step in epoch.steps)
-        if len(shapes) < 2:
+            for step in epoch.steps:
+                times_ms.setdefault(_work(step).shape, [])
+        if len(times_ms) < 2:
             return []
-        times_ms: dict[Shape, list[float]] = {shape: [] for shape in sorted(shapes)}
         for step in self.steady_calls():
             times_ms[_work(step).shape].append(step.time_ms)
-        return [ShapeLatency(list(shape), **_latency_columns(times)) for shape, times in times_ms.items()]
+        return [ShapeLatency(list(shape), **_latency_columns(times_ms[shape])) for shape in sorted(times_ms)]
 
 
 def _kind(step: Step, kind: StepKind) -> StepKind:

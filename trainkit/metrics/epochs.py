@@ -42,17 +42,24 @@ class EpochCost:
         return any(step.compiled for step in self.steps)
 
 
+def steps_by_epoch(epochs: Sequence[EpochCost]) -> list[list[Step]]:
+    """The steps of each epoch."""
+    return [epoch.steps for epoch in epochs]
+
+
 def reduce_ranks(ranks: Sequence[EpochCost]) -> EpochCost:
     """The epoch as a user of all ranks sees it, step by step."""
     if len(ranks) == 1:
         return ranks[0]
+    steps_by_rank = [rank.steps for rank in ranks]
     steps = []
-    for step_of_ranks in zip(*(rank.steps for rank in ranks), strict=True):
+    for step_of_ranks in zip(*steps_by_rank, strict=True):
         times_ms = [step.time_ms for step in step_of_ranks]
         steps.append(replace(reduce_fields(step_of_ranks), rank_spread_ms=max(times_ms) - min(times_ms)))
+    slowest = max(ranks, key=lambda rank: rank.compile_time_s)
     return replace(
         reduce_fields(ranks),
-        compile_s=max((rank.compile_s for rank in ranks), key=lambda compile_s: sum(compile_s.values())),
+        compile_s=slowest.compile_s,
         steps=steps,
         compile_peak=highest([rank.compile_peak for rank in ranks]),
         steady_peak=highest([rank.steady_peak for rank in ranks]),

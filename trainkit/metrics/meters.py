@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from trainkit.metrics.epochs import EpochCost, EpochMeter
+from trainkit.metrics.epochs import EpochCost, EpochMeter, steps_by_epoch
 from trainkit.metrics.steps import Step, classify, steady
 from trainkit.metrics.summary import CompilerReport, summarize
 from trainkit.metrics.timer import BatchClock, mark, milliseconds
@@ -78,12 +78,12 @@ class Meters(Callback):
 
     def steady_steps(self) -> list[list[Step]]:
         """The steady steps of each epoch so far."""
-        epochs = [epoch.steps for epoch in self.epochs]
+        epochs = steps_by_epoch(self.epochs)
         return [steady(steps, kinds) for steps, kinds in zip(epochs, classify(epochs), strict=True)]
 
     def summary(self, report: CompilerReport) -> dict[str, Any]:
         """The columns of a row on time and memory."""
-        kinds = classify([epoch.steps for epoch in self.epochs])
+        kinds = classify(steps_by_epoch(self.epochs))
         return summarize(self.epochs, kinds, self.epoch_meter.compile_clock, report)
 
     def _end_epoch(self, trainer: Trainer, complete: bool) -> None:
@@ -105,21 +105,19 @@ def steps_of(batches: list[MeasuredBatch], epoch_start: Any, batches_per_step: i
     previous_end = epoch_start
     for first in range(0, len(finished), batches_per_step):
         group = finished[first : first + batches_per_step]
-        period_ms = milliseconds(previous_end, group[-1].end)
-        wait_ms = 0.0
-        for batch in group:
-            wait_ms += min(batch.wait_ms, milliseconds(previous_end, batch.start))
-            previous_end = batch.end
-        steps.append(
-            Step(
-                time_ms=milliseconds(group[0].start, group[-1].end),
-                period_ms=period_ms,
-                wait_ms=wait_ms,
-                num_batches=len(group),
-                compiled=any(batch.compiled for batch in group),
-                eager=any(batch.eager for batch in group),
-                num_samples=sum(batch.num_samples for batch in group),
-                work=tuple(batch.shape for batch in group),
-            )
+        step = Step(
+            time_ms=milliseconds(group[0].start, group[-1].end),
+            period_ms=milliseconds(previous_end, group[-1].end),
+            wait_ms=0.0,
+            num_batches=len(group),
+            compiled=False,
+            work=tuple(batch.shape for batch in group),
         )
+        for batch in group:
+            step.wait_ms += min(batch.wait_ms, milliseconds(previous_end, batch.start))
+            step.compiled |= batch.compiled
+            step.eager |= batch.eager
+            step.num_samples += batch.num_samples
+            previous_end = batch.end
+        steps.append(step)
     return steps

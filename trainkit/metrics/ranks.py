@@ -23,7 +23,8 @@ def reduce_fields(ranks: Sequence[Record]) -> Record:
     """Reduce dataclass objects of one type, one of each rank, to one."""
     reduced = {}
     for name, rule in _rules(type(ranks[0])):
-        reduced[name] = rule.reduce([getattr(rank, name) for rank in ranks])
+        values = [getattr(rank, name) for rank in ranks]
+        reduced[name] = rule.reduce(values)
     return type(ranks[0])(**reduced)
 
 

@@ -39,7 +39,7 @@ class Step:
 
 def classify(epochs: Sequence[Sequence[Step]]) -> list[list[StepKind]]:
     """The kind of each step of each epoch. Warm-up is counted anew after each compile, across epochs."""
-    full = max((step.num_batches for step in chain(*epochs)), default=1)
+    full = max((step.num_batches for step in chain.from_iterable(epochs)), default=1)
     kinds = []
     for steps in epochs:
         kinds.append([_kind_without_warmup(step, full) for step in steps])

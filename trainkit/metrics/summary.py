@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from trainkit.metrics.epochs import CompileClock, EpochCost
+from trainkit.metrics.epochs import CompileClock, EpochCost, steps_by_epoch
 from trainkit.metrics.memory import Memory, highest
 from trainkit.metrics.steps import Step, StepKind, samples_per_s, steady, total_period_ms, typical_time_ms
 from trainkit.results.row import COMPILE_KINDS
@@ -69,9 +69,11 @@ def step_columns(epochs: Sequence[EpochCost], kinds: Sequence[Sequence[StepKind]
         steady_epochs.append(steady(epoch.steps, epoch_kinds))
         steady_steps += steady_epochs[-1]
     times_ms = [step.time_ms for step in steady_steps]
+    spreads_ms = [step.rank_spread_ms for step in steady_steps]
     p25, p75 = percentile(times_ms, 25), percentile(times_ms, 75)
-    iqr_ms = None if p25 is None or p75 is None else p75 - p25
-    wait_frac = None
+    iqr_ms = wait_frac = None
+    if p25 is not None and p75 is not None:
+        iqr_ms = p75 - p25
     if steady_steps:
         wait_frac = sum(step.wait_ms for step in steady_steps) / total_period_ms(steady_steps)
     return {
@@ -79,12 +81,12 @@ def step_columns(epochs: Sequence[EpochCost], kinds: Sequence[Sequence[StepKind]
         "num_compiling_steps": all_kinds.count(StepKind.COMPILING),
         "num_warmup_steps": all_kinds.count(StepKind.WARMUP),
         "num_steady_steps": len(steady_steps),
-        "step_time_ms": typical_time_ms([epoch.steps for epoch in epochs], steady_epochs),
+        "step_time_ms": typical_time_ms(steps_by_epoch(epochs), steady_epochs),
         "step_time_ms_p50": percentile(times_ms, 50),
         "step_time_ms_p90": percentile(times_ms, 90),
         "step_time_ms_p99": percentile(times_ms, 99),
         "step_time_ms_iqr": iqr_ms,
-        "rank_spread_ms": percentile([step.rank_spread_ms for step in steady_steps], 50),
+        "rank_spread_ms": percentile(spreads_ms, 50),
         "samples_per_s": samples_per_s(steady_steps),
         "data_wait_frac": wait_frac,
     }
@@ -96,8 +98,10 @@ def eager_columns(epochs: Sequence[EpochCost], report: CompilerReport) -> dict[s
         return {"num_compiled_steps": None, "num_eager_steps": None}
     num_steps = num_eager = 0
     for epoch in epochs:
-        num_steps += len(epoch.steps)
-        num_eager += sum(step.eager or report.skips_function for step in epoch.steps)
+        for step in epoch.steps:
+            num_steps += 1
+            if step.eager or report.skips_function:
+                num_eager += 1
     return {"num_compiled_steps": num_steps - num_eager, "num_eager_steps": num_eager}
 
 
@@ -109,9 +113,9 @@ def epoch_columns(epochs: Sequence[EpochCost]) -> dict[str, float | None]:
             trained.append(epoch)
         if epoch.complete and not epoch.compiled_in_validation:
             validated.append(epoch)
-    train_times_s = [epoch.train_time_s for epoch in _without_first(trained, epochs)]
-    energies_j = []
+    train_times_s, energies_j = [], []
     for epoch in _without_first(trained, epochs):
+        train_times_s.append(epoch.train_time_s)
         if epoch.energy_j is not None:
             energies_j.append(epoch.energy_j / len(epoch.steps))
     val_times_s = []

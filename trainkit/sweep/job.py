@@ -81,7 +81,8 @@ def _command(sweep: Sweep, job: Job, run_dir: Path) -> list[str]:
             command.append(f"--config-dir={source.path.removeprefix('file://')}")
     command += job.overrides
     command += [override for override in hydra.overrides.hydra if not SWEEP_OVERRIDES.match(override)]
-    return [*command, f"sweep={sweep.name}", f"repeat={job.repeat}", "hydra.mode=RUN", f"hydra.run.dir='{run_dir}'"]
+    command += [f"sweep={sweep.name}", f"repeat={job.repeat}", "hydra.mode=RUN", f"hydra.run.dir='{run_dir}'"]
+    return command
 
 
 def row_of_request(job: Job, sweep: str, run_dir: Path) -> Row:

@@ -10,7 +10,7 @@ from hydra.errors import InstantiationException
 from hydra.utils import get_object, instantiate
 
 from trainkit.compiler.errors import first_line
-from trainkit.config.errors import TYPE_NAMES, ConfigError
+from trainkit.config.errors import TYPE_NAMES, ConfigError, refuse
 
 MAX_CAUSE_LENGTH = 300  # transformers lists all its model types in an error
 
@@ -23,9 +23,7 @@ def instantiate_node(group: str, name: str, node: dict[str, Any]) -> Any:
         raise ConfigError(
             f"{group}._target_ = {node['_target_']}: {first_line(error)}; give an installed class"
         ) from error
-    complaints = type_complaints(group, target, node)
-    if complaints:
-        raise ConfigError(*complaints)
+    refuse(type_complaints(group, target, node))
     try:
         return instantiate(node, _convert_="all")
     except InstantiationException as error:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from trainkit.compiler import apply
 from trainkit.compiler.errors import first_line
-from trainkit.config.errors import ConfigError
+from trainkit.config.errors import ConfigError, refuse
 from trainkit.config.schema import NOT_ARGUMENTS, RunConfig
 from trainkit.data.module import DataModule
 from trainkit.distributed.topology import Devices
@@ -24,10 +24,8 @@ def build_data(config: RunConfig) -> DataModule:
     for setting, limit in _batch_limits(config).items():
         if not limit:
             continue
-        complaints = data.unused_sizes(limit)
-        if complaints:
-            way_out = f"raise {setting}, or lower data.num_batches"
-            raise ConfigError(*[f"{complaint}; {way_out}" for complaint in complaints])
+        way_out = f"raise {setting}, or lower data.num_batches"
+        refuse(f"{complaint}; {way_out}" for complaint in data.unused_sizes(limit))
     return data
 
 

@@ -12,7 +12,7 @@ from torch.amp import GradScaler
 from torch.optim import SGD, Adam, Optimizer  # AdamW is an Adam
 
 from trainkit.compiler.errors import first_line
-from trainkit.config.errors import ConfigError
+from trainkit.config.errors import ConfigError, refuse
 from trainkit.config.schema import RunConfig
 from trainkit.training.instantiate import type_complaints
 
@@ -32,9 +32,7 @@ def build_optimizer(config: RunConfig) -> OptimizerFactory:
         arguments = inspect.signature(target).parameters
     except (ImportError, ValueError) as error:
         raise ConfigError(f"{subject}: {first_line(error)}; give a class") from error
-    complaints = type_complaints("optimizer", target, settings)
-    if complaints:
-        raise ConfigError(*complaints)
+    refuse(type_complaints("optimizer", target, settings))
     fused, foreach = settings.pop("fused", None), settings.pop("foreach", None)
     for name, value in (("fused", fused), ("foreach", foreach)):
         if value is not None and name not in arguments:
