@@ -107,7 +107,11 @@ def break_reasons() -> list[BreakReason] | None:
     reasons = find("graph_break_reasons")
     if reasons is None:
         return None
-    return [BreakReason(str(reason.reason), list(reason.user_stack)) for reason in reasons if reason.graph_break]
+    breaks = []
+    for reason in reasons:
+        if reason.graph_break:
+            breaks.append(BreakReason(str(reason.reason), list(reason.user_stack)))
+    return breaks
 
 
 def count(*names: tuple[str, str]) -> int | None:

@@ -107,8 +107,7 @@ def _cache_found(hits: int | None, misses: int | None) -> str | None:
 
 
 def _region(region: CompiledRegion, regions: list[CompiledRegion]) -> Region:
-    """A region as the row has it. It is `reused` if it ran graphs of another region and has none of its own."""
-    sharing = [other for other in regions if other.code is not None and other.code is region.code]
+    """A region as the row has it."""
     config = region.target.config
     return Region(
         name=region.target.name,
@@ -117,9 +116,16 @@ def _region(region: CompiledRegion, regions: list[CompiledRegion]) -> Region:
         fullgraph=config.fullgraph,
         backend=config.backend,
         num_graphs=region.num_graphs,
-        reused=region.num_graphs == 0 and any(other.num_graphs for other in sharing),
+        reused=_reuses_graphs(region, regions),
         num_calls=region.num_calls,
     )
+
+
+def _reuses_graphs(region: CompiledRegion, regions: list[CompiledRegion]) -> bool:
+    """Whether a region has no graphs of its own and ran those of another one."""
+    if region.num_graphs != 0 or region.code is None:
+        return False
+    return any(other.code is region.code and other.num_graphs for other in regions)
 
 
 def _effective_mode(

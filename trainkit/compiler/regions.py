@@ -140,7 +140,11 @@ def _named_modules(net: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 
 def _modules_of(part: PartConfig, modules: dict[str, nn.Module]) -> dict[str, Target]:
-    return {name: Target(name, part, module) for name, module in modules.items() if _is_match(name, part.match)}
+    targets = {}
+    for name, module in modules.items():
+        if _is_match(name, part.match):
+            targets[name] = Target(name, part, module)
+    return targets
 
 
 def _is_match(name: str, pattern: str) -> bool:

@@ -71,7 +71,11 @@ def missing_complaints(location: DataLocation, content: str) -> list[str]:
 
 def unreadable_complaints(location: DataLocation, files: Sequence[Path]) -> list[str]:
     """A complaint for each of the files that cannot be opened."""
-    return [location.complaint(f"{file} cannot be read") for file in files if not os.access(file, os.R_OK)]
+    complaints = []
+    for file in files:
+        if not os.access(file, os.R_OK):
+            complaints.append(location.complaint(f"{file} cannot be read"))
+    return complaints
 
 
 def read_text(location: DataLocation, file: Path) -> str:

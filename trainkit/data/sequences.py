@@ -44,7 +44,8 @@ def save_sequences(
     no_tokens = np.empty(0, dtype=np.int64)
     tokens = np.concatenate([no_tokens, *sequences]).astype(dtype)
     lengths = [0]
-    lengths += [len(sequence) for sequence in sequences]
+    for sequence in sequences:
+        lengths.append(len(sequence))
     np.save(folder / f"{split}-tokens.npy", tokens)
     np.save(folder / f"{split}-starts.npy", np.cumsum(lengths))
     np.save(folder / f"{split}-targets.npy", np.array(targets, np.int64))

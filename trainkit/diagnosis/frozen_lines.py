@@ -140,8 +140,10 @@ def _definition(module: ast.Module, code: CodeType) -> Definition:
     """The `def` of a code object; the first line of code is that of the first decorator."""
     for node in ast.walk(module):
         if isinstance(node, Definition) and node.name == code.co_name:
-            decorator_lines = [decorator.lineno for decorator in node.decorator_list]
-            if min([node.lineno, *decorator_lines]) == code.co_firstlineno:
+            first_line = node.lineno
+            for decorator in node.decorator_list:
+                first_line = min(first_line, decorator.lineno)
+            if first_line == code.co_firstlineno:
                 return node
     raise NotConstantError("its function's source was not found")
 
@@ -157,7 +159,10 @@ def _statement_at(function: ast.AST, line: int) -> ast.stmt:
 
 def _class_of(module: ast.Module, function: Definition) -> str | None:
     """The name of the innermost class around a function."""
-    classes = [node for node in ast.walk(module) if isinstance(node, ast.ClassDef) and function in ast.walk(node)]
+    classes = []
+    for node in ast.walk(module):
+        if isinstance(node, ast.ClassDef) and function in ast.walk(node):
+            classes.append(node)
     if not classes:
         return None
     return max(classes, key=lambda node: node.lineno).name

@@ -109,7 +109,10 @@ class CallMeters:
             return []
         for step in self.steady_calls():
             times_ms[_work(step).shape].append(step.time_ms)
-        return [ShapeLatency(list(shape), **_latency_columns(times_ms[shape])) for shape in sorted(times_ms)]
+        latencies = []
+        for shape in sorted(times_ms):
+            latencies.append(ShapeLatency(list(shape), **_latency_columns(times_ms[shape])))
+        return latencies
 
 
 def _kind(step: Step, kind: StepKind) -> StepKind:

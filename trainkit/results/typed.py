@@ -44,8 +44,11 @@ def _field_types(kind: Any) -> dict[str, Any]:
 
 @functools.cache
 def _required_fields(kind: Any) -> frozenset[str]:
-    required = [f for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]
-    return frozenset(f.name for f in required)
+    names = set()
+    for field in fields(kind):
+        if field.default is MISSING and field.default_factory is MISSING:
+            names.add(field.name)
+    return frozenset(names)
 
 
 def _is_number(value: Any) -> bool:

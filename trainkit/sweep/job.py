@@ -80,7 +80,9 @@ def _command(sweep: Sweep, job: Job, run_dir: Path) -> list[str]:
         if source.provider == "command-line":
             command.append(f"--config-dir={source.path.removeprefix('file://')}")
     command += job.overrides
-    command += [override for override in hydra.overrides.hydra if not SWEEP_OVERRIDES.match(override)]
+    for override in hydra.overrides.hydra:
+        if not SWEEP_OVERRIDES.match(override):
+            command.append(override)
     command += [f"sweep={sweep.name}", f"repeat={job.repeat}", "hydra.mode=RUN", f"hydra.run.dir='{run_dir}'"]
     return command
 

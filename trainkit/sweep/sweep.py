@@ -70,8 +70,10 @@ def _run_jobs(sweep: Sweep, settings: Sequence[SweptSetting]) -> Iterator[Row]:
     """Run the whole list of settings again for each repeat, so that drift of the machine hits all settings alike."""
     shared = _shared_overrides(settings)
     num_jobs = len(settings) * sweep.repeats
-    typed = [override for override in settings[0].overrides if override in shared]
-    shown = [override for override in typed if not override.startswith("sweep=")]
+    shown = []
+    for override in settings[0].overrides:
+        if override in shared and not override.startswith("sweep="):
+            shown.append(override)
     print(f"sweep {sweep.name}: {num_jobs} job(s), each with {' '.join(shown) or 'the defaults'}", flush=True)
     number = 0
     for repeat in range(sweep.repeats):

@@ -86,6 +86,7 @@ class Recorder(Callback):
 
     def _make_record(self, task: Task) -> EpochRecord:
         cost, steady_steps = self._meters.epochs[-1], self._meters.steady_steps()[-1]
+        times_ms = [step.time_ms for step in steady_steps]
         return EpochRecord(
             epoch=task.current_epoch,
             train_time_s=cost.train_time_s,
@@ -93,7 +94,7 @@ class Recorder(Callback):
             compile_time_s=cost.compile_time_s,
             num_steps=len(cost.steps),
             num_samples=sum(step.num_samples for step in cost.steps),
-            step_time_ms_p50=percentile([step.time_ms for step in steady_steps], 50),
+            step_time_ms_p50=percentile(times_ms, 50),
             samples_per_s=samples_per_s(steady_steps),
             peak_allocated_bytes=cost.peak.allocated,
             peak_reserved_bytes=cost.peak.reserved,

@@ -116,7 +116,8 @@ def measure_breakdown(components: Components) -> dict[str, Any]:
     ranks = gather(breakdown.summary_ms())
     times_ms = {}
     for name in ranks[0]:
-        times_ms[name] = columns(Row)[name].over_ranks.reduce([rank[name] for rank in ranks])
+        times_of_ranks = [rank[name] for rank in ranks]
+        times_ms[name] = columns(Row)[name].over_ranks.reduce(times_of_ranks)
     return times_ms
 
 
