@@ -20,12 +20,12 @@ def row_page() -> str:
         "comparison shows the repeats of a setting."
     )
     for group in COLUMN_GROUPS:
-        blocks += [f"## {group.__name__}", _docstring(group), _column_table(columns(group).values())]
+        blocks += [f"## {group.__name__}", _docstring(group), _reference_table(columns(group).values())]
     blocks += ["## Nested facts", "Objects inside of lists, by their type above."]
     for fact in (GraphBreak, Region, ShapeLatency, Stage, ExpectedLatency):
         names = ", ".join(f"`{name}`" for name in fact.__dataclass_fields__)
         blocks.append(f"**{fact.__name__}**: {_docstring(fact)} Fields: {names}.")
-    blocks += ["# Columns of an epoch record", _docstring(EpochRecord), _column_table(columns(EpochRecord).values())]
+    blocks += ["# Columns of an epoch record", _docstring(EpochRecord), _reference_table(columns(EpochRecord).values())]
     return "\n\n".join(blocks) + "\n"
 
 
@@ -33,7 +33,7 @@ def _docstring(described: type) -> str:
     return " ".join((described.__doc__ or "").split())
 
 
-def _column_table(listed: Iterable[Column]) -> str:
+def _reference_table(listed: Iterable[Column]) -> str:
     lines = ["| column | type | unit | meaning | over ranks | over repeats | loggers' name |"]
     lines.append("| :-- | :-- | :-- | :-- | :-- | :-- | :-- |")
     for column in listed:
