@@ -42,6 +42,7 @@ pages: setup
 		$(BIN)/python scripts/report.py measurements/$$name.jsonl --into docs/$$name >/dev/null || exit; \
 	done
 	$(BIN)/python scripts/report.py measurements/control.jsonl --markdown >docs/studies/control/report.md
+	$(BIN)/python scripts/reference.py >/dev/null
 
 check: setup
 	$(BIN)/ruff check .
