@@ -14,13 +14,17 @@ SIZE = $(if $(GPU_FOUND),,small/)
 DEPTHS = $(if $(GPU_FOUND),12 48,2)
 ROWS = runs/studies/$(if $(GPU_FOUND),full,small)
 
-.PHONY: train test studies pages check setup
+.PHONY: train test coverage studies pages check setup
 
 train: setup
 	$(BIN)/python train.py $(NO_COMPILER) $(ARGS)
 
 test: setup
 	$(BIN)/python -m pytest -n 2 $(ARGS)
+
+# Of the packages without torch: coverage's tracer and Dynamo's slow each other down many times over.
+coverage: setup
+	$(BIN)/python -m pytest -n 2 --cov --cov-report=term:skip-covered tests/analysis tests/config tests/report tests/results tests/test_stats.py
 
 studies: setup
 	for study in $(STUDIES); do \
