@@ -1,5 +1,6 @@
 """Make the pages of docs/reference: `python scripts/reference.py`."""
 
+import argparse
 from pathlib import Path
 
 from trainkit.config.manual import settings_page
@@ -10,6 +11,7 @@ PAGES = {"settings.md": settings_page, "row.md": row_page}
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
     FOLDER.mkdir(exist_ok=True)
     for name, page in PAGES.items():
         path = FOLDER / name

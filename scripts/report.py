@@ -9,7 +9,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from trainkit.report.command import report_changes, report_comparison, report_markdown
+from trainkit.report.command import pack_runs, report_changes, report_comparison, report_markdown
 
 
 def main() -> int:
@@ -18,10 +18,13 @@ def main() -> int:
     parser.add_argument("--into", type=Path, metavar="FOLDER", help="where report.md and report.html go")
     parser.add_argument("--markdown", action="store_true", help="print Markdown, and write nothing")
     parser.add_argument("--steps", type=positive, metavar="N", help="advise for a training of N steps")
+    parser.add_argument("--pack", type=Path, metavar="FILE", help="write the runs into a .jsonl file, and nothing else")
     parser.add_argument("--against", type=Path, metavar="ROWS", help="exit 1 if a setting got slower or larger")
     options = parser.parse_args()
     if options.against and (options.markdown or options.steps):
         parser.error("--against compares with a baseline: it goes neither with --markdown nor with --steps")
+    if options.pack:
+        return pack_runs(options.paths, options.pack)
     if options.against:
         return report_changes(options.paths, options.against)
     if options.markdown:

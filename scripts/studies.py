@@ -22,7 +22,7 @@ def main() -> int:
     try:
         names = sorted(study.stem for study in STUDIES.glob("*.yaml"))
         if not any(has_rows(rows_of(options.rows, name)) for name in names):
-            raise ValueError(f"no row.json below {options.rows}/NAME of any study; NAME is one of {', '.join(names)}")
+            raise ValueError(f"no rows in {options.rows} of any study; NAME is one of {', '.join(names)}")
         for path in write_pages(options.rows, STUDIES, options.into or options.rows):
             print(path)
     except ValueError as complaint:

@@ -115,7 +115,7 @@ def test_what_the_library_would_leave_out_is_named(images, tmp_path):
         images(tmp_path / "all")
     train = tmp_path / "all/train"
     assert sorted(line.split(": ", 1)[1] for line in caught.value.complaints) == [
-        f"{train}/ant/06.png is a link to nothing; mend it or leave it out",
+        f"{train}/ant/06.png is a link to nothing; fix it or leave it out",
         f"{train}/cow has no images; give it some, or remove it",
         f"{train}/loose.png lies beside the folders of the classes; move it into one",
     ]
@@ -261,9 +261,7 @@ def test_grey_of_sixteen_bits_keeps_its_shades(images, tmp_path):
 def test_pixels_of_unknown_range_are_refused(images, tmp_path, dtype):
     file = fill(tmp_path / "all") / "bee" / "09.tif"
     Image.fromarray(np.ones((8, 8), dtype=dtype)).save(file)
-    with pytest.raises(
-        ConfigError, match=rf"^data\.path = .*all: {file} cannot be read \(pixels of 32 bits\); mend it"
-    ):
+    with pytest.raises(ConfigError, match=rf"^data\.path = .*all: {file} cannot be read \(pixels of 32 bits\); fix it"):
         images(tmp_path / "all")
 
 

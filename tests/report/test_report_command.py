@@ -12,6 +12,7 @@ from tests.conftest import ROOT
 from tests.report.conftest import line_of
 from tests.sweeps import EPOCH, ROW, changed, five_modes
 from trainkit.results.files import append_epoch, read_epochs, write_row
+from trainkit.results.runs import read_rows
 
 BAD_VALUES = (("killed", 1), ("ok", '"12"'), ("ok", "NaN"))
 
@@ -84,7 +85,7 @@ def test_the_script_against_other_work_checks_nothing_and_says_so(sweep, tmp_pat
     ended = script(tmp_path / "row.json", "--against", sweep, cwd=tmp_path)
     assert ended.returncode == 2
     ended = script(sweep, "--against", tmp_path / "nothing", cwd=tmp_path)
-    assert (ended.returncode, ended.stderr) == (2, f"report: no row.json in or below {tmp_path / 'nothing'}\n")
+    assert (ended.returncode, ended.stderr) == (2, f"report: no rows in or below {tmp_path / 'nothing'}\n")
 
 
 def test_runs_of_one_name_in_two_places_stay_apart(tmp_path):
@@ -123,7 +124,7 @@ def test_a_path_without_rows_is_one_line_and_status_2(sweep, path):
     (sweep / "empty").mkdir()
     ended = script(sweep, path, cwd=sweep)
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr == f"report: no row.json in or below {path}\n"
+    assert ended.stderr == f"report: no rows in or below {path}\n"
 
 
 @pytest.mark.parametrize(
@@ -136,3 +137,10 @@ def test_a_file_that_is_no_row_is_one_line_and_status_2(tmp_path, text):
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr.startswith(f"report: {tmp_path / 'row.json'} is not a row: ")
     assert ended.stderr.count("\n") == 1
+
+
+def test_pack_writes_the_runs_into_one_file(sweep, tmp_path):
+    packed = tmp_path / "packed.jsonl"
+    ended = script(sweep, "--pack", packed, cwd=tmp_path)
+    assert (ended.returncode, ended.stdout) == (0, f"written: {packed} ({len(five_modes())} runs)\n")
+    assert read_rows(packed) == read_rows(sweep)

@@ -290,7 +290,7 @@ def test_a_plot_stands_alone_with_its_colours_and_its_key(tmp_path):
 def test_the_command_names_what_has_no_rows(tmp_path: Path):
     done = forked.python(ROOT / "scripts" / "studies.py", tmp_path, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"studies: no row.json below {tmp_path}/NAME of any study; NAME is one of amp_and_")
+    assert done.stderr.startswith(f"studies: no rows in {tmp_path} of any study; NAME is one of amp_and_")
     (tmp_path / "000-eager").mkdir()
     (tmp_path / "000-eager" / "row.json").write_text("{}")  # the folder of one study, not the one above it
     assert forked.python(ROOT / "scripts" / "studies.py", tmp_path, cwd=tmp_path).stderr == done.stderr

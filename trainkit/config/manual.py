@@ -22,8 +22,9 @@ SECTIONS = {  # in the order of the manual: groups, and settings outside of a gr
 }
 INTRODUCTION = (
     "Made by `python scripts/reference.py` from `trainkit/config/schema.py`. A setting without a default has one in "
-    "each file of its group, `conf/GROUP/NAME.yaml`. Rows that differ by a setting did other work, or the same work "
-    "with other settings, which are compared. A setting with neither tells no rows apart."
+    "each file of its group, `conf/GROUP/NAME.yaml`; a network or data set may have more there. Rows that differ in a "
+    "setting marked *other work* are never compared. Rows that differ in one marked *other settings* are compared. A "
+    "setting with neither mark tells no rows apart. `hydra.launcher.*`, of sweeps, is in `--help`."
 )
 LINE_WIDTH = 120
 NAME_COLUMN = 44

@@ -28,7 +28,7 @@ class DataSettings:
     seq_lens: list[int] = setting(OWN, "synthetic: [32, 64, 128]: of these lengths, up to seq_len")
     order: str = setting(
         OWN,
-        "synthetic: cycle: by turns | list: one after another, each for its share of the epoch | random: from the "
+        "synthetic: cycle: in turn | list: one after another, each for its share of the epoch | random: from the "
         "least to the greatest",
     )
     num_val_batches: int = setting(OWN, "synthetic: batches to validate on", training_only=True)

@@ -38,7 +38,7 @@ def _open(image: dict[str, Any], mode: str, side: int, location: DataLocation) -
             return _eight_bits(opened).convert(mode)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         problem = f"{image['path']} cannot be read ({error})"
-        raise location.error(problem, "mend it or leave it out") from error
+        raise location.error(problem, "fix it or leave it out") from error
 
 
 def _eight_bits(opened: Image.Image) -> Image.Image:

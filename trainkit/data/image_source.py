@@ -92,7 +92,7 @@ def _left_out(location: DataLocation, folder: Path) -> list[str]:
         for name in sorted(files):
             file = Path(parent, name)
             if not file.exists():
-                complaints.append(location.complaint(f"{file} is a link to nothing", "mend it or leave it out"))
+                complaints.append(location.complaint(f"{file} is a link to nothing", "fix it or leave it out"))
             elif beside_classes and file.suffix.lower() in ImageFolder.EXTENSIONS:
                 problem = f"{file} lies beside the folders of the classes"
                 complaints.append(location.complaint(problem, "move it into one"))

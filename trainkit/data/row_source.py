@@ -67,7 +67,7 @@ class RowSource:
                 first_number = 2 if has_header else 1
         # Always read again: the library recognises a file by its time, and would keep a copy.
         splits = load_splits(
-            DataLocation(self.location.setting, str(file), "mend it or leave it out"), reader,
+            DataLocation(self.location.setting, str(file), "fix it or leave it out"), reader,
             data_files={"train": escape(str(file))}, cache_dir=str(scratch), keep_in_memory=True, **settings,
         )  # fmt: skip
         any_csv = any(TABLE_READERS[other.suffix] == "csv" for other in self.files)

@@ -85,7 +85,7 @@ def add_rows(rows: Rows, table: RawTable, columns: Columns) -> None:
         label = _label_text(raw_label, rows.hub_classes)
         problem = _row_problem(texts, label, surplus)
         if problem is not None:
-            raise table.location.error(f"{table.row_name} {number} has {problem}", "mend it or remove it")
+            raise table.location.error(f"{table.row_name} {number} has {problem}", "fix it or remove it")
         rows.texts.append(texts)
         rows.labels.append(label)
         rows.first_rows.setdefault(label, f"{table.row_name} {number}")

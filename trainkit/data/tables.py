@@ -183,7 +183,7 @@ def _check_labels(source: RowSource, rows: Rows, classes: list[str]) -> None:
     for label, first_row in rows.first_rows.items():
         if label not in classes:
             problem = f"{first_row} has the label {label}, and training has {', '.join(classes)}"
-            raise source.location.error(problem, "mend it or remove it")
+            raise source.location.error(problem, "fix it or remove it")
 
 
 def _table_complaints(data: Table) -> list[str]:

@@ -100,7 +100,7 @@ class CompileClock:
 class EnergyMeter:
     """Reads the energy that a whole GPU has used between `start` and `stop`, by NVML's counter.
 
-    `joules` is None on a CPU, and on a GPU without such a counter (before Volta).
+    `joules` is None on a CPU, and on a GPU whose counter cannot be read.
     """
 
     def start(self, device: torch.device) -> None:
@@ -119,7 +119,7 @@ class EnergyMeter:
             return None
         try:
             return int(pynvml.nvmlDeviceGetTotalEnergyConsumption(nvml_handle(self._device)))
-        except pynvml.NVMLError_NotSupported:
+        except pynvml.NVMLError:  # not supported, or not allowed: unknown
             return None
 
 

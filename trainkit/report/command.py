@@ -10,7 +10,7 @@ from trainkit.report.markdown import markdown_comparison
 from trainkit.report.page import write_report
 from trainkit.report.terminal import print_changes, print_comparison
 from trainkit.results.row import Row
-from trainkit.results.runs import Run, has_rows, read_runs
+from trainkit.results.runs import Run, has_rows, read_runs, write_measurements
 
 
 def report_comparison(paths: list[Path], folder: Path | None, num_planned_steps: int | None) -> int:
@@ -56,6 +56,17 @@ def report_changes(paths: list[Path], baseline: Path) -> int:
     return 0
 
 
+def pack_runs(paths: list[Path], file: Path) -> int:
+    """Write the runs below these paths as a file of measurements. Returns the exit status: 2 if a path has no runs."""
+    try:
+        runs = _read_runs(paths)
+    except ValueError as error:
+        return _complain(str(error))
+    write_measurements(file, runs)
+    print(f"written: {file} ({len(runs)} runs)")
+    return 0
+
+
 def _write_comparison(folder: Path, comparison: Comparison, runs: list[Run], diagnosed: Path) -> int:
     diagnoses, complaints = read_diagnoses(diagnosed)
     epochs = {run.row.run_id: run.epochs for run in runs}
@@ -70,7 +81,7 @@ def _write_comparison(folder: Path, comparison: Comparison, runs: list[Run], dia
 def _read_runs(paths: list[Path]) -> list[Run]:
     for path in paths:
         if not has_rows(path):
-            raise ValueError(f"no row.json in or below {path}")
+            raise ValueError(f"no rows in or below {path}")
     return read_runs(*paths)
 
 

@@ -64,7 +64,8 @@ def _restore_torch(restore: ExitStack) -> None:
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
 
     def restore_deterministic() -> None:
-        if torch.are_deterministic_algorithms_enabled() != deterministic:  # setting it imports inductor
+        now = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+        if now != (deterministic, warn_only):  # setting it imports inductor
             torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
 
     restore.callback(restore_deterministic)
