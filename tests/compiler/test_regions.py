@@ -236,7 +236,7 @@ def test_a_module_left_out_of_a_part_breaks_its_graph(compose):
     row = run(compose(*MIX, "compile.parts=[{match: features},{match: features.2, mode: eager}]", *EXACT))
     assert [part.name for part in row.compiled_parts] == ["features"]
     assert row.num_graph_breaks == 1
-    (cause,) = compiler_facts.graph_breaks(row)
+    (cause,) = compiler_facts.graph_break_causes(row)
     assert cause.remedy.cause == "part that is left out"
 
 
