@@ -1,6 +1,27 @@
-"""The types of a target's settings; what its class refuses is in tests/config."""
+"""Targets that cannot be imported, and the types of a target's settings; what its class refuses is in tests/config."""
 
-from trainkit.training.instantiate import type_complaints
+import sys
+
+import pytest
+
+from trainkit.config.errors import ConfigError
+from trainkit.training.instantiate import instantiate_node, type_complaints
+
+
+@pytest.mark.parametrize(("package", "extra"), [("datasets", "files"), ("tokenizers", "files"), ("timm", "networks")])
+def test_a_package_that_is_not_installed_is_named_with_its_extra(package, extra, tmp_path, monkeypatch):
+    (tmp_path / f"needs_{package}.py").write_text(f"import {package}\nclass Data: ...\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
+    with pytest.raises(
+        ConfigError, match=rf"import of {package} .*; install it with pip install 'trainkit\[{extra}\]'"
+    ):
+        instantiate_node("data", "mine", {"_target_": f"needs_{package}.Data"})
+
+
+def test_a_missing_package_of_nobodys_is_answered_by_an_installed_class():
+    with pytest.raises(ConfigError, match=r"model\._target_ = nowhere\.Net: .*nowhere.*; give an installed class$"):
+        instantiate_node("model", "mine", {"_target_": "nowhere.Net"})
 
 
 def test_what_is_neither_a_number_nor_a_truth_value_is_the_classes_own_matter():

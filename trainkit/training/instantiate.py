@@ -3,11 +3,13 @@
 import inspect
 import textwrap
 from collections.abc import Callable
+from importlib import metadata
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 
 from hydra.errors import InstantiationException
 from hydra.utils import get_object, instantiate
+from packaging.requirements import Requirement
 
 from trainkit.compiler.errors import first_line
 from trainkit.config.errors import TYPE_NAMES, ConfigError, refuse
@@ -21,7 +23,7 @@ def instantiate_node(group: str, name: str, node: dict[str, Any]) -> Any:
         target = get_object(node["_target_"])
     except (ImportError, ValueError) as error:
         raise ConfigError(
-            f"{group}._target_ = {node['_target_']}: {first_line(error)}; give an installed class"
+            f"{group}._target_ = {node['_target_']}: {first_line(error.__cause__ or error)}; {_way_to_import(error)}"
         ) from error
     refuse(type_complaints(group, target, node))
     try:
@@ -33,6 +35,30 @@ def instantiate_node(group: str, name: str, node: dict[str, Any]) -> Any:
         problem = textwrap.shorten(first_line(cause or error), MAX_CAUSE_LENGTH, placeholder=" ...")
         arguments = ", ".join(inspect.signature(target).parameters)
         raise ConfigError(f"{group} = {name}: {problem}; {target.__name__} takes ({arguments})") from error
+
+
+def _way_to_import(error: ImportError | ValueError) -> str:
+    """What to do about the error of `get_object`. Its cause names the package that is missing."""
+    missing = getattr(error.__cause__, "name", None)
+    extra = extra_with(missing) if missing else None
+    if extra is None:
+        return "give an installed class"
+    return f"install it with pip install 'trainkit[{extra}]' (in a clone: '.[{extra}]')"
+
+
+def extra_with(package: str) -> str | None:
+    """The first extra of trainkit that installs the package. None if trainkit is on a path and not installed."""
+    try:
+        distribution = metadata.distribution("trainkit")
+    except metadata.PackageNotFoundError:
+        return None
+    requirements = [Requirement(text) for text in distribution.requires or []]
+    for extra in distribution.metadata.get_all("Provides-Extra") or []:
+        for requirement in requirements:
+            marker = requirement.marker
+            if requirement.name == package and marker is not None and marker.evaluate({"extra": extra}):
+                return extra
+    return None
 
 
 def type_complaints(group: str, target: Callable[..., Any], node: dict[str, Any]) -> list[str]:
