@@ -87,6 +87,7 @@ def rows_of_a_sweep(draw: st.DrawFn) -> list[Row]:
         device_name=st.sampled_from(["NVIDIA H100", "NVIDIA A100"]),
         check_passed=st.sampled_from([None, True, False]),
         cache_found=st.sampled_from([None, "cold", "warm"]),
+        schema_version=st.sampled_from([2, 3]),
     )
     rows = draw(st.lists(row, max_size=12))
     return [replace(row, run_id=str(number)) for number, row in enumerate(rows)]

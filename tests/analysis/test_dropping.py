@@ -72,6 +72,10 @@ def test_a_failed_check_of_one_repeat_takes_all_its_setting_out():
     comparison = compare([*EAGER, *default])
     assert list(candidates_of(comparison)) == ["eager"]
     assert sorted(len(drop.rows) for drop in comparison.dropped) == [1, 2]
+    old = [replace(row, schema_version=2) for row in default]
+    comparison = compare([*EAGER, *repeats("default", 8.0, 8.01, 7.99), *old])
+    assert list(candidates_of(comparison)) == ["default", "eager"]
+    assert sum(len(drop.rows) for drop in comparison.dropped) == 3
     failed = [small_row("reduce-overhead", None, status="oom", error="out of memory", repeat=n) for n in (3, 4)]
     kept = repeats("reduce-overhead", 8.0, 8.01, 7.99, compile_time_s=20.0)
     (group,) = compare([*EAGER, *kept, *failed]).groups

@@ -57,6 +57,7 @@ def test_amp_says_no_more_than_the_precisions_do():
         {"num_devices": 2},
         {"torch_version": "2.12.0"},
         {"python_version": "3.13.0"},
+        {"schema_version": 2},
     ],
 )
 def test_other_work_or_another_machine_is_another_group(other):
@@ -64,6 +65,17 @@ def test_other_work_or_another_machine_is_another_group(other):
     labels = [[setting.label for setting in group.candidates] for group in comparison.groups]
     assert labels == [["default", "eager"], ["default"]]
     assert comparison.groups[1].candidates[0].speedup is None
+
+
+def test_a_group_has_a_schema_version_where_there_are_several():
+    new = [small_row(), small_row("default", 5.0)]
+    old = [replace(row, schema_version=2, step_time_ms_p50=2 * row.step_time_ms_p50) for row in new]
+    groups = compare([*new, *old]).groups
+    assert [group.schema_version for group in groups] == [3, 2]
+    assert [group.candidates[0].speedup.value for group in groups] == pytest.approx([2.0, 2.0])
+    for rows in (new, old):
+        (group,) = compare(rows).groups
+        assert group.schema_version is None
 
 
 def test_what_saves_time_or_memory_is_a_setting_however_it_was_typed():

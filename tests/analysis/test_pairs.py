@@ -68,6 +68,18 @@ def test_settings_that_are_no_repeats_of_each_other_are_never_one_side():
     assert {pair.conditions.get("compile.dynamic") for pair in found} == {None, "false", "true"}
 
 
+def test_rows_of_two_schema_versions_are_no_pair():
+    choices = "compile.mode=default compile.dynamic=false", "compile.mode=eager"
+    old = [replace(row, schema_version=2, step_time_ms_p50=3 * row.step_time_ms_p50) for row in crossing()]
+    pairs = compare_pairs([*old, *crossing()], *choices)
+    assert [pair.conditions["schema_version"] for pair in pairs] == ["2"] * len(OPS) + ["3"] * len(OPS)
+    ratios = [pair.ratio.value for pair in compare_pairs(crossing(), *choices)]
+    assert [pair.ratio.value for pair in pairs] == pytest.approx(ratios * 2)
+    old_eager = [row for row in old if row.compile_mode == "eager"]
+    new_compiled = [row for row in crossing() if row.compile_mode != "eager"]
+    assert compare_pairs([*old_eager, *new_compiled], *choices) == []
+
+
 def test_the_only_pair_of_several_works_says_which_it_is():
     rows = [one for one in crossing() if one.compile_mode == "eager" or "=30" in one.overrides[0]]
     (pair,) = compare_pairs(rows, "compile.mode=default compile.dynamic=true", "compile.mode=eager")

@@ -1,5 +1,7 @@
 """Rows and a baseline in, changes out."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.sweeps import EAGER, repeats, small_row
@@ -40,3 +42,27 @@ def test_against_another_machine_nothing_is_compared():
         ("eager on 1 x NVIDIA H100",),
         ("eager on 1 x NVIDIA H200",),
     )
+
+
+def test_against_rows_of_another_schema_version_nothing_is_compared_but_failures():
+    baseline = [*EAGER, *repeats("default", 5.0, 5.01, 4.99), *repeats("max-autotune", 4.0, 4.01)]
+    baseline = [replace(row, schema_version=2) for row in baseline]
+    now = [*EAGER, *repeats("default", 7.0, 7.01), small_row("max-autotune", None, status="oom", error="no memory")]
+    changes = find_changes(now, baseline)
+    assert (changes.changes, changes.missing, changes.added) == ((), (), ())
+    assert changes.failed == ("max-autotune: oom: no memory",)
+    counts = {rest.label: (len(rest.rows), len(rest.baseline)) for rest in changes.incomparable}
+    assert counts == {"eager": (3, 3), "default": (2, 3)}
+    assert changes.schema_versions == (2, 3)
+
+
+def test_against_rows_of_two_schema_versions_each_is_compared_with_its_own():
+    old = [replace(row, schema_version=2) for row in repeats("eager", 20.0, 20.02, 19.98)]
+    (change,) = find_changes(EAGER, [*old, *EAGER]).changes
+    assert (change.label, change.step_time.value) == ("eager", pytest.approx(1.0))
+    (rest,) = find_changes(EAGER, [*old, *EAGER]).incomparable
+    assert (rest.rows, rest.baseline) == ((), tuple(old))
+    changes = find_changes([*old, *EAGER], [*old, *EAGER])
+    assert [change.label for change in changes.changes] == ["eager, schema version 2", "eager, schema version 3"]
+    assert [change.step_time.value for change in changes.changes] == pytest.approx([1.0, 1.0])
+    assert changes.incomparable == ()

@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from tests.conftest import ROOT
 from tests.report.conftest import line_of
 from tests.sweeps import EPOCH, ROW, changed, five_modes
 from trainkit.results.files import append_epoch, read_epochs, write_row
-from trainkit.results.runs import read_rows
+from trainkit.results.runs import read_rows, read_runs, write_measurements
 
 BAD_VALUES = (("killed", 1), ("ok", '"12"'), ("ok", "NaN"))
 
@@ -86,6 +87,60 @@ def test_the_script_against_other_work_checks_nothing_and_says_so(sweep, tmp_pat
     assert ended.returncode == 2
     ended = script(sweep, "--against", tmp_path / "nothing", cwd=tmp_path)
     assert (ended.returncode, ended.stderr) == (2, f"report: no rows in or below {tmp_path / 'nothing'}\n")
+
+
+@pytest.fixture
+def measured_by_two_versions(tmp_path: Path) -> tuple[Path, Path]:
+    """Committed rows of schema version 2, and the same rows with steps half as long as if measured by version 3."""
+    old = [run for run in read_runs(ROOT / "measurements" / "modes-h100.jsonl") if run.row.status == "ok"]
+    new = []
+    for run in old:
+        assert run.row.schema_version == 2
+        assert run.row.step_time_ms_p50 is not None
+        row = replace(run.row, schema_version=3, step_time_ms_p50=run.row.step_time_ms_p50 / 2)
+        new.append(replace(run, row=row))
+    write_measurements(tmp_path / "old.jsonl", old)
+    write_measurements(tmp_path / "new.jsonl", new)
+    return tmp_path / "old.jsonl", tmp_path / "new.jsonl"
+
+
+def test_rows_of_two_schema_versions_are_compared_apart_and_the_report_says_why(measured_by_two_versions, tmp_path):
+    old, new = measured_by_two_versions
+    alone = [script("--markdown", path, cwd=tmp_path).stdout for path in (old, new)]
+    assert "schema version" not in "".join(alone)
+    both = script("--markdown", new, old, cwd=tmp_path)
+    assert (both.returncode, both.stderr) == (0, "")
+    for text in alone:
+        for line in text.splitlines():
+            if line.startswith("| "):
+                assert line in both.stdout.splitlines()
+    assert both.stdout.count(", schema version 2**") == both.stdout.count(", schema version 3**") == 1
+    count = len(read_rows(old))
+    note = (
+        f"Not compared with version 3: {count} runs of schema version 2 (since version 3 a training step holds none of "
+        "Lightning's loop). Measure again to compare."
+    )
+    assert both.stdout.count(note) == 1
+    printed = script(new, old, cwd=tmp_path)
+    assert note in " ".join(printed.stdout.split())
+    assert note.replace("'", "&#39;") in (tmp_path / "report.html").read_text()
+
+
+def test_the_script_against_rows_of_another_schema_version_says_which_and_checks_nothing(
+    measured_by_two_versions, tmp_path
+):
+    old, new = measured_by_two_versions
+    ended = script(new, "--against", old, cwd=tmp_path)
+    complaint = "no setting of the baseline was measured again with its schema version: nothing was checked"
+    assert (ended.returncode, ended.stderr) == (2, f"report: {complaint}\n")
+    for mode, count in Counter(row.compile_mode for row in read_rows(old)).items():
+        runs = f"{count} runs of schema version"
+        assert f"Not compared: {mode}: {runs} 3 now, {runs} 2 in the baseline\n" in ended.stdout
+    assert " ".join(ended.stdout.split()).endswith(
+        "Schema versions do not compare: since version 3 a training step holds none of Lightning's loop. Measure the "
+        "older runs again, with this version of trainkit."
+    )
+    assert script(old, "--against", old, cwd=tmp_path).returncode == 0
 
 
 def test_runs_of_one_name_in_two_places_stay_apart(tmp_path):

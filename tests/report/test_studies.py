@@ -28,6 +28,7 @@ from trainkit.report.plots.series import series_of
 from trainkit.report.studies import RULE, write_pages
 from trainkit.results.files import write_row
 from trainkit.results.requested import requested_fields
+from trainkit.results.runs import Run, write_measurements
 
 STUDIES = CONF / "experiment" / "studies"
 NAMES = sorted(path.stem for path in STUDIES.glob("*.yaml"))
@@ -189,6 +190,10 @@ def test_groups_over_a_number_are_a_series_and_no_other_groups_are():
     assert [of.condition for of in two] == [f"data.batch_size={crossing()[0].batch_size}", "data.batch_size=2048"]
     called = [replace(one, kind="forward", run_id=f"called-{one.run_id}") for one in crossing()]
     assert [of.condition for of in series_of(compare([*crossing(), *called]).groups)] == ["train", "forward"]
+    old = [[replace(row, schema_version=version) for row in crossing()] for version in (1, 2)]
+    versions = series_of(compare([*crossing(), *old[0], *old[1]]).groups)
+    assert [series.setting for series in versions] == ["model.num_ops"] * 3
+    assert [series.condition for series in versions] == ["schema_version=3", "schema_version=1", "schema_version=2"]
     plot = plot_speedups_over(series, looks_of(groups), "p")
     assert plot is not None
     assert dict(plot.keys) == {"default, dynamic=false": "0.60x to 3.50x", "default, dynamic=true": "0.48x to 2.80x"}
@@ -245,6 +250,22 @@ def test_pages_are_made_of_the_rows_alone(tmp_path):
     missing, measured = entry[entry.index("- ") :].split("\n- ")
     assert missing.endswith("dynamic=false over eager: not measured.")
     assert measured.startswith("Speed of default, dynamic=true over eager: 0.4")
+
+
+def test_a_study_compares_rows_of_each_schema_version_among_themselves(tmp_path):
+    old = [replace(row, schema_version=2, run_id=f"old-{row.run_id}", step_time_ms_p50=9.0) for row in crossing()]
+    runs = [Run(row, [], source="") for row in [*old, *crossing()]]
+    write_measurements(tmp_path / "crossing_point.jsonl", runs)
+    page = write_pages(tmp_path, STUDIES, tmp_path)[0].read_text()
+    assert "schema\\_version=2: 1.00x at model.num\\_ops=1; " in page
+    assert "schema\\_version=3: 0.60x \\[0.60, 0.60\\] at model.num\\_ops=1; " in page
+    assert page.count("Not compared with version 3: 9 runs of schema version 2 (since version 3 ") == len(OPS)
+    new_eager = [Run(row, [], source="") for row in crossing() if row.compile_mode == "eager"]
+    old_compiled = [Run(row, [], source="") for row in old if row.compile_mode != "eager"]
+    write_measurements(tmp_path / "crossing_point.jsonl", [*new_eager, *old_compiled])
+    page = write_pages(tmp_path, STUDIES, tmp_path)[0].read_text()
+    assert "Speed of default, dynamic=false over eager: not measured." in page
+    assert page.count("Not compared with version 3: 6 runs of schema version 2 (since version 3 ") == len(OPS)
 
 
 @pytest.mark.parametrize(("name", "plots"), [("static_or_dynamic", ["Speed-up over eager", "Compile time"]),

@@ -7,7 +7,7 @@ import pytest
 
 from trainkit.results.facts import ExpectedLatency, GraphBreak, Region, ShapeLatency, Stage
 from trainkit.results.files import read_epochs, read_row, write_row
-from trainkit.results.row import Row
+from trainkit.results.row import SCHEMA_CHANGES, SCHEMA_VERSION, Row
 
 ROW = Row(
     run_id="sweep/0",
@@ -41,6 +41,14 @@ def test_a_row_with_fewer_and_with_unknown_fields_is_read(tmp_path):
     assert read_row(tmp_path) == Row(
         "r", "ok", compiled_parts=[Region("features", "default", num_graphs=1, num_calls=4)]
     )
+
+
+@pytest.mark.parametrize("version", range(1, SCHEMA_VERSION + 1))
+def test_a_row_of_an_earlier_schema_keeps_its_version(version, tmp_path):
+    values = {"run_id": "r", "status": "ok", "schema_version": version, "step_time_ms_p50": 3.5}
+    (tmp_path / "row.json").write_text(json.dumps(values))
+    assert read_row(tmp_path) == Row("r", "ok", schema_version=version, step_time_ms_p50=3.5)
+    assert set(SCHEMA_CHANGES) == set(range(2, SCHEMA_VERSION + 1))
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
@@ -18,8 +18,8 @@ AS_FAST = 1.02  # times the shortest step; without planned steps nobody compiles
 class Group:
     """Candidates that can be ranked, shortest step first: the same work on the same machine, all trained or all called.
 
-    `overrides` are further ones that all rows share, `precision` is None if it differs between the candidates. See
-    `recommend` for `recommended`.
+    `overrides` are further ones that all rows share, `precision` is None if it differs between the candidates,
+    `schema_version` is None if all groups have the same. See `recommend` for `recommended`.
     """
 
     kind: str
@@ -29,6 +29,7 @@ class Group:
     world_size: int
     precision: str | None
     overrides: tuple[str, ...]
+    schema_version: int | None
     machine: dict[str, Any]
     candidates: tuple[Candidate, ...]
     num_planned_steps: int | None
@@ -62,6 +63,8 @@ def compare(rows: Iterable[Row], num_planned_steps: int | None = None) -> Compar
     groups = []
     for group_rows in grouping.group_by(comparable, grouping.group_key).values():
         groups.append(_group(group_rows, num_planned_steps, num_failed))
+    if len({row.schema_version for row in comparable}) > 1:
+        groups = [replace(group, schema_version=group.machine["schema_version"]) for group in groups]
     return Comparison(tuple(groups), dropped)
 
 
@@ -105,6 +108,7 @@ def _group(rows: list[Row], num_planned_steps: int | None, num_failed: Mapping[H
         world_size=first.world_size,
         precision=precision,
         overrides=grouping.shared_overrides(rows),
+        schema_version=None,
         machine=grouping.machine_facts(first),
         candidates=tuple(candidates),
         num_planned_steps=num_planned_steps,

@@ -2,7 +2,7 @@
 
 The *work* is one training or call: model, data, batch size, batches per step, number of processes, the deadline of a
 call. Everything else that was requested (compile, amp, ddp, optimizer, trainer ...) makes the *candidate*. Rows of
-one work and one candidate are repeats: processes, not steps. They may differ in the seed.
+one work, one candidate and one schema version are repeats: processes, not steps. They may differ in the seed.
 """
 
 import re
@@ -26,6 +26,7 @@ MACHINE = (
     "cuda_version",
     "python_version",
     "lightning_version",
+    "schema_version",
 )
 # Settings and groups of them, by the names that a user overrides them with, in the order of a label.
 DECLARED = {declared.facts.label or declared.name: declared for declared in SETTINGS.values()}
@@ -50,6 +51,11 @@ FIELDS = _columns(["job", "model", "data"]) | {"world_size": "world_size"} | _co
 
 def candidate_key(row: Row) -> Hashable:
     """Equal for the repeats of one candidate of one work."""
+    return requested_key(row), row.schema_version
+
+
+def requested_key(row: Row) -> Hashable:
+    """Equal for the rows of one candidate of one work, of whatever schema version."""
     work, settings = _work_and_settings(row)
     return hashable(work), hashable(settings)
 
@@ -63,7 +69,7 @@ def baseline_key(row: Row) -> Hashable:
 
 
 def group_key(row: Row) -> Hashable:
-    """Equal for rows that did the same work on the same machine."""
+    """Equal for rows that did the same work on the same machine, of one schema version."""
     return hashable(requested_work(row)), hashable(machine_facts(row))
 
 
@@ -86,7 +92,7 @@ def requested_work(row: Row) -> dict[str, Any]:
 
 
 def machine_facts(row: Row) -> dict[str, Any]:
-    """The devices that a row was measured on, and the versions it was measured with."""
+    """The devices that a row was measured on, and the versions it was measured with, the schema's among them."""
     return {name: getattr(row, name) for name in MACHINE}
 
 

@@ -31,21 +31,34 @@ class Change:
 
 
 @dataclass(frozen=True)
+class Incomparable:
+    """The rows of a candidate that both sides measured, whose schema version the other side lacks."""
+
+    label: str
+    rows: tuple[Row, ...]
+    baseline: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
 class Changes:
     """The candidates that both sides measured, and the labels of the others: those that a comparison drops now, with
-    the reason, those that were not measured again, and those that the baseline lacks."""
+    the reason, those that were not measured again, and those that the baseline lacks. `incomparable` are rows of
+    candidates that both sides measured. `schema_versions` are those of all rows, ascending."""
 
     changes: tuple[Change, ...]
     failed: tuple[str, ...]
     missing: tuple[str, ...]
     added: tuple[str, ...]
+    incomparable: tuple[Incomparable, ...]
+    schema_versions: tuple[int, ...]
 
 
 def find_changes(rows: Iterable[Row], baseline: Iterable[Row]) -> Changes:
     """Compare each candidate with the same candidate of a baseline: same work, same kind and number of devices.
 
-    Versions may differ: their effect is the question. A candidate is slower if the difference is measurable. It uses
-    more memory if it uses over 1 % more and each of its repeats uses more than each of the baseline's.
+    Versions of packages may differ: their effect is the question. Schema versions may not: figures of two mean
+    different things. A candidate is slower if the difference is measurable. It uses more memory if it uses over 1 %
+    more and each of its repeats uses more than each of the baseline's.
     """
     rows, baseline = list(rows), list(baseline)
     comparable, dropped = split_dropped(rows)
@@ -54,28 +67,38 @@ def find_changes(rows: Iterable[Row], baseline: Iterable[Row]) -> Changes:
     reasons = {}
     for drop in dropped:
         for row in drop.rows:
-            reasons[grouping.candidate_key(row)] = drop.reason
+            reasons[grouping.requested_key(row)] = drop.reason
     measured = grouping.group_by(comparable, _repeat_key)
     stored = grouping.group_by(comparable_baseline, _repeat_key)
-    changes, failed, missing, added = [], [], [], []
-    for key, repeats in measured.items():
-        if key in stored:
-            changes.append(_change(labels[key], repeats, stored[key]))
-        else:
+    changes, failed, missing, added, incomparable = [], [], [], [], []
+    for key, current in measured.items():
+        if key not in stored:
             added.append(labels[key])
+            continue
+        changes += _changes_by_version(labels[key], current, stored[key])
+        unpaired, stored_unpaired = _unpaired(current, stored[key]), _unpaired(stored[key], current)
+        if unpaired or stored_unpaired:
+            incomparable.append(Incomparable(labels[key], unpaired, stored_unpaired))
     for key, repeats in stored.items():
         if key in measured:
             continue
-        reason = reasons.get(grouping.candidate_key(repeats[0]))
+        reason = reasons.get(grouping.requested_key(repeats[0]))
         if reason is None:
             missing.append(labels[key])
         else:
             failed.append(f"{labels[key]}: {reason}")
-    return Changes(tuple(changes), tuple(failed), tuple(missing), tuple(added))
+    return Changes(
+        changes=tuple(changes),
+        failed=tuple(failed),
+        missing=tuple(missing),
+        added=tuple(added),
+        incomparable=tuple(incomparable),
+        schema_versions=tuple(sorted({row.schema_version for row in rows + baseline})),
+    )
 
 
 def _repeat_key(row: Row) -> Hashable:
-    return grouping.candidate_key(row), _devices(row)
+    return grouping.requested_key(row), _devices(row)
 
 
 def _labels(rows: list[Row]) -> dict[Hashable, str]:
@@ -96,6 +119,26 @@ def _devices(row: Row) -> str:
     if row.device_name is None:
         return ""
     return f"{row.num_devices} x {row.device_name}"
+
+
+def _changes_by_version(label: str, current: list[Row], stored: list[Row]) -> list[Change]:
+    """A change for each schema version that both sides have; its label names the version if there are several."""
+    current_by_version = grouping.group_by(current, lambda row: row.schema_version)
+    stored_by_version = grouping.group_by(stored, lambda row: row.schema_version)
+    shared = [version for version in current_by_version if version in stored_by_version]
+    changes = []
+    for version in shared:
+        version_label = label
+        if len(shared) > 1:
+            version_label = f"{label}, schema version {version}"
+        changes.append(_change(version_label, current_by_version[version], stored_by_version[version]))
+    return changes
+
+
+def _unpaired(rows: list[Row], other_side: list[Row]) -> tuple[Row, ...]:
+    """The rows of schema versions that the other side lacks."""
+    versions = {row.schema_version for row in other_side}
+    return tuple(row for row in rows if row.schema_version not in versions)
 
 
 def _change(label: str, current: list[Row], stored: list[Row]) -> Change:

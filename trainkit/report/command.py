@@ -49,7 +49,10 @@ def report_changes(paths: list[Path], baseline: Path) -> int:
         return _complain(str(error))
     print_changes(changes)
     if not changes.changes and not changes.failed:
-        return _complain("no setting of the baseline was measured again: nothing was checked")
+        again = "again"
+        if len(changes.schema_versions) > 1:
+            again = "again with its schema version"
+        return _complain(f"no setting of the baseline was measured {again}: nothing was checked")
     worse = any(change.slower or change.uses_more_memory for change in changes.changes)
     if worse or changes.failed:
         return 1

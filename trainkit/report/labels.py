@@ -3,6 +3,7 @@
 Model names, overrides and devices come from users and logs: labels are one line without control characters.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ from trainkit.analysis.pairs import is_fraction
 from trainkit.analysis.regressions import Change
 from trainkit.formatting import clean, fixed
 from trainkit.results.columns import columns
-from trainkit.results.row import Row
+from trainkit.results.row import SCHEMA_CHANGES, Row
 
 VERSIONS = {
     "torch": "torch_version",
@@ -42,12 +43,15 @@ def work_label(measured: Row | Group | Change) -> str:
 
 
 def group_label(group: Group) -> str:
-    """The work of a group, its precision and the overrides that all its rows share."""
+    """The work of a group, its precision, the overrides that all its rows share, and its schema version if it is one
+    of several."""
     label = work_label(group)
     if group.precision:
         label += f", {group.precision}"
     for override in group.overrides:
         label += f", {override}"
+    if group.schema_version is not None:
+        label += f", schema version {group.schema_version}"
     return clean(label)
 
 
@@ -122,6 +126,21 @@ def pair_label(column: str | None, choice: str, baseline: str) -> str:
     if labels.shared:
         label += f" ({labels.shared})"
     return label
+
+
+def schema_changes(older: int, newer: int) -> str:
+    """Why rows of an older schema version do not compare with those of a newer one."""
+    changes = []
+    for version in range(older + 1, newer + 1):
+        change = SCHEMA_CHANGES.get(version, "figures mean something else")
+        changes.append(f"since version {version} {change}")
+    return ", ".join(changes)
+
+
+def versioned_run_counts(rows: Iterable[Row]) -> str:
+    """`3 runs of schema version 2`, for each version."""
+    counts = Counter(row.schema_version for row in rows)
+    return ", ".join(f"{run_count(counts[version])} of schema version {version}" for version in sorted(counts))
 
 
 def dropped_title(comparison: Comparison) -> str:

@@ -8,6 +8,8 @@ from trainkit.analysis.comparison import Group
 from trainkit.formatting import clean, percent
 from trainkit.report.cascades import served_shares
 from trainkit.report.compiler_facts import compiled_regions, skipped_steps
+from trainkit.report.labels import schema_changes, versioned_run_counts
+from trainkit.results.row import Row
 
 SINGLE_RUN = "One run only of {settings}: its spread is unknown. hydra.launcher.repeats=2 or more shows it."
 SHARED_CACHE = (
@@ -18,6 +20,7 @@ QUEUED_REQUESTS = (
     "Missed: a request comes once in each deadline and waits for those before it, so one late call can make the next "
     "ones late too."
 )
+OTHER_VERSION = "Not compared with version {newest}: {runs} ({changes}). Measure again to compare."
 AUTOTUNED_AGAIN = (
     "With a warm cache kernels are autotuned again, for much of the compile time ({shares}): torch 2.11 does not find "
     "all that it chose before (https://github.com/pytorch/pytorch/issues/172819, fixed in 2.12)."
@@ -34,6 +37,7 @@ class Notes:
 
 def comparison_notes(groups: Sequence[Group]) -> Notes:
     general = [list(_general_notes(group)) for group in groups]
+    newest = max((group.schema_version or 0 for group in groups), default=0)
     shared: list[str] = []
     if general:
         shared = general[0]
@@ -41,9 +45,18 @@ def comparison_notes(groups: Sequence[Group]) -> Notes:
         shared = [note for note in shared if note in notes]
     by_group = []
     for group, notes in zip(groups, general, strict=True):
-        own = list(_candidate_notes(group)) + notes
+        own = list(_version_notes(group, newest)) + list(_candidate_notes(group)) + notes
         by_group.append([clean(note) for note in own if note not in shared])
     return Notes(by_group, shared)
+
+
+def _version_notes(group: Group, newest: int) -> Iterator[str]:
+    if group.schema_version is not None and group.schema_version < newest:
+        rows: list[Row] = []
+        for candidate in group.candidates:
+            rows += candidate.rows
+        changes = schema_changes(group.schema_version, newest)
+        yield OTHER_VERSION.format(runs=versioned_run_counts(rows), newest=newest, changes=changes)
 
 
 def _candidate_notes(group: Group) -> Iterator[str]:

@@ -17,14 +17,22 @@ from rich.text import Text
 
 from trainkit.analysis.comparison import Comparison, Group
 from trainkit.analysis.dropping import Dropped, step_times_ms
-from trainkit.analysis.regressions import Change, Changes
+from trainkit.analysis.regressions import Change, Changes, Incomparable
 from trainkit.formatting import clean, decimals, fixed, short, size
 from trainkit.report.columns import Cell, comparison_columns
 from trainkit.report.figures import factor_text, ratio_text
-from trainkit.report.labels import dropped_title, group_label, machine_labels, work_label
+from trainkit.report.labels import (
+    dropped_title,
+    group_label,
+    machine_labels,
+    schema_changes,
+    versioned_run_counts,
+    work_label,
+)
 from trainkit.report.notes import comparison_notes
 from trainkit.report.verdicts import recommendation, verdict
 
+MEASURE_AGAIN = "Measure the older runs again, with this version of trainkit."
 MIN_LABEL_WIDTH, LABEL_WIDTH = len("max-autotune-no-"), len("max-autotune-no-cudagraphs")
 
 
@@ -139,7 +147,8 @@ def plain_table(first: str, *titles: str) -> Table:
 
 
 def print_changes(changes: Changes, console: Console | None = None) -> None:
-    """Print how each setting changed against its baseline; then the settings that only one side has."""
+    """Print how each setting changed against its baseline; then the settings that only one side has, and the runs whose
+    schema version only one side has."""
     console = console or terminal()
     table = plain_table("setting", "step", "memory", "verdict")
     for change in changes.changes:
@@ -153,6 +162,20 @@ def print_changes(changes: Changes, console: Console | None = None) -> None:
         console.print(Text(f"Not measured now: {clean(label)}", style="yellow"))
     for label in changes.added:
         console.print(Text(f"Not in the baseline: {clean(label)}", style="yellow"))
+    for rest in changes.incomparable:
+        console.print(Text(f"Not compared: {clean(rest.label)}: {_versions_of_sides(rest)}", style="yellow"))
+    if changes.incomparable:
+        reason = schema_changes(changes.schema_versions[0], changes.schema_versions[-1])
+        console.print(Text(f"Schema versions do not compare: {reason}. {MEASURE_AGAIN}", style="yellow"))
+
+
+def _versions_of_sides(rest: Incomparable) -> str:
+    sides = []
+    if rest.rows:
+        sides.append(f"{versioned_run_counts(rest.rows)} now")
+    if rest.baseline:
+        sides.append(f"{versioned_run_counts(rest.baseline)} in the baseline")
+    return ", ".join(sides)
 
 
 def _step_change(change: Change) -> Text:

@@ -12,7 +12,13 @@ from trainkit.results.cost import Cost
 from trainkit.results.effective import CompileCache, EagerSteps, Effective
 from trainkit.results.requested import Requested
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
+# A version is raised when a figure changes its meaning: rows of two versions do not compare. Reports give the reason.
+# Rows of version 1 have no `matmul_precision`.
+SCHEMA_CHANGES = {
+    2: "steady steps are found by their times",
+    3: "a training step holds none of Lightning's loop",
+}
 KINDS = tuple(Kind)
 COMPILE_KINDS = ("forward", "backward", "autotune", "cudagraph", "recompile")  # what compile seconds go into
 STATUSES = ("ok", "failed", "oom", "compile_error", "nan", "timeout", "interrupted")
@@ -29,7 +35,7 @@ class Identity:
     kind: str = column("train", "`train`, or `forward` for calls of the network alone.")
     sweep_id: str | None = column(None, "Name of the sweep that the run belongs to.")
     repeat: int = column(0, "Number of the repeat in its sweep, from 0.")
-    schema_version: int = column(SCHEMA_VERSION, "Version of these columns.")
+    schema_version: int = column(SCHEMA_VERSION, "Version of these columns; figures of two versions do not compare.")
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from trainkit.analysis.grouping import NUMBER, short_override
 from trainkit.report.labels import machine_label
 
 MIN_NUMBERS = 3
+NOT_SWEPT = ("forward.deadline_ms", "schema_version")
 OtherSettings = tuple[tuple[str, str], ...]  # settings and their values
 
 
@@ -23,7 +24,7 @@ class Series:
 def series_of(groups: Sequence[Group]) -> list[Series]:
     """The groups over the setting with most numbers; empty if none has three.
 
-    A deadline is no such setting: the same network is called before each.
+    A deadline is no such setting: the same network is called before each. Nor is the schema version.
     """
     conditions = [_group_settings(group) for group in groups]
     swept = _swept_setting(conditions)
@@ -51,7 +52,7 @@ def _swept_setting(conditions: Sequence[dict[str, str]]) -> str | None:
             text = condition.get(name, "")
             if NUMBER.fullmatch(text):
                 numbers.add(text)
-        if len(numbers) > most and name != "forward.deadline_ms":
+        if len(numbers) > most and name not in NOT_SWEPT:
             swept, most = name, len(numbers)
     return swept
 
@@ -87,6 +88,8 @@ def _group_settings(group: Group) -> dict[str, str]:
         conditions["amp.precision"] = group.precision
     conditions["processes"] = str(group.world_size)
     conditions["machine"] = machine_label(group.machine)
+    if group.schema_version is not None:
+        conditions["schema_version"] = str(group.schema_version)
     for override in group.overrides:
         name, _, value = override.partition("=")
         conditions[name] = value
