@@ -1,0 +1,34 @@
+"""The benchmark of trainkit's own share of a step, called as a script with tiny sizes."""
+
+import os
+import re
+import subprocess
+import sys
+
+from tests.conftest import ROOT
+
+
+def overhead(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "benchmarks" / "overhead.py"), "--device", "cpu", "--work", "own", *words]
+    env = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=env)
+
+
+def test_prints_a_line_of_ratios_for_the_given_work():
+    overrides = ["model=simple_net", "data.batch_size=4", "data.image_size=4", "data.num_batches=10"]
+    done = overhead("--mode", "eager", "--rounds", "2", *overrides)
+    assert done.returncode == 0, done.stderr
+    machine, header, line = done.stdout.splitlines()
+    assert machine.endswith("2 rounds")
+    assert header.split()[:3] == ["work", "mode", "bare"]
+    assert line.startswith("own simple_net x4       eager")
+    ratios = re.findall(r"([\d.]+) \(([\d.]+)-([\d.]+)\)", line)
+    assert len(ratios) == 4  # step p50, step mean, epoch, Lightning
+    for median, low, high in ratios:
+        assert 0 < float(low) <= float(median) <= float(high)
+
+
+def test_a_failed_work_is_in_the_exit_status():
+    done = overhead("--mode", "eager", "model=simple_net", "data.batch_size=0")
+    assert done.returncode == 1
+    assert "data.batch_size = 0" in done.stderr
