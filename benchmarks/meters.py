@@ -16,42 +16,35 @@ from typing import Any
 from trainkit import cli
 from trainkit.config.composition import compose_config
 from trainkit.metrics.meters import Meters
-from trainkit.metrics.timer import BatchClock
 from trainkit.results.epoch import EpochRecord
 from trainkit.training import run
 
 on = True
 
 
-class SwitchedClock(BatchClock):
-    def start(self, action_name: str) -> None:
-        if on:
-            super().start(action_name)
-
-    def stop(self, action_name: str) -> None:
-        if on:
-            super().stop(action_name)
-
-
 class SwitchedMeters(Meters):
     """Meters that are off in every second epoch, except at its start and end."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.batch_clock = SwitchedClock()
 
     def on_train_epoch_start(self, trainer: Any, task: Any) -> None:
         global on
         on = trainer.current_epoch % 2 == 0
         super().on_train_epoch_start(trainer, task)
 
-    def on_train_batch_start(self, *args: Any) -> None:
+    def begin_wait(self) -> None:
         if on:
-            super().on_train_batch_start(*args)
+            super().begin_wait()
 
-    def on_train_batch_end(self, *args: Any) -> None:
+    def end_wait(self) -> None:
         if on:
-            super().on_train_batch_end(*args)
+            super().end_wait()
+
+    def begin_batch(self, batch: Any) -> None:
+        if on:
+            super().begin_batch(batch)
+
+    def end_batch(self) -> None:
+        if on:
+            super().end_batch()
 
 
 def main() -> None:

@@ -37,6 +37,7 @@ class Observer:
         self.recompiled_modules: dict[str, nn.Module] = {}  # the region that was called, by the recompile's id
         self.batch_shapes: Shapes = []  # of the batch that runs
         self.regions: list[CompiledRegion] = []
+        self.has_graphs = False  # torch counts any
         self._on_start, self._on_end = on_start, on_end
         self._stops: list[Callable[[], None]] = []
         self._num_graphs: int | None = 0  # when the compile that runs started
@@ -48,6 +49,7 @@ class Observer:
         return len(self.recompile_shapes)
 
     def start(self) -> None:
+        self.has_graphs = dynamo.num_graphs() != 0
         self._stops = [
             dynamo.on_compiles(self._compile_started, self._compile_ended),
             dynamo.on_lookups(self._looked_up),
@@ -87,6 +89,7 @@ class Observer:
         self._on_start(kind)
 
     def _compile_ended(self, trigger: str, compile_id: str) -> None:
+        self.has_graphs = dynamo.num_graphs() != 0
         if self.regions:
             self._count_graphs(self.regions[-1])
         self._on_end(compile_kind(trigger, compile_id))

@@ -54,10 +54,10 @@ class CallMeters:
         """Call `answer`, whose inputs have the shape [B, ...]. Returns its result and its measurement."""
         synchronize(self.epoch_meter.device)
         self.epoch_meter.begin_step()
-        start = mark(on_gpu=False)
+        start = mark()
         answered = answer()
         synchronize(self.epoch_meter.device)
-        time_ms = milliseconds(start, mark(on_gpu=False))
+        time_ms = milliseconds(start, mark())
         step = Step(
             time_ms=time_ms,
             period_ms=time_ms,
@@ -91,7 +91,7 @@ class CallMeters:
     def summary(self, report: CompilerReport) -> dict[str, Any]:
         """The columns of a row on time and memory; None for those of training and of the time between calls."""
         columns = summarize(self.epochs, self.kinds(), self.epoch_meter.compile_clock, report)
-        columns |= dict.fromkeys(("epoch_train_time_s", "epoch_val_time_s", "data_wait_frac"))
+        columns |= dict.fromkeys(("epoch_train_time_s", "step_overhead_ms", "epoch_val_time_s", "data_wait_frac"))
         return columns | {"latency_by_shape": self._latency_by_shape()}
 
     def latency(self, network: int) -> dict[str, Any]:

@@ -113,9 +113,11 @@ def epoch_columns(epochs: Sequence[EpochCost]) -> dict[str, float | None]:
             trained.append(epoch)
         if epoch.complete and not epoch.compiled_in_validation:
             validated.append(epoch)
-    train_times_s, energies_j = [], []
+    train_times_s, overheads_ms, energies_j = [], [], []
     for epoch in _without_first(trained, epochs):
         train_times_s.append(epoch.train_time_s)
+        if epoch.overhead_ms is not None:
+            overheads_ms.append(epoch.overhead_ms)
         if epoch.energy_j is not None:
             energies_j.append(epoch.energy_j / len(epoch.steps))
     val_times_s = []
@@ -125,6 +127,7 @@ def epoch_columns(epochs: Sequence[EpochCost]) -> dict[str, float | None]:
     return {
         "epoch_train_time_s": _median(train_times_s),
         "epoch_val_time_s": _median(val_times_s),
+        "step_overhead_ms": _median(overheads_ms),
         "energy_per_step_j": _median(energies_j),
     }
 

@@ -35,27 +35,6 @@ class Stopwatch:
         self._since = None
 
 
-class BatchClock(Profiler):
-    """Times the training loop's waits for its batches: Lightning calls its profiler around each fetch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._fetching = Stopwatch()
-
-    def start(self, action_name: str) -> None:
-        if action_name.endswith("train_dataloader_next"):
-            self._fetching.start()
-
-    def stop(self, action_name: str) -> None:
-        if action_name.endswith("train_dataloader_next"):
-            self._fetching.stop()
-
-    def lap_ms(self) -> float:
-        """Milliseconds since the last lap."""
-        lap_s, self._fetching = self._fetching.total_s, Stopwatch()
-        return lap_s * 1e3
-
-
 class Breakdown(Profiler):
     """Splits the steps of a profiling epoch: Lightning calls its profiler around forward, backward and optimizer.
 
@@ -72,7 +51,7 @@ class Breakdown(Profiler):
 
     def start(self, action_name: str) -> None:
         if action_name.endswith(self.ACTIONS) and not action_name.startswith("[Callback]"):
-            self._started[action_name] = mark(torch.cuda.is_initialized())
+            self._started[action_name] = self._mark()
 
     def stop(self, action_name: str) -> None:
         started = self._started.pop(action_name, None)
@@ -80,7 +59,7 @@ class Breakdown(Profiler):
             return
         for action, intervals in self._intervals.items():
             if action_name.endswith(action):
-                intervals.append((started, mark(torch.cuda.is_initialized())))
+                intervals.append((started, self._mark()))
 
     def summary_ms(self) -> dict[str, float | None]:
         """The columns of the breakdown: medians over the epoch's steady steps; a step's batches are added up.
@@ -104,6 +83,9 @@ class Breakdown(Profiler):
             "optimizer_time_ms_p50": percentile(optimizer_ms[first:], 50),
         }
 
+    def _mark(self) -> Any:
+        return mark(torch.cuda.current_stream() if torch.cuda.is_initialized() else None)
+
     def _step_times_ms(self, intervals: list[Interval]) -> list[float]:
         """Milliseconds of each whole step."""
         times_ms = [milliseconds(start, end) for start, end in intervals]
@@ -113,13 +95,18 @@ class Breakdown(Profiler):
         return steps_ms
 
 
-def mark(on_gpu: bool) -> Any:
-    """A point in time for `milliseconds`: on a GPU the time when the device gets there, without waiting for it."""
-    if not on_gpu:
+def mark(stream: torch.cuda.Stream | None = None) -> Any:
+    """A point in time for `milliseconds`: on the host, or the time when a GPU's stream gets there, without waiting."""
+    if stream is None:
         return time.perf_counter()
     event = torch.cuda.Event(enable_timing=True)
-    event.record()
+    event.record(stream)  # without a stream it would look the current one up, for 10 us and more
     return event
+
+
+def current_stream(device: torch.device) -> torch.cuda.Stream | None:
+    """The stream on which a GPU works now; None for a CPU, for `mark`."""
+    return torch.cuda.current_stream(device) if device.type == "cuda" else None
 
 
 def synchronize(device: torch.device) -> None:
@@ -130,7 +117,8 @@ def synchronize(device: torch.device) -> None:
 
 def timed_ms(step: Callable[[], object], num_steps: int, on_gpu: bool) -> list[float]:
     """Milliseconds of each of `num_steps` calls in a row; on a GPU between events that are read at the end."""
-    marks = [(mark(on_gpu), step(), mark(on_gpu)) for _ in range(num_steps)]
+    stream = torch.cuda.current_stream() if on_gpu else None
+    marks = [(mark(stream), step(), mark(stream)) for _ in range(num_steps)]
     if on_gpu:
         torch.cuda.synchronize()
     return [milliseconds(start, end) for start, _, end in marks]

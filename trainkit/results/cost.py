@@ -92,6 +92,14 @@ class Cost:
     epoch_train_time_s: float | None = column(
         None, "Training time of an epoch: the median of epochs without a compile.", unit="s", **SLOWEST
     )
+    step_overhead_ms: float | None = column(
+        None,
+        "Time of an epoch's training outside of its steps, a step: waits for data, the training loop, callbacks, the "
+        "meters. The median of epochs without a compile.",
+        unit="ms",
+        title="Time between steps",
+        **SLOWEST,
+    )
     epoch_val_time_s: float | None = column(
         None, "Validation time of an epoch: the median of epochs without a compile in it.", unit="s", **SLOWEST
     )

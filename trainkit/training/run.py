@@ -93,7 +93,7 @@ def build(config: RunConfig, on_epoch: Callable[[EpochRecord], None], contexts: 
     contexts.enter_context(compiler)
     recorder = Recorder(config, meters, compiler, on_epoch)
     task = Task(net, compiler, optimizer, config, data.prepare)
-    trainer = build_trainer(config, devices, [meters, recorder], meters.batch_clock)
+    trainer = build_trainer(config, devices, meters, [recorder])
     return Components(config, devices, data, untrained_net, optimizer, ckpt_path, compiler, task, recorder, trainer)
 
 

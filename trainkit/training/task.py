@@ -23,6 +23,21 @@ from trainkit.training.optimizer import (
 )
 
 
+class LossSum:
+    """The sum of loss * targets over the batches of an epoch, kept on the device."""
+
+    def __init__(self, device: torch.device):
+        self._sum = torch.zeros((), device=device)
+        self._num_targets = 0
+
+    def add(self, loss: Tensor, num_targets: int) -> None:
+        self._sum.add_(loss, alpha=num_targets)
+        self._num_targets += num_targets
+
+    def mean(self) -> Tensor:
+        return self._sum / max(self._num_targets, 1)
+
+
 class Task(LightningModule):
     """Trains and validates an Objective.
 
@@ -60,6 +75,10 @@ class Task(LightningModule):
             self._compiled = True
             self._compiler.apply(self.objective, self._config.ddp.optimize_ddp)
 
+    def forward(self, *batch: Tensor) -> Any:
+        """The objective's outputs. DDP calls it: the training loop calls what `Trainer.model` is."""
+        return self._compiler(*batch)
+
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         optimizer = self._optimizer(self.parameters())
         optimizer.register_load_state_dict_pre_hook(adapt_checkpoint_state)
@@ -82,20 +101,19 @@ class Task(LightningModule):
     def on_train_epoch_start(self) -> None:
         epoch_seed = random.Random(f"{self._config.seed} {self.current_epoch} {self.global_rank}")
         seed_everything(epoch_seed.getrandbits(32), verbose=False)
-        self._loss_sum = torch.zeros((), device=self.device)
-        self._num_targets = 0
+        self._losses = LossSum(self.device)
         self._skipped_steps: SkippedSteps | None = None
         if self.trainer.scaler is not None:
             self._skipped_steps = SkippedSteps(self.trainer.scaler, self.device)
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
-        loss = self._compiler(*batch)
-        num_targets = batch[1].numel()
-        self._loss_sum += loss.detach() * num_targets
-        self._num_targets += num_targets
+        """For a Trainer with Lightning's own loop, which a profiling epoch has. StepLoop calls `forward`."""
+        loss: Tensor = self._compiler(*batch)
         return loss
 
-    def on_train_batch_end(self, outputs: object, batch: object, batch_idx: int) -> None:
+    def count_batch(self, loss: Tensor, batch: tuple[Tensor, Tensor]) -> None:
+        """Add a batch that was trained on to the figures of the epoch. Ends the training after `max_steps`."""
+        self._losses.add(loss, batch[1].numel())
         if self._skipped_steps is not None:
             self._skipped_steps.after_batch()
         # Lightning's own max_steps would make a resumed run end an epoch that it has not begun.
@@ -108,7 +126,7 @@ class Task(LightningModule):
 
     def finish_train_epoch(self) -> None:
         """Set `train_loss` (the mean over the epoch's targets and the ranks) and `num_skipped_steps`."""
-        loss = self._loss_sum / max(self._num_targets, 1)
+        loss = self._losses.mean()
         self.train_loss = float(self.trainer.strategy.reduce(loss, reduce_op="mean"))  # ranks have equally many targets
         self.num_skipped_steps = None
         if self._skipped_steps is not None:

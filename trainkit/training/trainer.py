@@ -10,19 +10,22 @@ from lightning.pytorch.profilers import Profiler
 from trainkit.config.schema import RunConfig
 from trainkit.distributed.strategies import build_strategy
 from trainkit.distributed.topology import Devices
+from trainkit.metrics.meters import Meters
 from trainkit.training.logger import build_logger
+from trainkit.training.loop import StepLoop
 
 
-def build_trainer(config: RunConfig, devices: Devices, callbacks: list[Callback], profiler: Profiler) -> Trainer:
-    """The Trainer of a run. It keeps the last and the best checkpoint."""
-    return Trainer(
+def build_trainer(config: RunConfig, devices: Devices, meters: Meters, callbacks: list[Callback]) -> Trainer:
+    """The Trainer of a run, which the meters measure. It keeps the last and the best checkpoint."""
+    trainer = Trainer(
         max_epochs=config.trainer.max_epochs,
         limit_val_batches=config.trainer.limit_val_batches,
-        callbacks=[*callbacks, _checkpoints(config)],
-        profiler=profiler,
+        callbacks=[meters, *callbacks, _checkpoints(config)],
         logger=build_logger(config) or False,
         **_shared_arguments(config, devices),
     )
+    trainer.fit_loop.epoch_loop = StepLoop(trainer, meters)
+    return trainer
 
 
 def build_profiling_trainer(config: RunConfig, devices: Devices, profiler: Profiler) -> Trainer:

@@ -1,0 +1,145 @@
+"""The training loop does what Lightning's own does, and measures the step alone."""
+
+import time
+from contextlib import ExitStack
+
+import pytest
+import torch
+from lightning.pytorch import Callback
+from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
+
+import trainkit.training.run as run_module
+from tests.networks import network
+from trainkit.data.digits import Digits
+from trainkit.training.loop import StepLoop
+from trainkit.training.recorder import Recorder
+from trainkit.training.run import build, run
+
+SMALL = (network("Plain"), "compile.mode=eager", "trainer.max_epochs=2", "trainer.limit_train_batches=7")
+
+
+def hook_names():
+    return [name for name in vars(Callback) if name.startswith("on_")]
+
+
+class Spy(Callback):
+    """Notes each hook that is called, with the number of steps so far, and with the loss where it is given."""
+
+    def __init__(self):
+        self.calls = []
+
+    def _note(self, hook, trainer, arguments):
+        outputs = arguments[0] if arguments and isinstance(arguments[0], dict) else {}
+        loss = float(outputs["loss"]) if "loss" in outputs else None
+        self.calls.append((hook, trainer.global_step, loss))
+
+
+def _listen(hook):
+    def listen(self, trainer, task, *arguments):
+        self._note(hook, trainer, arguments)
+
+    setattr(Spy, hook, listen)
+
+
+for _hook in hook_names():
+    _listen(_hook)
+
+
+def fit(config, loop_class, *callbacks):
+    """The Trainer after a fit with a loop, with these callbacks in place of the Recorder."""
+    with ExitStack() as contexts:
+        parts = build(config, lambda record: None, contexts)
+        trainer = parts.trainer
+        trainer.callbacks = [callback for callback in trainer.callbacks if not isinstance(callback, Recorder)]
+        trainer.callbacks.extend(callbacks)
+        if loop_class is _TrainingEpochLoop:
+            trainer.fit_loop.epoch_loop = _TrainingEpochLoop(trainer)
+        assert type(trainer.fit_loop.epoch_loop) is loop_class
+        trainer.fit(parts.task, datamodule=parts.data)
+    return trainer
+
+
+@pytest.mark.parametrize(
+    "requested",
+    [
+        (),
+        ("trainer.accumulate_grad_batches=3", "trainer.gradient_clip_val=0.1"),
+        ("optimizer=sgd", "trainer.schedule=cosine", "trainer.warmup_steps=2", "amp=bf16"),
+        ("optimizer.foreach=true", "trainer.gradient_clip_val=0.1", "trainer.limit_val_batches=0"),
+        ("ddp.strategy=ddp",),
+    ],
+    ids=" ".join,
+)
+def test_hooks_losses_parameters_and_progress_are_those_of_lightnings_loop(requested, compose, tmp_path):
+    spies, trainers = [], []
+    for number, loop_class in enumerate((_TrainingEpochLoop, StepLoop)):
+        spy = Spy()
+        config = compose(*SMALL, *requested, run_dir=tmp_path / str(number))
+        trainers.append(fit(config, loop_class, spy))
+        spies.append(spy)
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
+    assert spies[1].calls == spies[0].calls
+    hooks = {hook for hook, _, _ in spies[0].calls}
+    assert hooks > {"on_train_batch_start", "on_before_zero_grad", "on_before_optimizer_step", "on_train_batch_end"}
+    expected, answer = (trainer.lightning_module.state_dict() for trainer in trainers)
+    for name, value in expected.items():
+        assert torch.equal(answer[name], value), name
+    states = [trainer.fit_loop.state_dict() for trainer in trainers]
+    assert states[0] == states[1]
+    rates = [trainer.optimizers[0].param_groups[0]["lr"] for trainer in trainers]
+    assert rates[0] == rates[1]
+
+
+class Logs(Callback):
+    """Logs a figure of each batch."""
+
+    def on_train_batch_end(self, trainer, task, outputs, batch, batch_idx):
+        task.log("user/loss", outputs["loss"], on_epoch=True, on_step=True)
+
+
+def test_a_callback_may_log(compose, tmp_path):
+    logged = []
+    for number, loop_class in enumerate((_TrainingEpochLoop, StepLoop)):
+        trainer = fit(compose(*SMALL, run_dir=tmp_path / str(number)), loop_class, Logs())
+        logged.append({name: float(value) for name, value in trainer.callback_metrics.items()})
+    assert logged[0] == logged[1]
+    assert {"user/loss_step", "user/loss_epoch"} < set(logged[1])
+
+
+def test_a_data_module_may_bring_its_batches_to_the_device(compose, monkeypatch, tmp_path):
+    numbers = []
+
+    def doubled(self, batch, dataloader_idx):
+        numbers.append(dataloader_idx)
+        return [batch[0] * 2, batch[1]]
+
+    plain = fit(compose(*SMALL, run_dir=tmp_path / "plain"), StepLoop).lightning_module.state_dict()
+    monkeypatch.setattr(Digits, "on_after_batch_transfer", doubled)
+    other = fit(compose(*SMALL), StepLoop).lightning_module.state_dict()
+    assert numbers.count(0) >= 14
+    assert not torch.equal(other["objective.net.fc.weight"], plain["objective.net.fc.weight"])
+
+
+def sleepy(hook):
+    """A callback that sleeps for 50 ms in a hook."""
+
+    def sleep(self, trainer, task, *arguments):
+        time.sleep(0.05)
+
+    return type("Sleepy", (Callback,), {hook: sleep})()
+
+
+@pytest.mark.parametrize(
+    "hook", ["on_train_batch_start", "on_train_batch_end", "on_before_backward", "on_after_backward"]
+)
+def test_the_time_of_a_callback_is_overhead_and_not_the_steps(hook, compose, monkeypatch):
+    build_trainer = run_module.build_trainer
+
+    def with_callback(config, devices, meters, callbacks):
+        return build_trainer(config, devices, meters, [*callbacks, sleepy(hook)])
+
+    monkeypatch.setattr(run_module, "build_trainer", with_callback)
+    row = run(compose(*SMALL))
+    assert row.step_overhead_ms >= 50  # a loaded machine sleeps longer, never shorter
+    assert row.step_time_ms < row.step_overhead_ms
