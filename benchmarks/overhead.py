@@ -1,11 +1,12 @@
 """trainkit's step and epoch, and a plain Lightning script's, beside a bare PyTorch loop of the same objective.
 
-    python benchmarks/overhead.py [--work 0.5ms ...] [--mode eager ...] [--rounds N] [override ...]
+    python benchmarks/overhead.py [--work 0.5ms ...] [--mode eager ...] [--rounds N] [--repeats N] [override ...]
     python benchmarks/overhead.py --work own model=resnet18 data.batch_size=512 data.num_batches=40 amp=bf16
 
 A work is named by the time of its bare eager step; `own` is the given overrides alone. Each work and mode has a
 process of its own. A round is an epoch of trainkit's run, as many bare steps and an epoch of the plain Trainer; the
-latter two change places. A ratio is to the bare step of the round. Median (min-max) over the rounds are printed. On a
+latter two change places. A ratio is to the bare step of the round. Median (min-max) over the rounds are printed, and
+with repeats the speed-up of each mode over eager, in bare loops and in trainkit's steps, with its 95 % interval. On a
 CPU that others use set OMP_NUM_THREADS=1: threads that wait for a busy core can make any step 100 times as long.
 
     bare ms    mean time of a step, batches on the device, without the first SETTLING steps
@@ -17,6 +18,10 @@ import argparse
 import sys
 import tempfile
 import time
+import traceback
+from collections import defaultdict
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
@@ -35,6 +40,7 @@ from trainkit.distributed.topology import select_devices
 from trainkit.metrics.environment import machine_columns
 from trainkit.metrics.timer import synchronize
 from trainkit.results.epoch import EpochRecord
+from trainkit.stats import Ratio, ratio
 from trainkit.training.model import build_data, build_model
 from trainkit.training.objective import Objective, build_objective
 from trainkit.training.optimizer import build_optimizer
@@ -64,12 +70,20 @@ WORKS = {
 }
 
 
+@dataclass(frozen=True)
+class StepTimes:
+    """The step of one process: medians over its rounds, in milliseconds."""
+
+    bare_ms: float
+    row_ms: float
+
+
 def build_arm(config: RunConfig, data: DataModule) -> Objective:
     """A network with its loss, compiled, that shares no compiled code with other networks of the process."""
     objective = build_objective(config, build_model(config, data, select_devices(config)), data.prepare).train()
     give_own_code(objective)
     if config.compile.mode != "eager":
-        objective.compile(mode=config.compile.mode, dynamic=config.compile.dynamic)
+        objective.compile(mode=config.compile.mode, dynamic=config.compile.dynamic, backend=config.compile.backend)
     return objective
 
 
@@ -138,6 +152,7 @@ class Rounds(PlainModule):
         self.config = config
         self.bare_loop = BareLoop(config, data)
         self.bare_ms: list[float] = []
+        self.row_ms: list[float] = []
         self.ratios: dict[str, list[float]] = {column: [] for column in COLUMNS}
 
     def on_train_start(self) -> None:
@@ -160,6 +175,7 @@ class Rounds(PlainModule):
         mean_ms = record.num_samples / num_steps / record.samples_per_s * 1e3
         times_ms = (record.step_time_ms_p50, mean_ms, record.train_time_s * 1e3 / num_steps, self.epoch_ms / num_steps)
         self.bare_ms.append(bare_ms)
+        self.row_ms.append(record.step_time_ms_p50)
         for column, time_ms in zip(COLUMNS, times_ms, strict=True):
             self.ratios[column].append(time_ms / bare_ms)
 
@@ -171,8 +187,8 @@ class Rounds(PlainModule):
         loop.on_advance_end()
 
 
-def measure(name: str, overrides: list[str]) -> None:
-    """Print the line of one work in one mode."""
+def measure(name: str, overrides: list[str]) -> StepTimes:
+    """Measure one work in one mode, and print its line."""
     with tempfile.TemporaryDirectory() as folder, cli.one_line_errors():
         config = compose_config(overrides, Path(__file__).parent.parent / "conf", folder)
         with run_settings(config):
@@ -182,6 +198,35 @@ def measure(name: str, overrides: list[str]) -> None:
     for ratios in rounds.ratios.values():
         line += f"{median(ratios):>9.3f} ({min(ratios):.3f}-{max(ratios):.3f})"
     print(line, flush=True)
+    return StepTimes(median(rounds.bare_ms), median(rounds.row_ms))
+
+
+def measure_alone(name: str, overrides: list[str]) -> StepTimes | None:
+    """`measure` in a process of its own. None if it failed; its error is printed."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:  # spawn: CUDA cannot be forked
+        measured = pool.submit(measure, name, overrides)
+        error = measured.exception()
+    if error is None:
+        return measured.result()
+    if not isinstance(error, SystemExit):  # which has printed its line
+        traceback.print_exception(error)
+    return None
+
+
+def print_speed_ups(work: str, times: dict[str, list[StepTimes]]) -> None:
+    """Print the speed-up of each mode over eager, measured with bare loops and with trainkit's steps."""
+    for mode, repeats in times.items():
+        if mode == "eager" or "eager" not in times:
+            continue
+        bare = ratio([step.bare_ms for step in times["eager"]], [step.bare_ms for step in repeats])
+        rows = ratio([step.row_ms for step in times["eager"]], [step.row_ms for step in repeats])
+        print(f"{work}: {mode} over eager: bare loops {shown(bare)}, trainkit's steps {shown(rows)}", flush=True)
+
+
+def shown(speed_up: Ratio) -> str:
+    if speed_up.low is None:
+        return f"{speed_up.value:.3f}"
+    return f"{speed_up.value:.3f} ({speed_up.low:.3f}-{speed_up.high:.3f})"
 
 
 def measure_rounds(config: RunConfig) -> Rounds:
@@ -212,18 +257,24 @@ def main() -> None:
     parser.add_argument("--work", action="append", choices=[*WORKS["cpu"], "own"])
     parser.add_argument("--mode", action="append", choices=list(Mode))
     parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("overrides", nargs="*")
     options = parser.parse_intermixed_args()
     machine = machine_columns(torch.device(options.device))
     print(f"{machine['device_name']}, torch {torch.__version__}, {options.rounds} rounds")
     print(f"{'work':24}{'mode':16}{'bare ms':>8}" + "".join(f"{column:>22}" for column in COLUMNS), flush=True)
+    times: dict[str, dict[str, list[StepTimes]]] = defaultdict(lambda: defaultdict(list))
     failed = False
-    for work, mode in product(options.work or WORKS[options.device], options.mode or MODES[options.device]):
-        arguments = work, list_overrides(work, mode, options)
-        process = get_context("spawn").Process(target=measure, args=arguments)  # spawn: CUDA cannot be forked
-        process.start()
-        process.join()
-        failed |= process.exitcode != 0
+    works, modes = options.work or WORKS[options.device], options.mode or MODES[options.device]
+    for _, work, mode in product(range(options.repeats), works, modes):
+        measured = measure_alone(work, list_overrides(work, mode, options))
+        if measured is None:
+            failed = True
+        else:
+            times[work][mode].append(measured)
+    if options.repeats > 1:
+        for work in times:
+            print_speed_ups(work, times[work])
     sys.exit(failed)
 
 

@@ -42,6 +42,7 @@ class StepLoop(_TrainingEpochLoop):
     def __init__(self, trainer: Trainer, meters: Meters):
         super().__init__(trainer)
         self._meters = meters
+        self._steps = False  # the optimizer, after the batch that is trained on
 
     def on_run_start(self, data_fetcher: _DataFetcher) -> None:
         super().on_run_start(data_fetcher)
@@ -69,9 +70,10 @@ class StepLoop(_TrainingEpochLoop):
             self.trainer._logger_connector.on_batch_start(batch)
             call._call_callback_hooks(self.trainer, "on_train_batch_start", batch, self.batch_idx)
         self.batch_progress.increment_started()
+        self._steps = not self._should_accumulate()
         loss = self._train(batch)
         self.batch_progress.increment_processed()
-        if not self._should_accumulate():
+        if self._steps:
             self._step_schedule()
         self._task.count_batch(loss, batch)
         if self._has_batch_hooks:
@@ -100,11 +102,14 @@ class StepLoop(_TrainingEpochLoop):
     def _on_after_fetch(self) -> None:
         self._meters.end_wait()
 
-    def _should_check_val_fx(self, data_fetcher: _DataFetcher) -> bool:
-        """As Lightning's, which looks the hooks of validation up after each batch. A Trainer here has no
-        val_check_interval."""
-        may_validate = self._num_ready_batches_reached() or self.trainer.should_stop
-        return may_validate and super()._should_check_val_fx(data_fetcher)
+    def on_advance_end(self, data_fetcher: _DataFetcher) -> None:
+        """As Lightning's, which looks after each batch whether to validate. Here only the last of an epoch can be
+        followed by that: a Trainer has no val_check_interval."""
+        trainer = self.trainer
+        if self._num_ready_batches_reached() or trainer.should_stop or trainer.received_sigterm:
+            super().on_advance_end(data_fetcher)
+        elif self._steps:
+            self._batches_that_stepped += 1
 
     def _next_batch(self, data_fetcher: _DataFetcher) -> Any:
         """The next batch, on the device."""
@@ -119,7 +124,7 @@ class StepLoop(_TrainingEpochLoop):
     def _train(self, batch: Any) -> Tensor:
         """The loss of a batch, after backward, and after the optimizer's step if the batch is the last of its step."""
         self._meters.begin_batch(batch)
-        if not self._should_accumulate():
+        if self._steps:
             loss = self._forward_backward(batch)
             self._step_optimizer()
         elif isinstance(self._model, DistributedDataParallel):

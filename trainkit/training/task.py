@@ -117,7 +117,8 @@ class Task(LightningModule):
         if self._skipped_steps is not None:
             self._skipped_steps.after_batch()
         # Lightning's own max_steps would make a resumed run end an epoch that it has not begun.
-        if self.global_step == self._config.trainer.max_steps:
+        max_steps = self._config.trainer.max_steps
+        if max_steps > 0 and self.global_step == max_steps:
             self.trainer.should_stop = True
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
