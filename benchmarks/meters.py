@@ -42,6 +42,14 @@ class SwitchedMeters(Meters):
         if on:
             super().begin_batch(batch)
 
+    def pause_batch(self) -> None:
+        if on:
+            super().pause_batch()
+
+    def resume_batch(self) -> None:
+        if on:
+            super().resume_batch()
+
     def end_batch(self) -> None:
         if on:
             super().end_batch()

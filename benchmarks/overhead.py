@@ -5,7 +5,7 @@
 
 A work is named by the time of its bare eager step; `own` is the given overrides alone. Each work and mode has a
 process of its own. A round is an epoch of trainkit's run, as many bare steps and an epoch of the plain Trainer; the
-latter two change places. A ratio is to the bare step of the round. Median (min-max) over the rounds are printed, and
+latter two alternate. A ratio is to the bare step of the round. Median (min-max) over the rounds are printed, and
 with repeats the speed-up of each mode over eager, in bare loops and in trainkit's steps, with its 95 % interval. On a
 CPU that others use set OMP_NUM_THREADS=1: threads that wait for a busy core can make any step 100 times as long.
 

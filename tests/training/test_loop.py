@@ -6,6 +6,7 @@ from contextlib import ExitStack
 import pytest
 import torch
 from lightning.pytorch import Callback
+from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
 
 import trainkit.training.run as run_module
@@ -91,20 +92,39 @@ def test_hooks_losses_parameters_and_progress_are_those_of_lightnings_loop(reque
     assert rates[0] == rates[1]
 
 
-class Logs(Callback):
-    """Logs a figure of each batch."""
+@pytest.mark.parametrize("hook", ["on_train_batch_end", "on_before_optimizer_step"])
+def test_a_callback_may_log(hook, compose, tmp_path):
+    def log(self, trainer, task, *arguments):
+        task.log("user/step", float(trainer.global_step), on_epoch=True, on_step=True)
 
-    def on_train_batch_end(self, trainer, task, outputs, batch, batch_idx):
-        task.log("user/loss", outputs["loss"], on_epoch=True, on_step=True)
-
-
-def test_a_callback_may_log(compose, tmp_path):
     logged = []
     for number, loop_class in enumerate((_TrainingEpochLoop, StepLoop)):
-        trainer = fit(compose(*SMALL, run_dir=tmp_path / str(number)), loop_class, Logs())
+        logs = type("Logs", (Callback,), {hook: log})()
+        trainer = fit(compose(*SMALL, run_dir=tmp_path / str(number)), loop_class, logs)
         logged.append({name: float(value) for name, value in trainer.callback_metrics.items()})
     assert logged[0] == logged[1]
-    assert {"user/loss_step", "user/loss_epoch"} < set(logged[1])
+    assert {"user/step_step", "user/step_epoch"} < set(logged[1])
+
+
+def test_a_checkpoint_of_a_callback_inside_an_epoch_is_written(compose, tmp_path):
+    fit(compose(*SMALL), StepLoop, ModelCheckpoint(tmp_path / "mine", every_n_train_steps=5, save_top_k=-1))
+    assert {path.name for path in (tmp_path / "mine").iterdir()} == {"epoch=0-step=5.ckpt", "epoch=1-step=10.ckpt"}
+
+
+class EpochSchedule(Callback):
+    """Steps the schedule with each epoch, as SWA does."""
+
+    def on_train_epoch_start(self, trainer, task):
+        trainer.lr_scheduler_configs[0].interval = "epoch"
+
+
+def test_a_schedule_that_a_callback_changed_steps_as_in_lightnings_loop(compose, tmp_path):
+    rates = []
+    for number, loop_class in enumerate((_TrainingEpochLoop, StepLoop)):
+        config = compose(*SMALL, "trainer.warmup_steps=20", run_dir=tmp_path / str(number))
+        trainer = fit(config, loop_class, EpochSchedule())
+        rates.append(trainer.optimizers[0].param_groups[0]["lr"])
+    assert rates[0] == rates[1]
 
 
 def test_a_data_module_may_bring_its_batches_to_the_device(compose, monkeypatch, tmp_path):
@@ -142,4 +162,4 @@ def test_the_time_of_a_callback_is_overhead_and_not_the_steps(hook, compose, mon
     monkeypatch.setattr(run_module, "build_trainer", with_callback)
     row = run(compose(*SMALL))
     assert row.step_overhead_ms >= 50  # a loaded machine sleeps longer, never shorter
-    assert row.step_time_ms < row.step_overhead_ms
+    assert row.step_time_ms < 50

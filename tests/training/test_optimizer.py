@@ -196,3 +196,10 @@ def test_the_schedule_warms_up_then_falls_as_half_a_cosine():
     assert factor(9) == pytest.approx(0.5)
     assert factor(14) == pytest.approx(0.0)
     assert schedule_factor("constant", 2, 10)(9) == 1.0
+
+
+def test_an_optimizer_that_needs_a_closure_is_refused(compose):
+    config = compose("optimizer._target_=torch.optim.LBFGS", "optimizer.lr=1.0")
+    config.optimizer.pop("weight_decay", None)
+    with pytest.raises(ConfigError, match=r"LBFGS: computes the loss several times in a step; choose optimizer=adamw"):
+        build_optimizer(config)

@@ -37,7 +37,7 @@ class Observer:
         self.recompiled_modules: dict[str, nn.Module] = {}  # the region that was called, by the recompile's id
         self.batch_shapes: Shapes = []  # of the batch that runs
         self.regions: list[CompiledRegion] = []
-        self.has_graphs = False  # torch counts any
+        self._has_graphs = False
         self._on_start, self._on_end = on_start, on_end
         self._stops: list[Callable[[], None]] = []
         self._num_graphs: int | None = 0  # when the compile that runs started
@@ -48,8 +48,15 @@ class Observer:
     def num_recompiles(self) -> int:
         return len(self.recompile_shapes)
 
+    @property
+    def has_graphs(self) -> bool:
+        """Whether torch counts a graph, or cannot count. Once it has one it is not asked again."""
+        if not self._has_graphs:
+            self._has_graphs = dynamo.num_graphs() != 0
+        return self._has_graphs
+
     def start(self) -> None:
-        self.has_graphs = dynamo.num_graphs() != 0
+        self._has_graphs = False
         self._stops = [
             dynamo.on_compiles(self._compile_started, self._compile_ended),
             dynamo.on_lookups(self._looked_up),
@@ -89,7 +96,6 @@ class Observer:
         self._on_start(kind)
 
     def _compile_ended(self, trigger: str, compile_id: str) -> None:
-        self.has_graphs = dynamo.num_graphs() != 0
         if self.regions:
             self._count_graphs(self.regions[-1])
         self._on_end(compile_kind(trigger, compile_id))

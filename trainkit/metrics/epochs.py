@@ -25,12 +25,19 @@ class EpochCost:
     steps: list[Step]
     compile_peak: Memory | None  # of steps and validations in which anything compiled
     steady_peak: Memory | None  # of the others
-    overhead_ms: float | None = field(default=None, metadata=LARGEST)  # a step, of training outside of steps
     energy_j: float | None = field(default=None, metadata=SUM)  # of the GPUs in training; None: not measured
 
     @property
     def compile_time_s(self) -> float:
         return sum(self.compile_s.values())
+
+    @property
+    def overhead_ms(self) -> float | None:
+        """Milliseconds of training outside of the steps, per step; None without a step."""
+        if not self.steps:
+            return None
+        in_steps_ms = sum(step.time_ms for step in self.steps)
+        return (self.train_time_s * 1e3 - in_steps_ms) / len(self.steps)
 
     @property
     def peak(self) -> Memory:
@@ -200,17 +207,12 @@ class EpochMeter:
         compile_s = self.compile_clock.seconds()
         for kind, seconds_before in self._compile_s_before.items():
             compile_s[kind] -= seconds_before
-        overhead_ms = None
-        if steps:
-            in_steps_ms = sum(step.time_ms for step in steps)
-            overhead_ms = (self._training.total_s * 1e3 - in_steps_ms) / len(steps)
         return EpochCost(
             complete=complete,
             train_time_s=self._training.total_s,
             val_time_s=self._validation.total_s or None,
             compile_s=compile_s,
             compiled_in_validation=self._compiled_in_validation,
-            overhead_ms=overhead_ms,
             energy_j=self._energy.joules,
             steps=steps,
             compile_peak=self._memory.compiling,

@@ -20,7 +20,7 @@ class MeasuredBatch:
     num_samples: int
     shape: tuple[int, ...]  # of the inputs
     marks: list[Any]  # of its start, of the start and the end of each pause, and of its end
-    ended: bool = False  # else it was broken off
+    is_complete: bool = False  # else it was broken off
     compiled: bool = False
     eager: bool = False
 
@@ -65,7 +65,7 @@ class Meters(Callback):
         self._batches.append(MeasuredBatch(self._wait_ms, shape[0], tuple(shape), marks=[mark(self._stream)]))
 
     def pause_batch(self) -> None:
-        """What follows is none of the step's: a callback."""
+        """Leave the time until `resume_batch` out of the step."""
         self._batches[-1].marks.append(mark(self._stream))
 
     def resume_batch(self) -> None:
@@ -73,11 +73,11 @@ class Meters(Callback):
         self._batches[-1].marks.append(mark(self._stream))
 
     def end_batch(self) -> None:
-        """The training on the batch, and the optimizer's step if it has one, are on their way."""
+        """The step's work on the batch is done, or queued on the device."""
         end = mark(self._stream)
         measured = self._batches[-1]
         measured.marks.append(end)
-        measured.ended = True
+        measured.is_complete = True
         measured.compiled, measured.eager = self.epoch_meter.compiled(), self.epoch_meter.ran_eager
         self.epoch_meter.end_step()
 
@@ -118,11 +118,11 @@ def steps_of(batches: list[MeasuredBatch], epoch_start: Any, batches_per_step: i
 
     On a GPU only the part of a wait in which the device was idle counts: else the host was ahead of it.
     """
-    ended = [batch for batch in batches if batch.ended]
+    complete = [batch for batch in batches if batch.is_complete]
     steps = []
     previous_end = epoch_start
-    for first in range(0, len(ended), batches_per_step):
-        group = ended[first : first + batches_per_step]
+    for first in range(0, len(complete), batches_per_step):
+        group = complete[first : first + batches_per_step]
         step = Step(
             time_ms=0.0,
             period_ms=milliseconds(previous_end, group[-1].marks[-1]),

@@ -1,7 +1,7 @@
 """Clocks of the host and the device: the only module that reads one.
 
-On a GPU a step is timed by a pair of CUDA events, which are read after the epoch, so that no step waits for them. On a
-CPU it is timed by the monotonic clock.
+On a GPU a step is timed by CUDA events, which are read after the epoch, so that no step waits for them. On a CPU it is
+timed by the monotonic clock.
 """
 
 import time

@@ -1,8 +1,9 @@
 """The columns on time and memory. None: not measured.
 
-A step is one optimizer step; in a row of the kind `forward` it is one call of the network, from the batch being on the
-device to the result being there. A step is compiling, warm-up, steady, or shorter than the others at an epoch's end.
-The times of steps are those of steady steps, and of each step the slowest rank's.
+A step is one optimizer step: the time of its batches, each from its being on the device to the end of its backward, the
+last to the end of the optimizer's step, without callbacks. In a row of the kind `forward` it is one call of the
+network, from the batch being on the device to the result being there. A step is compiling, warm-up, steady, or shorter
+than the others at an epoch's end. The times of steps are those of steady steps, and of each step the slowest rank's.
 """
 
 from dataclasses import dataclass
@@ -94,10 +95,10 @@ class Cost:
     )
     step_overhead_ms: float | None = column(
         None,
-        "Time of an epoch's training outside of its steps, a step: waits for data, the training loop, callbacks, the "
-        "meters. The median of epochs without a compile.",
+        "Time per step that an epoch's training spends outside of its steps: waits for data, the training loop, "
+        "callbacks, the meters. The median of epochs without a compile.",
         unit="ms",
-        title="Time between steps",
+        title="Step overhead",
         **SLOWEST,
     )
     epoch_val_time_s: float | None = column(

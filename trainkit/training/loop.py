@@ -19,6 +19,7 @@ from lightning.pytorch.loops.fetchers import _DataFetcher
 from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
 from lightning.pytorch.trainer import call
 from lightning.pytorch.utilities.model_helpers import is_overridden
+from lightning.pytorch.utilities.types import LRSchedulerConfig
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
@@ -42,7 +43,7 @@ class StepLoop(_TrainingEpochLoop):
     def __init__(self, trainer: Trainer, meters: Meters):
         super().__init__(trainer)
         self._meters = meters
-        self._steps = False  # the optimizer, after the batch that is trained on
+        self._steps_optimizer = False  # after the batch that is trained on
 
     def on_run_start(self, data_fetcher: _DataFetcher) -> None:
         super().on_run_start(data_fetcher)
@@ -51,41 +52,39 @@ class StepLoop(_TrainingEpochLoop):
         self._task = trainer.lightning_module
         self._model = trainer.strategy.model  # the task, or DDP around it
         self._optimizer = trainer.optimizers[0]
-        self._scheduler = trainer.lr_scheduler_configs[0].scheduler
         self._scaler = trainer.scaler
         self._device = trainer.strategy.root_device
-        self._step_hooks = {hook for hook in STEP_HOOKS if _has_listener(trainer, hook)}
-        self._has_batch_hooks = any(_has_listener(trainer, hook) for hook in BATCH_HOOKS)
+        self._hooks = {hook for hook in (*BATCH_HOOKS, *STEP_HOOKS) if _has_listener(trainer, hook)}
         self._has_transfer_hooks = _has_transfer_hooks(trainer.datamodule)
 
     def advance(self, data_fetcher: _DataFetcher) -> None:
         """Train on the next batch."""
-        if self.restarting and self._validates_first(data_fetcher):
+        if self.restarting and self._prepare_restart(data_fetcher):
             return
         if self.trainer.world_size > 1:
             self._broadcast_sigterm_tensor()
         batch = self._next_batch(data_fetcher)
         self.batch_progress.increment_ready()
-        if self._has_batch_hooks:
+        if self._hooks:
             self.trainer._logger_connector.on_batch_start(batch)
             call._call_callback_hooks(self.trainer, "on_train_batch_start", batch, self.batch_idx)
         self.batch_progress.increment_started()
-        self._steps = not self._should_accumulate()
+        self._steps_optimizer = not self._should_accumulate()
         loss = self._train(batch)
         self.batch_progress.increment_processed()
-        if self._steps:
+        if self._steps_optimizer:
             self._step_schedule()
-        self._task.count_batch(loss, batch)
-        if self._has_batch_hooks:
+        if self._hooks:
             outputs = {"loss": loss / self.trainer.accumulate_grad_batches}  # as Lightning gives it
             call._call_callback_hooks(self.trainer, "on_train_batch_end", outputs, batch, self.batch_idx)
             self.trainer._logger_connector.on_batch_end()
+        self._task.count_batch(loss, batch)
         self.batch_progress.increment_completed()
-        if self._has_batch_hooks:
+        if self._hooks:
             self.trainer._logger_connector.update_train_step_metrics()
 
-    def _validates_first(self, data_fetcher: _DataFetcher) -> bool:
-        """Whether a run that goes on from a checkpoint has a validation to do before it trains."""
+    def _prepare_restart(self, data_fetcher: _DataFetcher) -> bool:
+        """Go on from a checkpoint, as Lightning does. Whether a validation comes before the next batch."""
         if self._should_check_val_fx(data_fetcher):
             if self.val_loop.restarted_mid_evaluation:
                 return True
@@ -106,17 +105,21 @@ class StepLoop(_TrainingEpochLoop):
         """As Lightning's, which looks after each batch whether to validate. Here only the last of an epoch can be
         followed by that: a Trainer has no val_check_interval."""
         trainer = self.trainer
-        if self._num_ready_batches_reached() or trainer.should_stop or trainer.received_sigterm:
+        if self._num_ready_batches_reached() or trainer.should_stop or trainer.received_sigterm or self._skip_next_val:
             super().on_advance_end(data_fetcher)
-        elif self._steps:
+        elif self._steps_optimizer:
             self._batches_that_stepped += 1
+
+    def teardown(self) -> None:
+        super().teardown()
+        self.__dict__.pop("_model", None)  # DDP, which holds a copy of the gradients
 
     def _next_batch(self, data_fetcher: _DataFetcher) -> Any:
         """The next batch, on the device."""
         batch, _, _ = next(data_fetcher)
         self.batch_progress.is_last_batch = data_fetcher.done
         if not self._has_transfer_hooks:
-            is_there = batch[1].device == self._device
+            is_there = all(tensor.device == self._device for tensor in batch)
             return batch if is_there else move_data_to_device(batch, self._device)
         batch = self._task._on_before_batch_transfer(batch, dataloader_idx=0)
         return self.trainer.strategy.batch_to_device(batch, dataloader_idx=0)
@@ -124,7 +127,7 @@ class StepLoop(_TrainingEpochLoop):
     def _train(self, batch: Any) -> Tensor:
         """The loss of a batch, after backward, and after the optimizer's step if the batch is the last of its step."""
         self._meters.begin_batch(batch)
-        if self._steps:
+        if self._steps_optimizer:
             loss = self._forward_backward(batch)
             self._step_optimizer()
         elif isinstance(self._model, DistributedDataParallel):
@@ -176,24 +179,42 @@ class StepLoop(_TrainingEpochLoop):
         progress.increment_completed()
 
     def _step_schedule(self) -> None:
-        self.scheduler_progress.increment_ready()
-        self._scheduler.step()
-        self.scheduler_progress.increment_completed()
+        schedules = self.trainer.lr_scheduler_configs
+        if len(schedules) == 1 and _steps_with_optimizer(schedules[0]):
+            self.scheduler_progress.increment_ready()
+            schedules[0].scheduler.step()
+            self.scheduler_progress.increment_completed()
+            return
+        self.update_lr_schedulers("step", update_plateau_schedulers=False)  # a callback has changed the schedules
+        if self._num_ready_batches_reached():
+            self.update_lr_schedulers("epoch", update_plateau_schedulers=False)
 
     def _call_in_step(self, hook: str, *arguments: Any) -> None:
-        """Call the callbacks that implement a hook inside of a step. Their time is none of the step's."""
-        if hook in self._step_hooks:
+        """Call the callbacks that implement a hook inside of a step. The step's time is without theirs."""
+        if hook in self._hooks:
             self._meters.pause_batch()
             call._call_callback_hooks(self.trainer, hook, *arguments)
             self._meters.resume_batch()
 
 
 def _has_listener(trainer: Trainer, hook: str) -> bool:
-    """Whether a callback implements the hook. A ModelCheckpoint does nothing there: it saves at the ends of epochs."""
+    """Whether a callback implements the hook, and does something there."""
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
-        if is_overridden(hook, callback, parent=Callback) and not isinstance(callback, ModelCheckpoint):
+        if is_overridden(hook, callback, parent=Callback) and not _saves_after_epochs_alone(callback):
             return True
     return False
+
+
+def _saves_after_epochs_alone(callback: Callback) -> bool:
+    """Whether a callback is Lightning's own ModelCheckpoint, which then does nothing in the hooks of batches."""
+    if type(callback) is not ModelCheckpoint:
+        return False
+    return callback._every_n_train_steps < 1 and callback._train_time_interval is None
+
+
+def _steps_with_optimizer(schedule: LRSchedulerConfig) -> bool:
+    """Whether a schedule steps with each step of the optimizer."""
+    return schedule.interval == "step" and schedule.frequency == 1 and not schedule.reduce_on_plateau
 
 
 def _has_transfer_hooks(data: LightningDataModule | None) -> bool:

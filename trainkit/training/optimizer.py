@@ -71,6 +71,9 @@ def _check_factory(factory: OptimizerFactory, subject: str) -> None:
         raise ConfigError(f"{subject}: {first_line(error)}; correct optimizer.*") from error
     if not isinstance(optimizer, Optimizer):
         raise ConfigError(f"{subject}: is no torch.optim.Optimizer; choose optimizer=adamw")
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    if closure is not None and closure.default is inspect.Parameter.empty:
+        raise ConfigError(f"{subject}: computes the loss several times in a step; choose optimizer=adamw")
 
 
 def schedule_factor(schedule: str, warmup_steps: int, total_steps: int) -> Callable[[int], float]:

@@ -32,6 +32,7 @@ def build_profiling_trainer(config: RunConfig, devices: Devices, profiler: Profi
     """A Trainer for one more epoch, without validation, checkpoints or a logger."""
     return Trainer(
         max_epochs=1,
+        max_steps=config.trainer.max_steps,
         limit_val_batches=0,
         enable_checkpointing=False,
         profiler=profiler,
