@@ -15,6 +15,7 @@ from typing import Any
 
 from trainkit import cli
 from trainkit.config.composition import compose_config
+from trainkit.metrics.batches import BatchMeter
 from trainkit.metrics.meters import Meters
 from trainkit.results.epoch import EpochRecord
 from trainkit.training import run
@@ -22,13 +23,8 @@ from trainkit.training import run
 on = True
 
 
-class SwitchedMeters(Meters):
-    """Meters that are off in every second epoch, except at its start and end."""
-
-    def on_train_epoch_start(self, trainer: Any, task: Any) -> None:
-        global on
-        on = trainer.current_epoch % 2 == 0
-        super().on_train_epoch_start(trainer, task)
+class SwitchedMeter(BatchMeter):
+    """A meter of batches that is off in every second epoch."""
 
     def begin_wait(self) -> None:
         if on:
@@ -53,6 +49,17 @@ class SwitchedMeters(Meters):
     def end_batch(self) -> None:
         if on:
             super().end_batch()
+
+
+class SwitchedMeters(Meters):
+    def __init__(self) -> None:
+        super().__init__()
+        self.batch_meter = SwitchedMeter(self.epoch_meter)
+
+    def on_train_epoch_start(self, trainer: Any, task: Any) -> None:
+        global on
+        on = trainer.current_epoch % 2 == 0
+        super().on_train_epoch_start(trainer, task)
 
 
 def main() -> None:

@@ -12,7 +12,8 @@ from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
 import trainkit.training.run as run_module
 from tests.networks import network
 from trainkit.data.digits import Digits
-from trainkit.training.loop import StepLoop
+from trainkit.training import step
+from trainkit.training.loop import BATCH_HOOKS, StepLoop
 from trainkit.training.recorder import Recorder
 from trainkit.training.run import build, run
 
@@ -150,9 +151,7 @@ def sleepy(hook):
     return type("Sleepy", (Callback,), {hook: sleep})()
 
 
-@pytest.mark.parametrize(
-    "hook", ["on_train_batch_start", "on_train_batch_end", "on_before_backward", "on_after_backward"]
-)
+@pytest.mark.parametrize("hook", [*BATCH_HOOKS, *step.HOOKS])
 def test_the_time_of_a_callback_is_overhead_and_not_the_steps(hook, compose, monkeypatch):
     build_trainer = run_module.build_trainer
 

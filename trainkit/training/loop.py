@@ -20,29 +20,26 @@ from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
 from lightning.pytorch.trainer import call
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from lightning.pytorch.utilities.types import LRSchedulerConfig
-from torch import Tensor
-from torch.nn.parallel import DistributedDataParallel
 
-from trainkit.metrics.meters import Meters
+from trainkit.metrics.batches import BatchMeter
+from trainkit.training import step
+from trainkit.training.step import TrainingStep
 from trainkit.training.task import Task
 
 BATCH_HOOKS = ("on_train_batch_start", "on_train_batch_end")
-STEP_HOOKS = ("on_before_zero_grad", "on_before_backward", "on_after_backward", "on_before_optimizer_step")
 TRANSFER_HOOKS = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
 
 
 class StepLoop(_TrainingEpochLoop):
     """Trains a Task on the batches of an epoch, and has each batch measured.
 
-    A batch is measured from the moment it is on the device to the end of its backward, or of the optimizer's step:
-    forward, backward and clipping alone. Outside of it are waits for batches, the schedule, the sum of the losses, and
-    the hooks of callbacks; where Lightning calls these inside of a step, the meters pause. A hook that no callback
-    implements is not called.
+    Outside of the step are waits for batches, the schedule, the sum of the losses and callbacks. A hook that no
+    callback implements is not called.
     """
 
-    def __init__(self, trainer: Trainer, meters: Meters):
+    def __init__(self, trainer: Trainer, meter: BatchMeter):
         super().__init__(trainer)
-        self._meters = meters
+        self._meter = meter
         self._steps_optimizer = False  # after the batch that is trained on
 
     def on_run_start(self, data_fetcher: _DataFetcher) -> None:
@@ -50,11 +47,10 @@ class StepLoop(_TrainingEpochLoop):
         trainer = self.trainer
         assert isinstance(trainer.lightning_module, Task)
         self._task = trainer.lightning_module
-        self._model = trainer.strategy.model  # the task, or DDP around it
-        self._optimizer = trainer.optimizers[0]
-        self._scaler = trainer.scaler
         self._device = trainer.strategy.root_device
-        self._hooks = {hook for hook in (*BATCH_HOOKS, *STEP_HOOKS) if _has_listener(trainer, hook)}
+        self._hooks = {hook for hook in (*BATCH_HOOKS, *step.HOOKS) if _has_listener(trainer, hook)}
+        progress = self.automatic_optimization.optim_progress.optimizer
+        self._step = TrainingStep(trainer, self._meter, self._hooks, progress)
         self._has_transfer_hooks = _has_transfer_hooks(trainer.datamodule)
 
     def advance(self, data_fetcher: _DataFetcher) -> None:
@@ -70,7 +66,8 @@ class StepLoop(_TrainingEpochLoop):
             call._call_callback_hooks(self.trainer, "on_train_batch_start", batch, self.batch_idx)
         self.batch_progress.increment_started()
         self._steps_optimizer = not self._should_accumulate()
-        loss = self._train(batch)
+        is_first = self.batch_idx % self.trainer.accumulate_grad_batches == 0
+        loss = self._step.train(batch, is_first, is_last=self._steps_optimizer)
         self.batch_progress.increment_processed()
         if self._steps_optimizer:
             self._step_schedule()
@@ -96,10 +93,10 @@ class StepLoop(_TrainingEpochLoop):
         return False
 
     def _on_before_fetch(self) -> None:
-        self._meters.begin_wait()
+        self._meter.begin_wait()
 
     def _on_after_fetch(self) -> None:
-        self._meters.end_wait()
+        self._meter.end_wait()
 
     def on_advance_end(self, data_fetcher: _DataFetcher) -> None:
         """As Lightning's, which looks after each batch whether to validate. Here only the last of an epoch can be
@@ -112,7 +109,7 @@ class StepLoop(_TrainingEpochLoop):
 
     def teardown(self) -> None:
         super().teardown()
-        self.__dict__.pop("_model", None)  # DDP, which holds a copy of the gradients
+        self.__dict__.pop("_step", None)  # DDP, which holds a copy of the gradients
 
     def _next_batch(self, data_fetcher: _DataFetcher) -> Any:
         """The next batch, on the device."""
@@ -124,60 +121,6 @@ class StepLoop(_TrainingEpochLoop):
         batch = self._task._on_before_batch_transfer(batch, dataloader_idx=0)
         return self.trainer.strategy.batch_to_device(batch, dataloader_idx=0)
 
-    def _train(self, batch: Any) -> Tensor:
-        """The loss of a batch, after backward, and after the optimizer's step if the batch is the last of its step."""
-        self._meters.begin_batch(batch)
-        if self._steps_optimizer:
-            loss = self._forward_backward(batch)
-            self._step_optimizer()
-        elif isinstance(self._model, DistributedDataParallel):
-            with self._model.no_sync():
-                loss = self._forward_backward(batch)
-        else:
-            loss = self._forward_backward(batch)
-        self._meters.end_batch()
-        return loss.detach()
-
-    def _forward_backward(self, batch: Any) -> Tensor:
-        with self.trainer.precision_plugin.forward_context():
-            loss: Tensor = self._model(*batch)
-        num_batches = self.trainer.accumulate_grad_batches
-        if self.batch_idx % num_batches == 0:
-            self._zero_grad()
-        scaled_loss = loss
-        if num_batches > 1:
-            scaled_loss = scaled_loss / num_batches
-        if self._scaler is not None:
-            scaled_loss = self._scaler.scale(scaled_loss)
-        self._call_in_step("on_before_backward", scaled_loss)
-        scaled_loss.backward()
-        self._call_in_step("on_after_backward")
-        return loss
-
-    def _zero_grad(self) -> None:
-        progress = self.automatic_optimization.optim_progress.optimizer.zero_grad
-        progress.increment_ready()
-        self._call_in_step("on_before_zero_grad", self._optimizer)
-        progress.increment_started()
-        self._optimizer.zero_grad()
-        progress.increment_completed()
-
-    def _step_optimizer(self) -> None:
-        optimizer, scaler = self._optimizer, self._scaler
-        progress = self.automatic_optimization.optim_progress.optimizer.step
-        progress.increment_ready()
-        if scaler is not None and not getattr(optimizer, "_step_supports_amp_scaling", False):
-            scaler.unscale_(optimizer)
-        self._call_in_step("on_before_optimizer_step", optimizer)
-        if self.trainer.gradient_clip_val is not None:
-            self._task.configure_gradient_clipping(optimizer, self.trainer.gradient_clip_val)
-        if scaler is None:
-            optimizer.step()
-        else:
-            scaler.step(optimizer)
-            scaler.update()
-        progress.increment_completed()
-
     def _step_schedule(self) -> None:
         schedules = self.trainer.lr_scheduler_configs
         if len(schedules) == 1 and _steps_with_optimizer(schedules[0]):
@@ -188,13 +131,6 @@ class StepLoop(_TrainingEpochLoop):
         self.update_lr_schedulers("step", update_plateau_schedulers=False)  # a callback has changed the schedules
         if self._num_ready_batches_reached():
             self.update_lr_schedulers("epoch", update_plateau_schedulers=False)
-
-    def _call_in_step(self, hook: str, *arguments: Any) -> None:
-        """Call the callbacks that implement a hook inside of a step. The step's time is without theirs."""
-        if hook in self._hooks:
-            self._meters.pause_batch()
-            call._call_callback_hooks(self.trainer, hook, *arguments)
-            self._meters.resume_batch()
 
 
 def _has_listener(trainer: Trainer, hook: str) -> bool:

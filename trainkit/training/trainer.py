@@ -24,7 +24,7 @@ def build_trainer(config: RunConfig, devices: Devices, meters: Meters, callbacks
         logger=build_logger(config) or False,
         **_shared_arguments(config, devices),
     )
-    trainer.fit_loop.epoch_loop = StepLoop(trainer, meters)
+    trainer.fit_loop.epoch_loop = StepLoop(trainer, meters.batch_meter)
     return trainer
 
 
