@@ -24,7 +24,7 @@ on = True
 
 
 class SwitchedMeter(BatchMeter):
-    """A meter of batches that is off in every second epoch."""
+    """A meter of batches that is off in every second epoch. It is never paused: no callback has a hook in a step."""
 
     def begin_wait(self) -> None:
         if on:
@@ -37,14 +37,6 @@ class SwitchedMeter(BatchMeter):
     def begin_batch(self, batch: Any) -> None:
         if on:
             super().begin_batch(batch)
-
-    def pause_batch(self) -> None:
-        if on:
-            super().pause_batch()
-
-    def resume_batch(self) -> None:
-        if on:
-            super().resume_batch()
 
     def end_batch(self) -> None:
         if on:
