@@ -5,7 +5,7 @@ from typing import Any
 
 from trainkit.metrics.epochs import EpochMeter
 from trainkit.metrics.steps import Step
-from trainkit.metrics.timer import current_stream, mark, milliseconds
+from trainkit.metrics.timer import Stopwatch, current_stream, mark, milliseconds
 
 
 @dataclass(slots=True)
@@ -35,22 +35,24 @@ class BatchMeter:
     def begin_epoch(self) -> None:
         """Begin after the epoch's meter."""
         self._batches: list[MeasuredBatch] = []
+        self._waiting = Stopwatch()
         self._stream = current_stream(self._epoch_meter.device)
         self._epoch_start = mark(self._stream)
 
     def begin_wait(self) -> None:
-        """The training loop asks for a batch."""
-        self._wait_start = mark()
+        """The training loop asks for a batch. A loader without a length is asked twice before the first one."""
+        self._waiting.start()
 
     def end_wait(self) -> None:
         """The batch has come."""
-        self._wait_ms = milliseconds(self._wait_start, mark())
+        self._waiting.stop()
 
     def begin_batch(self, batch: Any) -> None:
         """The batch is on the device: training on it begins."""
         self._epoch_meter.begin_step()
+        wait_ms, self._waiting = self._waiting.total_s * 1e3, Stopwatch()
         shape = batch[0].shape
-        self._batches.append(MeasuredBatch(self._wait_ms, shape[0], tuple(shape), marks=[mark(self._stream)]))
+        self._batches.append(MeasuredBatch(wait_ms, shape[0], tuple(shape), marks=[mark(self._stream)]))
 
     def pause_batch(self) -> None:
         """Leave the time until `resume_batch` out of the step."""
