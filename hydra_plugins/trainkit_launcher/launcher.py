@@ -20,6 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from trainkit.config.errors import ConfigError
 from trainkit.config.validation import OTHER_KIND, of_other_kind
 from trainkit.sweep.plan import Sweep, SweptSetting
+from trainkit.sweep.scaling import SCALINGS, parse_process_counts, split_batch
 
 SWEEP_NAME = re.compile(r"[A-Za-z0-9_.+-]*[A-Za-z0-9_+-]")
 INTERRUPTED = 130  # exit status
@@ -29,7 +30,8 @@ INTERRUPTED = 130  # exit status
 class LauncherConfig:
     _target_: str = "hydra_plugins.trainkit_launcher.launcher.TrainkitLauncher"
     timeout_s: float | None = None
-    nproc_per_node: int | None = None
+    nproc_per_node: Any = None
+    scaling: str = "weak"
     repeats: int = 1
 
 
@@ -39,11 +41,15 @@ ConfigStore.instance().store(group="hydra/launcher", name="trainkit", node=Launc
 class TrainkitLauncher(Launcher):
     """Hydra's launcher interface. `launch` ends the process with status 1 if a job has not ended `ok`."""
 
-    def __init__(self, timeout_s: float | None, nproc_per_node: int | None, repeats: int):
-        for setting, value in (("timeout_s", timeout_s), ("nproc_per_node", nproc_per_node), ("repeats", repeats)):
+    def __init__(self, timeout_s: float | None, nproc_per_node: Any, scaling: str, repeats: int):
+        for setting, value in (("timeout_s", timeout_s), ("repeats", repeats)):
             if value is not None and value <= 0:
                 raise ConfigError(f"hydra.launcher.{setting} = {value}: expected a number above 0")
-        self.timeout_s, self.nproc_per_node, self.repeats = timeout_s, nproc_per_node, repeats
+        if scaling not in SCALINGS:
+            raise ConfigError(f"hydra.launcher.scaling = {scaling}: expected one of {', '.join(SCALINGS)}")
+        self.timeout_s, self.repeats = timeout_s, repeats
+        self.process_counts = parse_process_counts(nproc_per_node)
+        self.scaling = scaling
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         if "TORCHELASTIC_RUN_ID" in os.environ:
@@ -61,10 +67,17 @@ class TrainkitLauncher(Launcher):
         loader = self.hydra_context.config_loader
         settings = []
         for overrides in map(list, job_overrides):
-            settings.append(SweptSetting(overrides, loader.load_sweep_config(self.config, overrides)))
+            config = loader.load_sweep_config(self.config, overrides)
+            for nproc_per_node in self.process_counts:
+                if self.scaling == "weak":
+                    settings.append(SweptSetting(overrides, config, nproc_per_node))
+                    continue
+                own_overrides = split_batch(overrides, config.data, nproc_per_node)
+                own_config = loader.load_sweep_config(self.config, own_overrides)
+                settings.append(SweptSetting(own_overrides, own_config, nproc_per_node))
         check_kind(settings)
         folder = Path(self.config.hydra.sweep.dir)
-        sweep = Sweep(folder.name, folder, self.config, self.timeout_s, self.nproc_per_node, self.repeats)
+        sweep = Sweep(folder.name, folder, self.config, self.timeout_s, self.repeats)
         result = run_sweep(sweep, settings)
         if result.interrupted:
             print(f"interrupted; the same command with sweep={sweep.name} goes on", flush=True)

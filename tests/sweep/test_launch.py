@@ -304,12 +304,17 @@ def test_an_interrupted_sweep_ends_its_job_and_goes_on_when_started_again(train,
     assert [(row.seed, row.status) for row in read_rows(tmp_path)] == [(0, "interrupted"), (0, "ok"), (1, "ok")]
 
 
-def test_a_sweep_runs_its_jobs_under_torchrun(train, tmp_path):
-    done = train("-m", "compile.mode=eager", "sweep=s", "logger=none", *TINY, "hydra.launcher.nproc_per_node=2")
+def test_a_sweep_runs_each_setting_with_each_number_of_processes_under_torchrun(train, tmp_path):
+    words = ("-m", "compile.mode=eager", "sweep=s", "logger=none", *TINY, "data.batch_size=32")
+    done = train(*words, "hydra.launcher.nproc_per_node=1,2", "hydra.launcher.scaling=strong")
     logs = [path.read_text() for path in tmp_path.rglob("output.log")]
     assert done.returncode == 0, (done.stdout, done.stderr, logs)
-    (row,) = read_rows(tmp_path)
-    assert (row.status, row.world_size) == ("ok", 2)
+    rows = read_rows(tmp_path)
+    assert [(row.status, row.world_size, row.batch_size) for row in rows] == [("ok", 1, 32), ("ok", 2, 16)]
+    assert [path.parent.name for path in sorted(tmp_path.rglob("row.json"))] == ["000-32-1", "001-16-2"]
+    again = train(*words, "hydra.launcher.nproc_per_node=[2,1]", "hydra.launcher.scaling=strong")
+    assert (again.returncode, again.stdout.count("finished before")) == (0, 2)
+    assert len(read_rows(tmp_path)) == 2
 
 
 JOB = """import atexit, json, os, signal, sys

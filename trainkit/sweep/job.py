@@ -42,6 +42,8 @@ def run_job(sweep: Sweep, job: Job, run_dir: Path, forkserver: Forkserver | None
         if process is not None:
             returncode = stop_process(process)
     row = read_row(run_dir) or row_of_request(job, sweep.name, run_dir)
+    if row.device_name is None and job.nproc_per_node is not None:  # it ended before it knew its own number
+        row = replace(row, world_size=job.nproc_per_node)
     if stopped_by == "timeout" and row.status != "ok":
         row = replace(row, status="timeout", error=timeout_reason(sweep.timeout_s))
     elif stopped_by == "interrupted" and row.status != "ok":
@@ -72,8 +74,8 @@ def new_run_dir(folder: Path, label: str) -> Path:
 def _command(sweep: Sweep, job: Job, run_dir: Path) -> list[str]:
     """The arguments of the Python interpreter that runs the job."""
     command = []
-    if sweep.nproc_per_node is not None:
-        command += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={sweep.nproc_per_node}"]
+    if job.nproc_per_node is not None:
+        command += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={job.nproc_per_node}"]
     hydra = sweep.config.hydra
     command += [os.path.abspath(sys.argv[0]), f"--config-name={hydra.job.config_name}"]
     for source in hydra.runtime.config_sources:

@@ -14,24 +14,26 @@ class Sweep:
     folder: Path
     config: DictConfig
     timeout_s: float | None
-    nproc_per_node: int | None
     repeats: int
 
 
 @dataclass(frozen=True)
 class SweptSetting:
-    """The overrides of a job, and the config that they compose to. It is run once in every repeat."""
+    """The overrides of a job, the config that they compose to, and the processes that torchrun starts for it (None:
+    without torchrun). It is run once in every repeat."""
 
     overrides: list[str]
     config: DictConfig
+    nproc_per_node: int | None
 
 
 @dataclass(frozen=True)
 class Job:
-    """A job as requested: its overrides, the config that they compose to, the overrides that tell it from the other
-    jobs, and the number of its repeat."""
+    """A job as requested: a swept setting, the overrides that tell it from the other jobs, and the number of its
+    repeat."""
 
     overrides: list[str]
     config: DictConfig
+    nproc_per_node: int | None
     label: str
     repeat: int

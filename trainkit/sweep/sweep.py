@@ -69,6 +69,7 @@ def _locked(sweep: Sweep) -> Iterator[None]:
 def _run_jobs(sweep: Sweep, settings: Sequence[SweptSetting]) -> Iterator[Row]:
     """Run the whole list of settings again for each repeat, so that drift of the machine hits all settings alike."""
     shared = _shared_overrides(settings)
+    counts_differ = len({setting.nproc_per_node for setting in settings}) > 1
     num_jobs = len(settings) * sweep.repeats
     shown = []
     for override in settings[0].overrides:
@@ -77,11 +78,13 @@ def _run_jobs(sweep: Sweep, settings: Sequence[SweptSetting]) -> Iterator[Row]:
     print(f"sweep {sweep.name}: {num_jobs} job(s), each with {' '.join(shown) or 'the defaults'}", flush=True)
     number = 0
     for repeat in range(sweep.repeats):
-        with _forkserver(sweep) as forkserver:
+        with _forkserver(sweep, settings[0].nproc_per_node) as forkserver:
             for setting in settings:
                 number += 1
                 own = [override for override in setting.overrides if override not in shared]
-                job = Job(setting.overrides, setting.config, " ".join(own), repeat)
+                if counts_differ:
+                    own.append(f"nproc_per_node={setting.nproc_per_node}")
+                job = Job(setting.overrides, setting.config, setting.nproc_per_node, " ".join(own), repeat)
                 yield _run_or_skip(sweep, job, f"[{number}/{num_jobs}]", forkserver)
 
 
@@ -92,13 +95,13 @@ def _shared_overrides(settings: Sequence[SweptSetting]) -> set[str]:
     return shared
 
 
-def _forkserver(sweep: Sweep) -> AbstractContextManager[Forkserver | None]:
+def _forkserver(sweep: Sweep, nproc_per_node: int | None) -> AbstractContextManager[Forkserver | None]:
     """A server that forks the jobs of one repeat; None if each job is started anew.
 
     torchrun starts its own processes, and outside of Linux a fork does not go well with the system's libraries. If
     Hydra sets a job's environment, it would do so after the server's imports.
     """
-    if sweep.nproc_per_node is not None or sweep.config.hydra.job.env_set or sys.platform != "linux":
+    if nproc_per_node is not None or sweep.config.hydra.job.env_set or sys.platform != "linux":
         return nullcontext()
     module = "trainkit.training.run"
     if sweep.config.job.kind == "forward":
@@ -136,7 +139,7 @@ def _is_of_job(row: Row, job: Job, sweep: Sweep) -> bool:
     """A job of the other script, or with another number of processes, is another job."""
     if row.kind != sweep.config.job.kind or row.repeat != job.repeat:
         return False
-    if sweep.nproc_per_node not in (None, row.world_size) and row.device_name is not None:
+    if job.nproc_per_node not in (None, row.world_size):
         return False
     return row.overrides == run_overrides(job.overrides)
 
