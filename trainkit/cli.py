@@ -95,6 +95,6 @@ def one_line_errors() -> Iterator[None]:
     except ConfigError as error:
         if rank() > 0:
             time.sleep(SPEAKING_S)
-        else:
+        if rank() == 0 or _under_torchrun():  # which has ended this process by now if rank 0 complains too
             print("\n".join(error.complaints), file=sys.stderr, flush=True)
         sys.exit(2)

@@ -5,14 +5,16 @@ import pytest
 from trainkit.config.errors import ConfigError
 from trainkit.config.schema import Accelerator, Precision, RunConfig, TrainerConfig
 from trainkit.distributed.topology import Devices, processes, select_devices
+from trainkit.training.trainer import shared_arguments
 
 
 @pytest.fixture
 def torchrun(monkeypatch):
     """(processes on each node, nodes): the environment of a process that torchrun launched."""
 
-    def launch(per_node: int, num_nodes: int) -> None:
+    def launch(per_node: int, num_nodes: int, local_rank: int = 0) -> None:
         monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+        monkeypatch.setenv("LOCAL_RANK", str(local_rank))
         monkeypatch.setenv("LOCAL_WORLD_SIZE", str(per_node))
         monkeypatch.setenv("WORLD_SIZE", str(per_node * num_nodes))
 
@@ -62,6 +64,29 @@ def test_missing_gpus_are_refused(monkeypatch):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     with pytest.raises(ConfigError, match=r"trainer\.accelerator = gpu: no CUDA device was found"):
         select_devices(config(accelerator=Accelerator.gpu))
+
+
+@pytest.mark.parametrize(("num_nodes", "num_gpus"), [(1, 2), (2, 2), (1, 8)])
+def test_a_rank_that_sees_its_own_gpu_alone_is_a_node_of_lightnings(num_nodes, num_gpus, torchrun, monkeypatch):
+    torchrun(per_node=2, num_nodes=num_nodes)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    monkeypatch.setattr("trainkit.distributed.topology.num_gpus_of_machine", lambda: num_gpus)
+    devices = select_devices(config())
+    assert devices == Devices("cuda", 2, num_nodes, one_visible=True)
+    assert devices.world_size == 2 * num_nodes
+    arguments = shared_arguments(config(), devices)
+    assert (arguments["devices"], arguments["num_nodes"]) == (1, 2 * num_nodes)
+
+
+def test_more_ranks_than_gpus_are_refused_whatever_a_rank_sees(torchrun, monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    monkeypatch.setattr("trainkit.distributed.topology.num_gpus_of_machine", lambda: 2)
+    torchrun(per_node=3, num_nodes=1)
+    with pytest.raises(ConfigError, match=r"trainer\.devices = 3: this machine has 2 CUDA devices"):
+        select_devices(config())
+    torchrun(per_node=2, num_nodes=1, local_rank=1)  # of a torchrun that shows one GPU to all ranks
+    with pytest.raises(ConfigError, match=r"trainer\.devices = 2: this machine has 1 CUDA devices"):
+        select_devices(config())
 
 
 def test_settings_of_a_gpu_are_refused_on_a_cpu():

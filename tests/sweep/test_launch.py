@@ -305,7 +305,17 @@ def test_an_interrupted_sweep_ends_its_job_and_goes_on_when_started_again(train,
 
 
 def test_a_sweep_runs_each_setting_with_each_number_of_processes_under_torchrun(train, tmp_path):
-    words = ("-m", "compile.mode=eager", "sweep=s", "logger=none", *TINY, "data.batch_size=32")
+    (tmp_path / "mine.py").write_text(  # each rank sees its own GPU alone
+        "import os\n"
+        "from tests.networks import Plain\n"
+        "class Net(Plain):\n"
+        "    def forward(self, images):\n"
+        "        assert os.environ['LOCAL_RANK'] == '0'\n"
+        "        assert os.environ['WORLD_SIZE'] == '1' or os.environ['CUDA_VISIBLE_DEVICES'] == os.environ['RANK']\n"
+        "        return super().forward(images)\n"
+    )
+    words = ("-m", "model._target_=mine.Net", "compile.mode=eager", "sweep=s", "logger=none", *TINY)
+    words = (*words, "data.batch_size=32")
     done = train(*words, "hydra.launcher.nproc_per_node=1,2", "hydra.launcher.scaling=strong")
     logs = [path.read_text() for path in tmp_path.rglob("output.log")]
     assert done.returncode == 0, (done.stdout, done.stderr, logs)

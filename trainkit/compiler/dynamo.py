@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from trainkit.compiler.private_names import find, require
+from trainkit.compiler.private_names import find, module_of, require
 
 RESUMED = re.compile(r"torch_dynamo_resume_in_(\w+)_at_(\d+)")  # torch's name for the rest of a function after a break
 CHECKPOINTED = "_checkpoint_wrapped_module"  # the attribute of activation checkpointing's wrapper
@@ -230,17 +230,22 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 @contextmanager
 def settings(**values: Any) -> Iterator[None]:
-    """Change settings of torch._dynamo.config, and restore them. NotImplementedError if this torch lacks
+    """Change settings of torch's config modules, and restore them. NotImplementedError if this torch lacks
     one of them."""
     values_before = {name: require(name) for name in values}
-    config = sys.modules["torch._dynamo.config"]
     for name, value in values.items():
-        setattr(config, name, value)
+        setattr(module_of(name), name, value)
     try:
         yield
     finally:
         for name, value in values_before.items():
-            setattr(config, name, value)
+            setattr(module_of(name), name, value)
+
+
+def compile_threads() -> int | None:
+    """The threads or processes with which inductor compiles kernels."""
+    threads: int | None = find("compile_threads")
+    return threads
 
 
 def recompile_limits() -> dict[str, int]:

@@ -61,6 +61,7 @@ PRIVATE_NAMES = (
     PrivateName("torch._dynamo.config", "optimize_ddp", "ddp.optimize_ddp"),
     PrivateName("torch._dynamo.config", "recompile_limit", "compile.max_recompiles above torch's own limit"),
     PrivateName("torch._dynamo.config", "accumulated_recompile_limit", "compile.max_recompiles above torch's limit"),
+    PrivateName("torch._inductor.config", "compile_threads", "each rank compiles with as many threads as it has cores"),
     PrivateName("torch._dynamo", "mark_dynamic", "compile.mark_dynamic"),
     # modules
     PrivateName("torch.nn", "Module._call_impl", "compile.scope=parts and blocks"),
@@ -96,6 +97,11 @@ def find(attribute: str) -> Any:
     except (AttributeError, ImportError):
         return None
     return value
+
+
+def module_of(attribute: str) -> Any:
+    """The imported module that has a name of the table."""
+    return importlib.import_module(_BY_ATTRIBUTE[attribute].module)
 
 
 def require(attribute: str) -> Any:

@@ -1,6 +1,9 @@
 """The costs that a process has once, at its first compile: imports, tools, workers. They are no network's."""
 
+import os
+from collections.abc import Iterator
 from concurrent.futures import wait
+from contextlib import contextmanager
 
 import torch
 
@@ -8,6 +11,26 @@ from trainkit.compiler import dynamo
 from trainkit.compiler.errors import is_compile_error
 
 WORKERS_START_S = 60  # at most; a run goes on without them too
+
+
+@contextmanager
+def shared_cores(num_ranks: int) -> Iterator[None]:
+    """Let inductor compile with this rank's share of the machine's cores: each rank would start up to 32 workers
+    (https://github.com/pytorch/pytorch/issues/190941). A number that the user has set stays."""
+    threads = dynamo.compile_threads()
+    share = max(1, num_cores() // num_ranks)
+    if threads is None or share >= threads or "TORCHINDUCTOR_COMPILE_THREADS" in os.environ:
+        yield
+        return
+    with dynamo.settings(compile_threads=share):
+        yield
+
+
+def num_cores() -> int:
+    """The cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def compile_throw_away(device: torch.device, backend: str) -> None:

@@ -7,15 +7,21 @@ import torch
 
 from trainkit.config.errors import ConfigError
 from trainkit.config.schema import RunConfig, TrainerConfig
+from trainkit.metrics.environment import num_gpus_of_machine, sees_own_gpu_alone
 
 
 @dataclass(frozen=True)
 class Devices:
-    """The devices of a run: their type (`cuda` or `cpu`), how many each node has, and the number of nodes."""
+    """The devices of a run: their type (`cuda` or `cpu`), how many each node has, and the number of nodes.
+
+    `one_visible`: each process sees its own GPU alone, as `cuda:0`, so that all have the same keys of the compile cache
+    (https://github.com/pytorch/pytorch/issues/170123).
+    """
 
     type: str
     per_node: int
     num_nodes: int
+    one_visible: bool = False
 
     @property
     def world_size(self) -> int:
@@ -34,10 +40,13 @@ def select_devices(config: RunConfig) -> Devices:
         return Devices("cpu", per_node, num_nodes)
     if num_gpus == 0:
         raise ConfigError("trainer.accelerator = gpu: no CUDA device was found; use trainer.accelerator=cpu")
+    one_visible = sees_own_gpu_alone()
+    if one_visible:
+        num_gpus = num_gpus_of_machine()
     if per_node > num_gpus:
         way_out = "ask for fewer, or use trainer.accelerator=cpu"
         raise ConfigError(f"trainer.devices = {per_node}: this machine has {num_gpus} CUDA devices; {way_out}")
-    return Devices("cuda", per_node, num_nodes)
+    return Devices("cuda", per_node, num_nodes, one_visible)
 
 
 def processes(trainer: TrainerConfig) -> tuple[int, int]:

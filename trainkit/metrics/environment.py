@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import lightning
+import pynvml
 import torch
 
 
@@ -16,6 +17,8 @@ def machine_columns(device: torch.device) -> dict[str, Any]:
     device_name, num_devices = cpu_name(), os.cpu_count()
     if device.type == "cuda":
         device_name, num_devices = torch.cuda.get_device_name(device), torch.cuda.device_count()
+        if sees_own_gpu_alone():
+            num_devices = num_gpus_of_machine()
     try:
         import triton
 
@@ -34,6 +37,21 @@ def machine_columns(device: torch.device) -> dict[str, Any]:
         "git_commit": commit,
         "git_dirty": dirty,
     }
+
+
+def sees_own_gpu_alone() -> bool:
+    """Whether torchrun shows each of its processes one GPU (`--virtual-local-rank`): all have local rank 0 then."""
+    is_one_of_several = int(os.environ.get("LOCAL_WORLD_SIZE", 1)) > 1
+    return is_one_of_several and os.environ["LOCAL_RANK"] == "0" and torch.cuda.device_count() == 1
+
+
+def num_gpus_of_machine() -> int:
+    """The GPUs of this machine that torchrun itself sees, where it shows each of its processes one."""
+    for variable in Path(f"/proc/{os.getppid()}/environ").read_bytes().split(b"\0"):
+        if variable.startswith(b"CUDA_VISIBLE_DEVICES="):
+            return variable.count(b",") + 1
+    pynvml.nvmlInit()
+    return int(pynvml.nvmlDeviceGetCount())
 
 
 def cpu_name() -> str:

@@ -76,6 +76,8 @@ def _command(sweep: Sweep, job: Job, run_dir: Path) -> list[str]:
     command = []
     if job.nproc_per_node is not None:
         command += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={job.nproc_per_node}"]
+        if job.nproc_per_node > 1:
+            command.append("--virtual-local-rank")  # each rank sees its own GPU alone: one cache entry for all
     hydra = sweep.config.hydra
     command += [os.path.abspath(sys.argv[0]), f"--config-name={hydra.job.config_name}"]
     for source in hydra.runtime.config_sources:

@@ -15,6 +15,7 @@ from torch import nn
 from trainkit.compiler import dynamo
 from trainkit.compiler.caches import compile_cache
 from trainkit.compiler.compiler import Compiler
+from trainkit.compiler.startup import shared_cores
 from trainkit.config.schema import RunConfig
 from trainkit.config.validation import check
 from trainkit.data.module import DataModule
@@ -87,6 +88,8 @@ def build(config: RunConfig, on_epoch: Callable[[EpochRecord], None], contexts: 
 
     contexts.enter_context(attention_kernel(config, devices))
     contexts.enter_context(compile_cache(config.compile.cache, config.trainer.attention))
+    if config.compile.mode != "eager":
+        contexts.enter_context(shared_cores(devices.per_node))
     meters = Meters()
     events = meters.epoch_meter
     compiler = Compiler(config.compile, events.on_compile_start, events.on_compile_end, events.on_eager)

@@ -22,7 +22,7 @@ def build_trainer(config: RunConfig, devices: Devices, meters: Meters, callbacks
         limit_val_batches=config.trainer.limit_val_batches,
         callbacks=[meters, *callbacks, _checkpoints(config)],
         logger=build_logger(config) or False,
-        **_shared_arguments(config, devices),
+        **shared_arguments(config, devices),
     )
     trainer.fit_loop.epoch_loop = StepLoop(trainer, meters.batch_meter)
     return trainer
@@ -37,7 +37,7 @@ def build_profiling_trainer(config: RunConfig, devices: Devices, profiler: Profi
         enable_checkpointing=False,
         profiler=profiler,
         logger=False,
-        **_shared_arguments(config, devices),
+        **shared_arguments(config, devices),
     )
 
 
@@ -53,13 +53,16 @@ def _checkpoints(config: RunConfig) -> ModelCheckpoint:
     )
 
 
-def _shared_arguments(config: RunConfig, devices: Devices) -> dict[str, Any]:
+def shared_arguments(config: RunConfig, devices: Devices) -> dict[str, Any]:
     """The arguments that all Trainers of a run share."""
     accelerator = "gpu" if devices.type == "cuda" else "cpu"
+    per_node, num_nodes = devices.per_node, devices.num_nodes
+    if devices.one_visible:  # Lightning looks for `per_node` GPUs in each process
+        per_node, num_nodes = 1, devices.world_size
     return {
         "accelerator": accelerator,
-        "devices": devices.per_node,
-        "num_nodes": devices.num_nodes,
+        "devices": per_node,
+        "num_nodes": num_nodes,
         "strategy": build_strategy(config, devices.world_size),
         "deterministic": config.trainer.deterministic,
         "precision": config.amp.precision,
