@@ -3,6 +3,7 @@
 import gc
 import os
 import re
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from typing import Any
 
 from trainkit.config.complaints import UNREADABLE, complaints, typed_overrides
 from trainkit.config.errors import ConfigError
+from trainkit.process_tree import signal_at_end_of_parent
 
 PROCESS_COUNTS = re.compile(r"(hydra\.launcher\.nproc_per_node=)([^\[].*,.*)")
 SPEAKING_S = 5  # for rank 0 to print, before torchrun ends all ranks because one has ended
@@ -33,6 +35,8 @@ def entry(main: Callable[[], Any], conf: Path, name: str = "config") -> None:
 
     Of the ranks that torchrun launched, rank 0 alone gets a Hydra run directory.
     """
+    if "LOCAL_RANK" in os.environ:  # started by torchrun, or by rank 0: no rank outlives them
+        signal_at_end_of_parent(signal.SIGKILL)
     # `1,2` processes become the list `[1,2]`: Hydra refuses sweeps of its own settings.
     sys.argv[1:] = [PROCESS_COUNTS.sub(r"\1[\2]", argument) for argument in sys.argv[1:]]
     if _under_torchrun() and rank() > 0:

@@ -5,20 +5,16 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
 from tests import forked
+from tests.processes import children, wait_until
 from trainkit.results.files import read_epochs, read_row, write_row
 from trainkit.results.runs import read_rows
-from trainkit.sweep.forkserver import Forkserver
-from trainkit.sweep.processes import stop_process
 
 ROOT = Path(__file__).parents[2]
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
@@ -38,31 +34,6 @@ def wandb_content(path: Path) -> dict:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
 
     return {"all": inspect(), "summary": inspect("--summary")}
-
-
-def wait_until(condition, process: subprocess.Popen | None = None, timeout_s: float = 120) -> None:
-    """Wait for something, where a process brings it about: it must not end before."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert process is None or process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
-def status_of(pid: int | str, field: str) -> str | None:
-    """What Linux says of a process; None where there is none."""
-    with suppress(OSError):
-        lines = Path("/proc", str(pid), "status").read_text().splitlines()
-        return next(line.split()[1] for line in lines if line.startswith(f"{field}:"))
-    return None
-
-
-def children(pid: int) -> list[int]:
-    return [int(one.name) for one in Path("/proc").glob("[0-9]*") if status_of(one.name, "PPid") == str(pid)]
-
-
-def wait_until_gone(pid: int) -> None:
-    wait_until(lambda: status_of(pid, "State") in (None, "Z"), timeout_s=60)
 
 
 @pytest.fixture
@@ -325,61 +296,6 @@ def test_a_sweep_runs_each_setting_with_each_number_of_processes_under_torchrun(
     again = train(*words, "hydra.launcher.nproc_per_node=[2,1]", "hydra.launcher.scaling=strong")
     assert (again.returncode, again.stdout.count("finished before")) == (0, 2)
     assert len(read_rows(tmp_path)) == 2
-
-
-JOB = """import atexit, json, os, signal, sys
-ours = os.getsid(0) == os.getpid()
-found = [__name__, sys.argv, sys.path[0], sys.stdin.read(), ours, hasattr(json, "left_behind"), hash("a")]
-json.left_behind = True
-print(json.dumps(found), flush=True)
-atexit.register(print, "ended", flush=True)
-if "killed" in sys.argv:
-    os.kill(os.getpid(), signal.SIGKILL)
-raise SystemExit(3 if "fails" in sys.argv else None)
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="jobs are forked on Linux alone")
-def test_a_forked_job_is_as_one_started_anew(tmp_path):
-    (tmp_path / "job.py").write_text(JOB)
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONHASHSEED"}
-    log, hashes = tmp_path / "log", set()
-    for _ in range(2):
-        with Forkserver("json", environment) as forkserver:
-            for word, status in (("ends", 0), ("fails", 3), ("killed", -signal.SIGKILL)):
-                command = [str(tmp_path / "job.py"), word, "a b\n"]
-                job = forkserver.start(command, log)
-                assert job.wait(60) == status
-                said = log.read_text().splitlines()
-                *found, hashed = json.loads(said[0])
-                assert found == ["__main__", command, sys.path[0], "", True, False]
-                assert said[1:] == ([] if word == "killed" else ["ended"])
-                hashes.add(hashed)
-            server = forkserver._process
-            wait_until(partial(children, server.pid), server)
-            (waiting,) = children(server.pid)
-        wait_until_gone(waiting)
-    assert len(hashes) == 2  # alike for all jobs of one server: what comes of it is another repeat's in the other
-    with Forkserver("nothing_of_this_name", environment) as forkserver:  # it is started anew, and says what is wrong
-        assert forkserver.start([str(tmp_path / "job.py"), "fails"], log).wait(60) == 3
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="jobs are forked on Linux alone")
-def test_what_forks_the_jobs_ends_with_the_sweep_and_is_missed_when_it_ended_before(tmp_path):
-    (tmp_path / "job.py").write_text("import time\ntime.sleep(3)\n")
-    with Forkserver("json", dict(os.environ)) as forkserver:
-        job = forkserver.start([str(tmp_path / "job.py")], tmp_path / "log")
-        with pytest.raises(subprocess.TimeoutExpired):
-            job.wait(0.01)
-        forkserver._process.stdin.close()  # as where the sweep is killed
-        forkserver._process.stdout.close()
-        assert forkserver._process.wait(60) == -signal.SIGPIPE
-    with Forkserver("json", dict(os.environ)) as forkserver:
-        job = forkserver.start([str(tmp_path / "job.py")], tmp_path / "log")
-        forkserver._process.kill()
-        with pytest.raises(RuntimeError, match="has ended with exit status -9"):
-            stop_process(job)
-        wait_until_gone(job.pid)
 
 
 def test_the_last_checkpoint_of_two_ranks_loads_in_one(single_process):

@@ -70,11 +70,24 @@ def read_epochs(run_dir: Path | str) -> Iterator[EpochRecord]:
 
 
 def set_aside(run_dir: Path | str) -> None:
-    """Rename the files of an earlier run in the same directory to `row.1.json`, `epochs.1.jsonl`, and so on."""
+    """Rename the files of an earlier run in the same directory to `row.1.json`, `epochs.1.jsonl`, and so on.
+
+    A row that a sweep has written of a run that had not started is no earlier run.
+    """
+    if _is_planned(run_dir):
+        return
     for path in (Path(run_dir, ROW_FILE), Path(run_dir, EPOCHS_FILE)):
         if path.exists():
             numbers = [int(older.suffixes[0][1:]) for older in path.parent.glob(f"{path.stem}.[0-9]*{path.suffix}")]
             path.rename(path.with_suffix(f".{max(numbers, default=0) + 1}{path.suffix}"))
+
+
+def _is_planned(run_dir: Path | str) -> bool:
+    try:
+        row = read_row(run_dir)
+    except ValueError:  # a file of another kind
+        return False
+    return row is not None and row.status == "interrupted" and row.device_name is None
 
 
 def fail_row(run_dir: Path | str, status: str, error: str) -> bool:

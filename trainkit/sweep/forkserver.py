@@ -1,8 +1,13 @@
-"""A process that imports what a job imports, and forks itself for each job: imports are half of a small job.
+"""A process that starts the jobs of a sweep, and ends what they leave behind.
 
-A forked job is a process of its own in which only imports ran, like a job that is started anew. A start leaves
-addresses of libraries and hash seeds to chance. They are the same for all jobs of one server, so a sweep takes another
-server for each repeat. A source file that changes while a server lives is not imported again.
+When a job has ended, however it ended, the server kills all its processes and removes their temporary files; then it
+reports the job's end. It does so too when the sweep ends or is killed. A process that a job started cannot escape: if
+its own parent ends, it becomes the server's child. A job is killed with its server.
+
+The server can import what a job imports: imports are half of a small job. It forks itself for each job. A forked job
+is a process of its own in which only imports ran, like a job that is started anew. A start leaves addresses of
+libraries and hash seeds to chance. They are the same for all jobs of one server, so a sweep takes another server for
+each repeat. A source file that changes while a server lives is not imported again.
 
 The sweep and the server talk over pipes. The server forks the process of the next job before anyone asks for it, and
 writes that process's id. The forked process reads its command. When it has ended, the server writes its exit status.
@@ -12,27 +17,39 @@ import importlib
 import os
 import runpy
 import select
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 from trainkit import cli
+from trainkit.process_tree import adopt_orphans, end_descendants, signal_at_end_of_parent
 
 # A job finds modules where the sweep's script does. `python -m` would put another folder first.
-START_SERVER = f"import sys; sys.path[0] = sys.argv[2]; from {__name__} import serve; serve(sys.argv[1])"
+START_SERVER = f"import sys; sys.path[0] = sys.argv[1]; from {__name__} import serve; serve(*sys.argv[2:])"
+END = signal.SIGQUIT  # ends the server and all below it: the sweep is gone
 # With it, counting CUDA devices does not initialize CUDA. After that no fork is possible.
 NVML_CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
 
 
 class Forkserver:
-    """The sweep's side, a context manager. It starts with the first job; leaving ends it, but no job."""
+    """The sweep's side, a context manager. It starts with the first job; leaving ends it and its job.
 
-    def __init__(self, module: str, environment: dict[str, str]):
-        self._command = [sys.executable, "-c", START_SERVER, module, sys.path[0]]
-        self._environment = environment
+    `module` is imported before the jobs start; with "" they are started anew. Their temporary files are in a folder
+    below `scratch`, which must not exist. The server and its jobs inherit the file `lock`.
+    """
+
+    def __init__(self, module: str, environment: dict[str, str], scratch: Path, lock: int | None = None):
+        arguments = [sys.path[0], module, str(scratch), str(os.getpid())]
+        self._command = [sys.executable, "-c", START_SERVER, *arguments]
+        self._environment = environment | {"TMPDIR": str(scratch)}
+        self._scratch = scratch
+        self._inherited = [] if lock is None else [lock]
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> "Forkserver":
@@ -41,6 +58,7 @@ class Forkserver:
     def start(self, command: Sequence[str], log: Path) -> "ForkedJob":
         """Start `python COMMAND` in a session of its own, with its output in `log`."""
         if self._process is None:
+            self._scratch.mkdir(mode=0o700)
             self._process = subprocess.Popen(
                 self._command,
                 stdin=subprocess.PIPE,
@@ -48,6 +66,7 @@ class Forkserver:
                 bufsize=0,
                 env=self._environment,
                 start_new_session=True,
+                pass_fds=self._inherited,
             )
         job = ForkedJob(self, pid=self.read_number())
         assert self._process.stdin is not None
@@ -71,9 +90,10 @@ class Forkserver:
 
     def __exit__(self, *error: object) -> None:
         if self._process is not None:
-            self._process.kill()
-            with self._process:  # closes the pipes, which ends the process that was forked for the next job
+            self._process.send_signal(END)
+            with self._process:  # waits for it, and closes the pipes
                 pass
+        shutil.rmtree(self._scratch, ignore_errors=True)  # if the server was killed
 
 
 class ForkedJob:
@@ -100,18 +120,32 @@ class ForkedJob:
         return self.returncode
 
 
-def serve(module: str) -> None:
-    """The server's side: import `module`, and run each job in a process that has it.
+def serve(module: str, scratch: str, sweep: str) -> None:
+    """The server's side: import `module`, and run each job in a process that has it, until the process `sweep` ends.
 
     If the import fails, or has initialized CUDA, the job is started anew: it shows its own traceback.
     """
+    server = os.getpid()
+
+    def end(*_: object) -> NoReturn:
+        if os.getpid() == server:
+            end_descendants()
+            shutil.rmtree(scratch, ignore_errors=True)
+        os._exit(0)
+
+    signal.signal(END, end)
+    signal_at_end_of_parent(END)
+    if os.getppid() != int(sweep):  # it has ended already
+        end()
+    adopt_orphans()
     # The sweep gets these signals too, and ends the job.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    imported = _import_for_jobs(module)
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # ends the server when the sweep was killed
-    log, *command = _fork_next_job()
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    imported = module != "" and _import_for_jobs(module)
+    try:
+        log, *command = _fork_next_job(Path(scratch, "job"))
+    except BrokenPipeError:  # the sweep is ending
+        end()
     _redirect(log)
     torch = sys.modules.get("torch")
     if not imported or (torch is not None and torch.cuda._is_in_bad_fork()):
@@ -137,21 +171,36 @@ def _import_for_jobs(module: str) -> bool:
     return True
 
 
-def _fork_next_job() -> list[str]:
-    """Fork a process for each job. Returns, in that process alone, the job's log and command."""
+def _fork_next_job(scratch: Path) -> list[str]:
+    """Fork a process for each job, with `scratch` for its temporary files, and end what it leaves.
+
+    Returns, in the forked process alone, the job's log and command.
+    """
+    server = os.getpid()
     while True:
+        scratch.mkdir()
         pid = os.fork()
         if pid == 0:
-            return _read_job()
-        _, status = os.waitpid(pid, 0)
+            return _read_job(server, scratch)
+        ended = 0
+        while ended != pid:  # orphans of the job end here too
+            ended, status = os.waitpid(-1, 0)
+        end_descendants()
+        shutil.rmtree(scratch, ignore_errors=True)
         os.write(1, b"%d\n" % os.waitstatus_to_exitcode(status))
 
 
-def _read_job() -> list[str]:
+def _read_job(server: int, scratch: Path) -> list[str]:
     """Report the process id and wait for the log and the command. Ends the process if no job comes any more."""
+    signal_at_end_of_parent(signal.SIGKILL)
+    if os.getppid() != server:
+        os._exit(0)
+    signal.signal(END, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.setsid()
+    os.environ["TMPDIR"] = str(scratch)
+    tempfile.tempdir = None  # else the one that the imports took
     os.write(1, b"%d\n" % os.getpid())
     request = b""
     while not request.endswith(b"\0\n"):

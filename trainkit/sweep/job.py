@@ -28,6 +28,8 @@ def run_job(sweep: Sweep, job: Job, run_dir: Path, forkserver: Forkserver | None
     """Run a job to its end, its output in `run_dir/output.log`. Returns its row, and whether the user stopped it."""
     command = _command(sweep, job, run_dir)
     log = run_dir / "output.log"
+    planned = row_of_request(job, sweep.name, run_dir)
+    write_row(run_dir, planned)  # all there is of a job whose sweep is killed early
     process: subprocess.Popen[bytes] | ForkedJob | None = None
     returncode = 0
     stopped_by: str | None = None  # the status of a row that was stopped from here
@@ -41,7 +43,7 @@ def run_job(sweep: Sweep, job: Job, run_dir: Path, forkserver: Forkserver | None
     finally:
         if process is not None:
             returncode = stop_process(process)
-    row = read_row(run_dir) or row_of_request(job, sweep.name, run_dir)
+    row = read_row(run_dir) or planned
     if row.device_name is None and job.nproc_per_node is not None:  # it ended before it knew its own number
         row = replace(row, world_size=job.nproc_per_node)
     if stopped_by == "timeout" and row.status != "ok":
@@ -92,7 +94,7 @@ def _command(sweep: Sweep, job: Job, run_dir: Path) -> list[str]:
 
 
 def row_of_request(job: Job, sweep: str, run_dir: Path) -> Row:
-    """The row of a job that died before it wrote one. It has the requested fields alone."""
+    """The row of a job that has not started. It has the requested fields alone."""
     config = job.config
     try:
         groups: dict[str, Any] = {}

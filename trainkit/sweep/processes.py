@@ -1,10 +1,12 @@
 """The processes of a job: how they are started and ended."""
 
+import getpass
 import os
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,8 +18,22 @@ RANK_VARIABLES = re.compile(r"(RANK|WORLD_SIZE|LOCAL_|GROUP_|ROLE_|MASTER_|NODE_
 
 
 def job_environment() -> dict[str, str]:
-    """This process's environment without the variables that make a process one of several ranks."""
-    return {name: value for name, value in os.environ.items() if not RANK_VARIABLES.match(name)}
+    """This process's environment without the variables that make a process one of several ranks.
+
+    It names the user's own compile cache: that is in the folder for temporary files by default, and a job has another.
+    """
+    environment = {name: value for name, value in os.environ.items() if not RANK_VARIABLES.match(name)}
+    environment.setdefault("TORCHINDUCTOR_CACHE_DIR", default_compile_cache())
+    return environment
+
+
+def default_compile_cache() -> str:
+    """The folder of inductor's cache if no variable names another, as torch finds it; without importing torch."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container may not know its user
+        user = f"uid_{os.getuid()}"
+    return os.path.join(tempfile.gettempdir(), "torchinductor_" + re.sub(r'[\\/:*?"<>|]', "_", user))
 
 
 def start_process(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:

@@ -5,11 +5,17 @@ one's measurement.
 """
 
 import fcntl
+import hashlib
+import os
+import shutil
 import signal
+import stat
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 
 from omegaconf import DictConfig
 
@@ -37,17 +43,16 @@ class SweepResult:
 def run_sweep(sweep: Sweep, settings: Sequence[SweptSetting]) -> SweepResult:
     """Run every setting in every repeat, skip jobs that an earlier start has finished, and report the comparison.
 
-    SIGINT and SIGTERM stop the job under way, which writes its row. ConfigError if the sweep is running already.
+    SIGINT, SIGTERM and the end of the terminal stop the job under way, which writes its row. ConfigError if the sweep
+    is running already.
     """
     sweep.folder.mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
     interrupted = False
-    with _locked(sweep):
-        # A shell's background job ignores SIGINT, and a job inherits that: it could not be stopped in time.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with _locked(sweep) as lock:
+        _handle_signals()
         try:
-            for row in _run_jobs(sweep, settings):
+            for row in _run_jobs(sweep, settings, lock):
                 rows.append(row)
         except KeyboardInterrupt:
             interrupted = True
@@ -56,17 +61,41 @@ def run_sweep(sweep: Sweep, settings: Sequence[SweptSetting]) -> SweepResult:
 
 
 @contextmanager
-def _locked(sweep: Sweep) -> Iterator[None]:
-    """Hold the lock of the sweep's directory. ConfigError if another process holds it."""
+def _locked(sweep: Sweep) -> Iterator[int]:
+    """Hold the lock of the sweep's directory, and give its file's number. ConfigError if another process holds it.
+
+    A process that inherits the file holds the lock too: a job that outlives its sweep is not measured beside another.
+    """
     with (sweep.folder / ".lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ConfigError(f"sweep = {sweep.name}: is running already; wait for it, or use another name") from None
-        yield
+        yield lock.fileno()
 
 
-def _run_jobs(sweep: Sweep, settings: Sequence[SweptSetting]) -> Iterator[Row]:
+def _handle_signals() -> None:
+    """Have SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt.
+
+    A shell's background job ignores SIGINT, and a job inherits that: it could not be stopped in time.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup
+        signal.signal(signal.SIGHUP, _hang_up)
+
+
+def _hang_up(*_: object) -> None:
+    """The terminal has been closed: print into nothing, except into a file, and raise KeyboardInterrupt."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    for descriptor in (1, 2):
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.dup2(nothing, descriptor)
+    os.close(nothing)
+    raise KeyboardInterrupt
+
+
+def _run_jobs(sweep: Sweep, settings: Sequence[SweptSetting], lock: int) -> Iterator[Row]:
     """Run the whole list of settings again for each repeat, so that drift of the machine hits all settings alike."""
     shared = _shared_overrides(settings)
     counts_differ = len({setting.nproc_per_node for setting in settings}) > 1
@@ -78,7 +107,7 @@ def _run_jobs(sweep: Sweep, settings: Sequence[SweptSetting]) -> Iterator[Row]:
     print(f"sweep {sweep.name}: {num_jobs} job(s), each with {' '.join(shown) or 'the defaults'}", flush=True)
     number = 0
     for repeat in range(sweep.repeats):
-        with _forkserver(sweep, settings[0].nproc_per_node) as forkserver:
+        with _forkserver(sweep, settings[0].nproc_per_node, lock) as forkserver:
             for setting in settings:
                 number += 1
                 own = [override for override in setting.overrides if override not in shared]
@@ -95,18 +124,31 @@ def _shared_overrides(settings: Sequence[SweptSetting]) -> set[str]:
     return shared
 
 
-def _forkserver(sweep: Sweep, nproc_per_node: int | None) -> AbstractContextManager[Forkserver | None]:
-    """A server that forks the jobs of one repeat; None if each job is started anew.
+def _forkserver(sweep: Sweep, nproc_per_node: int | None, lock: int) -> AbstractContextManager[Forkserver | None]:
+    """A server that starts the jobs of one repeat; None outside of Linux.
 
-    torchrun starts its own processes, and outside of Linux a fork does not go well with the system's libraries. If
-    Hydra sets a job's environment, it would do so after the server's imports.
+    It imports nothing for jobs under torchrun, which starts its own processes, nor if Hydra sets a job's environment:
+    it would do so after the imports.
     """
-    if nproc_per_node is not None or sweep.config.hydra.job.env_set or sys.platform != "linux":
+    if sys.platform != "linux":
         return nullcontext()
     module = "trainkit.training.run"
     if sweep.config.job.kind == "forward":
         module = "trainkit.inference.run"
-    return Forkserver(module, job_environment())
+    if nproc_per_node is not None or sweep.config.hydra.job.env_set:
+        module = ""
+    scratch = scratch_folder(sweep)
+    shutil.rmtree(scratch, ignore_errors=True)  # of an earlier start that was killed with all its processes
+    return Forkserver(module, job_environment(), scratch, lock)
+
+
+def scratch_folder(sweep: Sweep) -> Path:
+    """The folder for the temporary files of a sweep's jobs: the same for each start of the sweep.
+
+    Its path is short: the addresses of sockets below it have at most 107 characters.
+    """
+    name = hashlib.sha256(os.fsencode(sweep.folder.resolve())).hexdigest()[:12]
+    return Path(tempfile.gettempdir(), f"trainkit-{name}")
 
 
 def _run_or_skip(sweep: Sweep, job: Job, number: str, forkserver: Forkserver | None) -> Row:

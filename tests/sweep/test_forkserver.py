@@ -1,0 +1,179 @@
+"""A forked job is like one that is started anew, and leaves nothing however it, its server or its sweep ends."""
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+
+from tests.processes import children, is_running, marked, wait_until, wait_until_gone
+from trainkit.sweep import processes
+from trainkit.sweep.forkserver import Forkserver
+from trainkit.sweep.processes import default_compile_cache, stop_process
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="jobs are forked on Linux alone")
+
+JOB = """import atexit, json, os, signal, sys
+ours = os.getsid(0) == os.getpid()
+found = [__name__, sys.argv, sys.path[0], sys.stdin.read(), ours, hasattr(json, "left_behind"), hash("a")]
+json.left_behind = True
+print(json.dumps(found), flush=True)
+atexit.register(print, "ended", flush=True)
+if "killed" in sys.argv:
+    os.kill(os.getpid(), signal.SIGKILL)
+raise SystemExit(3 if "fails" in sys.argv else None)
+"""
+# It ignores SIGINT, as a rank in a long call does, and leaves a temporary file and an orphan in a session of its own.
+LEAVES_AN_ORPHAN = """import signal, subprocess, sys, tempfile
+from pathlib import Path
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+forever = [sys.executable, "-c", "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.pause()"]
+starts = f"import subprocess; subprocess.Popen({forever}, start_new_session=True)"
+subprocess.run([sys.executable, "-c", starts])
+Path(tempfile.mkdtemp(), "file").touch()
+print("ready", flush=True)
+if "stays" in sys.argv:
+    signal.pause()
+"""
+SWEEP = """import fcntl, os, sys
+from pathlib import Path
+from trainkit.sweep.forkserver import Forkserver
+job, log, scratch, lock = map(Path, sys.argv[1:])
+with lock.open("w") as file, Forkserver("", dict(os.environ), scratch, file.fileno()) as forkserver:
+    fcntl.flock(file, fcntl.LOCK_EX)
+    forkserver.start([str(job), "stays"], log).wait()
+"""
+
+
+def test_a_forked_job_is_as_one_started_anew(tmp_path):
+    (tmp_path / "job.py").write_text(JOB)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONHASHSEED"}
+    log, scratch, hashes = tmp_path / "log", tmp_path / "scratch", set()
+    for _ in range(2):
+        with Forkserver("json", environment, scratch) as forkserver:
+            for word, status in (("ends", 0), ("fails", 3), ("killed", -signal.SIGKILL)):
+                command = [str(tmp_path / "job.py"), word, "a b\n"]
+                job = forkserver.start(command, log)
+                assert job.wait(60) == status
+                said = log.read_text().splitlines()
+                *found, hashed = json.loads(said[0])
+                assert found == ["__main__", command, sys.path[0], "", True, False]
+                assert said[1:] == ([] if word == "killed" else ["ended"])
+                hashes.add(hashed)
+            server = forkserver._process
+            wait_until(partial(children, server.pid), server)
+            (waiting,) = children(server.pid)
+        wait_until_gone(waiting)
+        assert server.returncode == 0
+    assert len(hashes) == 2  # alike for all jobs of one server: what comes of it is another repeat's in the other
+    with Forkserver("nothing_of_this_name", environment, scratch) as forkserver:  # started anew, and says what is wrong
+        assert forkserver.start([str(tmp_path / "job.py"), "fails"], log).wait(60) == 3
+
+
+@pytest.fixture
+def orphaning(tmp_path):
+    """A script that leaves an orphan and a temporary file, and the variable that marks all processes of the test."""
+    script = tmp_path / "job.py"
+    script.write_text(LEAVES_AN_ORPHAN)
+    name = f"TRAINKIT_TEST_{os.getpid()}"
+    yield script, name
+    for pid in marked(name):  # of a failed test
+        os.kill(pid, signal.SIGKILL)
+
+
+def is_ready(log: Path) -> bool:
+    return log.exists() and "ready" in log.read_text()
+
+
+@pytest.mark.parametrize("end", ["by itself", "stopped", "killed"])
+def test_the_end_of_a_job_leaves_no_process_and_no_temporary_file(end, orphaning, tmp_path, monkeypatch):
+    script, marker = orphaning
+    monkeypatch.setattr(processes, "GRACE_S", 0.1)
+    log, scratch = tmp_path / "log", tmp_path / "scratch"
+    with Forkserver("", os.environ | {marker: "1"}, scratch) as forkserver:
+        job = forkserver.start([str(script), *([] if end == "by itself" else ["stays"])], log)
+        if end != "by itself":
+            wait_until(partial(is_ready, log))
+        if end == "stopped":
+            assert len(marked(marker)) == 3  # the server, the job and the orphan
+            assert stop_process(job) == -signal.SIGKILL
+        if end == "killed":
+            os.kill(job.pid, signal.SIGKILL)
+        assert job.wait(60) == (0 if end == "by itself" else -signal.SIGKILL)
+        server = forkserver._process.pid
+        assert set(marked(marker)) <= {server, *children(server)}  # it has forked the process of the next job
+        assert not list(scratch.rglob("file"))
+    assert not scratch.exists()
+
+
+def test_a_killed_sweep_takes_its_job_along_which_holds_the_lock_until_then(orphaning, tmp_path):
+    script, marker = orphaning
+    log, scratch, lock = (tmp_path / name for name in ("log", "scratch", "lock"))
+    command = [sys.executable, "-c", SWEEP, *map(str, (script, log, scratch, lock))]
+    sweep = subprocess.Popen(command, env=os.environ | {marker: "1"})
+    wait_until(partial(is_ready, log), sweep)
+    (server,) = children(sweep.pid)
+    os.kill(server, signal.SIGSTOP)
+    sweep.kill()
+    sweep.wait()
+    assert len(marked(marker)) == 3
+    with lock.open() as file:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.kill(server, signal.SIGCONT)
+        wait_until(lambda: not marked(marker), timeout_s=60)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert not scratch.exists()
+
+
+def test_a_killed_server_takes_its_job_along_and_is_missed(orphaning, tmp_path):
+    script, marker = orphaning
+    log, scratch = tmp_path / "log", tmp_path / "scratch"
+    with Forkserver("json", os.environ | {marker: "1"}, scratch) as forkserver:
+        job = forkserver.start([str(script), "stays"], log)
+        with pytest.raises(subprocess.TimeoutExpired):
+            job.wait(0.01)
+        wait_until(partial(is_ready, log))
+        forkserver._process.kill()
+        with pytest.raises(RuntimeError, match="has ended with exit status -9"):
+            stop_process(job)
+        wait_until_gone(job.pid)
+    assert not scratch.exists()
+
+
+def test_the_users_compile_cache_is_where_torch_has_it_by_default(monkeypatch):
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    assert default_compile_cache() == default_cache_dir()
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.setenv(name, 'an "odd" name')
+    assert default_compile_cache() == default_cache_dir()
+
+
+RANK = """import sys, time
+from pathlib import Path
+from trainkit import cli
+def main():
+    print("ready", flush=True)
+    time.sleep(1000)
+cli.entry(main, Path())
+"""
+
+
+def test_a_rank_does_not_outlive_what_started_it(tmp_path):
+    starts = (
+        f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', {RANK!r}]).pid, flush=True); input()"
+    )
+    environment = os.environ | {"LOCAL_RANK": "1"}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", starts], env=environment, text=True, **pipes) as parent:
+        rank = int(parent.stdout.readline())
+        assert parent.stdout.readline() == "ready\n"
+        assert is_running(rank)
+        parent.kill()
+    wait_until_gone(rank)

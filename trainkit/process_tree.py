@@ -1,0 +1,87 @@
+"""A process and all that descends from it, as Linux's /proc shows them. Elsewhere nothing is found and nothing done."""
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+PR_SET_CHILD_SUBREAPER = 36
+POLL_S = 0.01
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process, its parent's id, and the processor time of it and of its children that have ended, in clock ticks."""
+
+    pid: int
+    parent: int
+    cpu_ticks: int
+
+
+def adopt_orphans() -> None:
+    """Make this process the new parent of each process below it whose own parent ends."""
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def signal_at_end_of_parent(number: signal.Signals) -> None:
+    """Have this process get a signal when the thread that started it ends. No child inherits this."""
+    _prctl(PR_SET_PDEATHSIG, number)
+
+
+def end_descendants() -> None:
+    """Kill and reap all that this process, which adopts orphans, has started. Returns when nothing is left of it.
+
+    A process that is in the kernel, in a driver for example, may take seconds to end.
+    """
+    while True:
+        for process in descendants(os.getpid()):
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
+        try:
+            while os.waitpid(-1, os.WNOHANG) != (0, 0):
+                pass
+        except ChildProcessError:  # no child is left, and so no descendant
+            return
+        time.sleep(POLL_S)
+
+
+def descendants(pid: int) -> list[Process]:
+    """All processes below one, parents first."""
+    children: dict[int, list[Process]] = {}
+    for process in running_processes().values():
+        children.setdefault(process.parent, []).append(process)
+    below = list(children.get(pid, []))
+    for process in below:  # which grows
+        below += children.get(process.pid, [])
+    return below
+
+
+def running_processes() -> dict[int, Process]:
+    """The processes of this machine, or of this container, by id."""
+    processes = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has just ended
+            process = _parse(path.read_bytes())
+            processes[process.pid] = process
+    return processes
+
+
+def _parse(stat: bytes) -> Process:
+    """/proc/PID/stat, see proc(5). The name, in parentheses, may hold spaces and parentheses."""
+    pid, _, rest = stat.partition(b" ")
+    fields = rest.rpartition(b")")[2].split()
+    return Process(int(pid), parent=int(fields[1]), cpu_ticks=sum(map(int, fields[11:15])))
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform != "linux":
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"prctl({option}, {value}): {os.strerror(error)}")
