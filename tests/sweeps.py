@@ -266,6 +266,39 @@ def epochs_of(row: Row, num_epochs: int = 12) -> list[EpochRecord]:
     ]
 
 
+SCALED = {  # step ms of GPT-2 by mode, with 1, 2 and 4 GPUs
+    "eager": {1: 37.2, 2: 41.2, 4: 42.9},
+    "default": {1: 31.6, 2: 34.4, 4: 35.0},
+    "reduce-overhead": {1: 31.0, 2: 34.3, 4: 36.1},
+}
+
+
+def scaling_sweep(repeats: int = 3) -> list[Row]:
+    """Three modes with 1, 2 and 4 GPUs, the same batch for each, and the communication that was not hidden."""
+    chance = random.Random(1)
+    rows = []
+    for repeat in range(repeats):
+        for mode, steps_ms in SCALED.items():
+            for world_size, step_ms in steps_ms.items():
+                row = gpu_row(mode, repeat, chance)
+                step_ms *= 1 + chance.gauss(0, 0.004)
+                row = replace(
+                    row,
+                    run_id=f"scaling/{mode}-{world_size}-{repeat}",
+                    model="gpt2",
+                    batch_size=16,
+                    num_devices=4,
+                    world_size=world_size,
+                    strategy="single" if world_size == 1 else "ddp",
+                    step_time_ms_p50=step_ms,
+                    samples_per_s=world_size * 16 / step_ms * 1e3,
+                    overrides=["model=gpt2", f"compile.mode={mode}"],
+                    exposed_comm_ms=None if world_size == 1 else 0.05 * step_ms,
+                )
+                rows.append(row)
+    return rows
+
+
 def make_row(mode: str, step_ms: float | None, **fields) -> Row:
     return replace(ROW, **{"compile_mode": mode, "effective_mode": mode, "step_time_ms_p50": step_ms, **fields})
 

@@ -9,6 +9,7 @@ from typing import Any
 from trainkit.analysis import grouping
 from trainkit.analysis.candidates import Baseline, Candidate, measure_candidate, runs_eager
 from trainkit.analysis.dropping import Dropped, split_dropped
+from trainkit.analysis.scaling import Scaling, find_scalings
 from trainkit.results.row import Row
 
 AS_FAST = 1.02  # times the shortest step; without planned steps nobody compiles longer to gain less
@@ -46,10 +47,12 @@ class Group:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Every row is in exactly one place: a repeat of a candidate of a group, or dropped with its reason."""
+    """Every row is in exactly one place: a repeat of a candidate of a group, or dropped with its reason. `scalings`
+    compare groups that differ in the number of processes."""
 
     groups: tuple[Group, ...]
     dropped: tuple[Dropped, ...]
+    scalings: tuple[Scaling, ...] = ()
 
 
 def compare(rows: Iterable[Row], num_planned_steps: int | None = None) -> Comparison:
@@ -65,7 +68,7 @@ def compare(rows: Iterable[Row], num_planned_steps: int | None = None) -> Compar
         groups.append(_group(group_rows, num_planned_steps, num_failed))
     if len({row.schema_version for row in comparable}) > 1:
         groups = [replace(group, schema_version=group.machine["schema_version"]) for group in groups]
-    return Comparison(tuple(groups), dropped)
+    return Comparison(tuple(groups), dropped, find_scalings(comparable))
 
 
 def recommend(candidates: list[Candidate], num_planned_steps: int | None) -> Candidate | None:

@@ -59,10 +59,10 @@ def comparison_columns(candidates: Sequence[Candidate]) -> list[TableColumn]:
         runs.append(Cell(fixed(candidate.num_repeats, 0)))
     columns = [TableColumn("speed-up", "over eager", speedups), TableColumn("compile", "s", compile_times)]
     if candidates[0].rows[0].kind == "forward":
-        columns.append(_spread_column("latency", "ms", step_times))
+        columns.append(spread_column("latency", "ms", step_times))
         columns += _call_columns(candidates)
     else:
-        columns.append(_spread_column("step", "ms", step_times))
+        columns.append(spread_column("step", "ms", step_times))
         columns.append(_number_column("epoch", "s", epoch_times_s))
     unit, peaks_in_unit = in_one_unit(peaks)
     columns.append(_number_column("memory", unit, peaks_in_unit))
@@ -105,10 +105,10 @@ def _measured_columns(candidates: Iterable[Candidate]) -> Iterator[TableColumn]:
     for column, name in headings(Row, Section.RANKING).items():
         spreads = [spread_of(values_of(candidate.rows, column)) for candidate in candidates]
         if any(spreads):
-            yield _spread_column(name, described(Row)[column].unit, spreads)
+            yield spread_column(name, described(Row)[column].unit, spreads)
 
 
-def _spread_column(name: str, unit: str, spreads: Sequence[Spread | None]) -> TableColumn:
+def spread_column(name: str, unit: str, spreads: Sequence[Spread | None]) -> TableColumn:
     """Medians over the repeats, with their ranges."""
     digits = decimals([median_of(spread) for spread in spreads], 4)
     cells = [Cell(fixed(median_of(spread), digits), range_text(spread, digits)) for spread in spreads]

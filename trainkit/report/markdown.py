@@ -6,13 +6,15 @@ from collections.abc import Iterable, Sequence
 from trainkit.analysis.comparison import Comparison, Group
 from trainkit.analysis.dropping import why_dropped
 from trainkit.analysis.grouping import as_typed
+from trainkit.analysis.scaling import Scaling
 from trainkit.diagnosis.findings import Diagnosis
 from trainkit.formatting import clean, fixed, short
-from trainkit.report.columns import comparison_columns
+from trainkit.report.columns import TableColumn, comparison_columns
 from trainkit.report.compiler_facts import recompile_causes
 from trainkit.report.diagnosis_labels import stage_table
 from trainkit.report.labels import dropped_title, group_label, machine_label, machine_labels, run_count
 from trainkit.report.notes import comparison_notes
+from trainkit.report.scaling import scaling_columns, scaling_notes, scaling_sentences, scaling_title
 from trainkit.report.verdicts import recommendation, verdict
 from trainkit.results.row import Row
 
@@ -31,11 +33,13 @@ def escape(text: str) -> str:
 
 
 def markdown_comparison(comparison: Comparison) -> str:
-    """A table and a list of verdicts for each group, then notes, then the rows that were dropped."""
+    """Scalings, a table and a list of verdicts for each group, notes, and the rows that were dropped."""
     groups = comparison.groups
     blocks = []
     if not groups:
         blocks.append("Nothing to compare: no run was measured.")
+    for scaling in comparison.scalings:
+        blocks += _scaling_blocks(scaling)
     notes = comparison_notes(groups)
     for group, machine, own_notes in zip(groups, machine_labels(groups), notes.by_group, strict=True):
         blocks.append(_candidates_table(group, machine))
@@ -47,17 +51,33 @@ def markdown_comparison(comparison: Comparison) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
+def _scaling_blocks(scaling: Scaling) -> list[str]:
+    """A table of the settings by number of processes, the best ones in words, and how to read the figures."""
+    labels = [point.label for point in scaling.points]
+    return [
+        f"**{escape(scaling_title(scaling))}**",
+        _settings_table(labels, scaling_columns(scaling)),
+        "\n".join(f"- {escape(sentence)}" for sentence in scaling_sentences(scaling)),
+        *map(escape, scaling_notes(scaling)),
+    ]
+
+
 def _candidates_table(group: Group, machine: str) -> str:
     heading = f"**{escape(group_label(group))}**"
     if machine:
         heading += f"<br>{escape(machine)}"
+    labels = [candidate.label for candidate in group.candidates]
+    return f"{heading}\n\n{_settings_table(labels, comparison_columns(group.candidates))}"
+
+
+def _settings_table(labels: Iterable[str], columns: Iterable[TableColumn]) -> str:
     titles = ["setting"]
-    lines = [[escape(candidate.label)] for candidate in group.candidates]
-    for column in comparison_columns(group.candidates):
+    lines = [[escape(label)] for label in labels]
+    for column in columns:
         titles.append(column.title)
         for line, cell in zip(lines, column.cells, strict=True):
             line.append(cell.inline)
-    return f"{heading}\n\n{_markdown_table(titles, lines)}"
+    return _markdown_table(titles, lines)
 
 
 def _verdicts(group: Group) -> str:

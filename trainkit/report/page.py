@@ -4,7 +4,7 @@ The templates escape every text, after `clean`; the page's own styles and svg.py
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,10 @@ from markupsafe import Markup
 
 from trainkit.analysis.comparison import Comparison, Group
 from trainkit.analysis.dropping import Dropped
+from trainkit.analysis.scaling import Scaling
 from trainkit.diagnosis.findings import Diagnosis
 from trainkit.formatting import clean, short
-from trainkit.report.columns import Cell, comparison_columns
+from trainkit.report.columns import Cell, TableColumn, comparison_columns
 from trainkit.report.diagnosis_labels import (
     ROUNDS,
     device_use,
@@ -35,9 +36,10 @@ from trainkit.report.page_tables import GroupFacts, SettingTable, group_facts
 from trainkit.report.plots.costs import plot_compile_time, plot_memory, plot_step_parts
 from trainkit.report.plots.curves import CURVES, Epochs, plot_curve
 from trainkit.report.plots.palette import COLORS, Looks, looks_of
-from trainkit.report.plots.ratios import plot_speedups
+from trainkit.report.plots.ratios import plot_efficiency, plot_speedups
 from trainkit.report.plots.svg import Plot
 from trainkit.report.plots.time_to_step import plot_time_to_step
+from trainkit.report.scaling import scaling_columns, scaling_notes, scaling_sentences, scaling_title
 from trainkit.report.verdicts import recommendation, verdict
 
 
@@ -93,12 +95,12 @@ def write_report(
 
 
 def html_comparison(comparison: Comparison, epochs: Epochs, title: str, diagnoses: Sequence[Diagnosis] = ()) -> str:
-    """The page: for each group the recommendation and its figures; then the diagnoses; then the rows that were dropped.
+    """The page: scalings; for each group the recommendation and its figures; the diagnoses; the rows that were dropped.
 
     `epochs` are the records of the runs by the `run_id` of their rows. The same input gives the same text.
     """
     groups = comparison.groups
-    looks = looks_of(groups)
+    looks = looks_of(groups, comparison.scalings)
     notes = comparison_notes(groups)
     sections = []
     for number, (group, machine) in enumerate(zip(groups, machine_labels(groups), strict=True)):
@@ -108,16 +110,22 @@ def html_comparison(comparison: Comparison, epochs: Epochs, title: str, diagnose
             recommendation=recommendation(group),
             verdicts={candidate.label: verdict(candidate, group) for candidate in group.candidates},
             notes=notes.by_group[number],
-            ranking=_ranking(group),
+            ranking=_settings_table(
+                [candidate.label for candidate in group.candidates], comparison_columns(group.candidates)
+            ),
             costs=_cost_plots(group, looks, f"g{number}"),
             curves=_curve_plots(group, looks, epochs, f"g{number}"),
             facts=group_facts(group),
         )
         sections.append(section)
+    scalings = []
+    for number, scaling in enumerate(comparison.scalings):
+        scalings.append(_scaling_section(scaling, looks, f"s{number}"))
     return _page_template().render(
         title=title,
         colors=COLORS,
         looks=looks,
+        scalings=scalings,
         sections=sections,
         notes=notes.shared,
         diagnoses=diagnoses,
@@ -140,10 +148,37 @@ class GroupSection:
     facts: GroupFacts
 
 
-def _ranking(group: Group) -> SettingTable:
+@dataclass(frozen=True)
+class ScalingSection:
+    """A scaling on the page; scaling.html shows the fields in this order."""
+
+    title: str
+    sentences: list[str]
+    table: SettingTable
+    notes: list[str]
+    plots: list[Plot]
+
+
+def _scaling_section(scaling: Scaling, looks: Looks, name: str) -> ScalingSection:
+    """`name` makes the ids of the plot unique in a page."""
+    labels = [point.label for point in scaling.points]
+    plots = []
+    efficiency_plot = plot_efficiency(scaling, looks, name)
+    if efficiency_plot is not None:
+        plots.append(efficiency_plot)
+    return ScalingSection(
+        title=scaling_title(scaling),
+        sentences=scaling_sentences(scaling),
+        table=_settings_table(labels, scaling_columns(scaling)),
+        notes=scaling_notes(scaling),
+        plots=plots,
+    )
+
+
+def _settings_table(labels: Iterable[str], columns: Iterable[TableColumn]) -> SettingTable:
     titles = []
-    lines: list[tuple[str, list[Cell]]] = [(candidate.label, []) for candidate in group.candidates]
-    for column in comparison_columns(group.candidates):
+    lines: list[tuple[str, list[Cell]]] = [(label, []) for label in labels]
+    for column in columns:
         titles.append(column.title)
         for (_, cells), cell in zip(lines, column.cells, strict=True):
             cells.append(cell)

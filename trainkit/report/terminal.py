@@ -5,7 +5,7 @@ Names, reasons and errors come from users and logs: they are printed as they are
 
 import re
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Any
 
@@ -15,11 +15,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from trainkit.analysis.comparison import Comparison, Group
+from trainkit.analysis.comparison import Comparison
 from trainkit.analysis.dropping import Dropped, step_times_ms
 from trainkit.analysis.regressions import Change, Changes, Incomparable
+from trainkit.analysis.scaling import Scaling
 from trainkit.formatting import clean, decimals, fixed, short, size
-from trainkit.report.columns import Cell, comparison_columns
+from trainkit.report.columns import Cell, TableColumn, comparison_columns
 from trainkit.report.figures import factor_text, ratio_text
 from trainkit.report.labels import (
     dropped_title,
@@ -30,6 +31,7 @@ from trainkit.report.labels import (
     work_label,
 )
 from trainkit.report.notes import comparison_notes
+from trainkit.report.scaling import scaling_columns, scaling_notes, scaling_sentences, scaling_title
 from trainkit.report.verdicts import recommendation, verdict
 
 MEASURE_AGAIN = "Measure the older runs again, with this version of trainkit."
@@ -55,7 +57,7 @@ def terminal() -> Console:
 
 
 def print_comparison(comparison: Comparison, console: Console | None = None) -> None:
-    """Print a table and verdicts for each group, fastest setting first; then notes, then the rows that were dropped."""
+    """Print a table and verdicts for each group, fastest setting first; then scalings, notes and dropped rows."""
     console = console or terminal()
     groups = comparison.groups
     if not groups:
@@ -65,13 +67,16 @@ def print_comparison(comparison: Comparison, console: Console | None = None) -> 
         console.print(Text(group_label(group), style="bold"))
         if machine:
             console.print(Text(machine, style="dim"))
-        console.print(_group_table(group, console.width), crop=False)
+        labels = [candidate.label for candidate in group.candidates]
+        console.print(_settings_table(labels, comparison_columns(group.candidates), console.width), crop=False)
         console.print(Text(recommendation(group), style="bold"))
         for candidate in group.candidates:
             console.print(indented(Text(verdict(candidate, group))))
         for note in own_notes:
             console.print(Text(note, style="yellow"))
         console.print()
+    for scaling in comparison.scalings:
+        _print_scaling(scaling, console)
     for note in notes.shared:
         console.print(Text(note, style="yellow"))
     if comparison.dropped:
@@ -79,10 +84,21 @@ def print_comparison(comparison: Comparison, console: Console | None = None) -> 
         console.print(_dropped_table(comparison.dropped))
 
 
-def _group_table(group: Group, width: int) -> Table:
+def _print_scaling(scaling: Scaling, console: Console) -> None:
+    """Print a table of the settings by number of processes, the best ones in words, and how to read the figures."""
+    console.print(Text(scaling_title(scaling), style="bold"))
+    labels = [point.label for point in scaling.points]
+    console.print(_settings_table(labels, scaling_columns(scaling), console.width), crop=False)
+    for sentence in scaling_sentences(scaling):
+        console.print(Text(sentence, style="bold"))
+    for note in scaling_notes(scaling):
+        console.print(Text(note, style="yellow"))
+    console.print()
+
+
+def _settings_table(labels: Iterable[str], columns: Sequence[TableColumn], width: int) -> Table:
     """Ranges stand below their medians. In a narrow terminal the labels wrap; no number is ever cut."""
-    columns = comparison_columns(group.candidates)
-    labels = [clean(candidate.label) for candidate in group.candidates]
+    labels = [clean(label) for label in labels]
     numbers_width = sum(column.width for column in columns)
     longest_label = max(map(len, labels + ["setting"]))
     gap = 1

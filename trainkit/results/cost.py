@@ -90,6 +90,14 @@ class Cost:
         unit="ms",
         **SLOWEST,
     )
+    exposed_comm_ms: float | None = column(
+        None,
+        "Time of a step in which the GPU did nothing but communicate: the median of a profiled window of steps after "
+        "the training (`meters.communication`).",
+        unit="ms",
+        title="Communication not hidden",
+        **SLOWEST,
+    )
     epoch_train_time_s: float | None = column(
         None, "Training time of an epoch: the median of epochs without a compile.", unit="s", **SLOWEST
     )

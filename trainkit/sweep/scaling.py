@@ -42,5 +42,5 @@ def split_batch(overrides: Sequence[str], data: Any, num_processes: int | None) 
             f"data.batch_size = {batch_size}: {num_processes} processes cannot share it equally; "
             f"try data.batch_size={batch_size - batch_size % num_processes or num_processes}"
         )
-    others = [override for override in overrides if not override.startswith("data.batch_size=")]
-    return [*others, f"data.batch_size={batch_size // num_processes}"]
+    other_overrides = [override for override in overrides if not override.startswith("data.batch_size=")]
+    return [*other_overrides, f"data.batch_size={batch_size // num_processes}"]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainkit.analysis.comparison import Group
+from trainkit.analysis.scaling import Scaling
 
 FONT = 11  # px
 DASHES = ((), (6, 2.5), (1.5, 2))  # the second and the third round through the hues
@@ -78,14 +79,17 @@ class Look:
 Looks = Mapping[str, Look]
 
 
-def looks_of(groups: Iterable[Group]) -> dict[str, Look]:
-    """A look for each label, the same in all groups. Eager has the colour of the text."""
-    candidates = {}
+def looks_of(groups: Iterable[Group], scalings: Iterable[Scaling] = ()) -> dict[str, Look]:
+    """A look for each label, the same in all groups and scalings. Eager has the colour of the text."""
+    is_eager = {}
     for group in groups:
         for candidate in group.candidates:
-            candidates[candidate.label] = candidate
-    compiled = [label for label, candidate in candidates.items() if not candidate.is_eager]
-    eager = [label for label, candidate in candidates.items() if candidate.is_eager]
+            is_eager[candidate.label] = candidate.is_eager
+    for scaling in scalings:
+        for point in scaling.points:
+            is_eager[point.label] = point.is_eager
+    compiled = [label for label in is_eager if not is_eager[label]]
+    eager = [label for label in is_eager if is_eager[label]]
     looks = {}
     for number, label in enumerate(compiled):
         round_number, hue = divmod(number, len(HUES))

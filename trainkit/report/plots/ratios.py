@@ -1,4 +1,4 @@
-"""Plots of ratios with their intervals: speed-ups over eager, and pairwise comparisons."""
+"""Plots of ratios with their intervals: speed-ups over eager, efficiencies of scaling, and pairwise comparisons."""
 
 from collections.abc import Sequence
 from statistics import median
@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 
 from trainkit.analysis.comparison import Group
 from trainkit.analysis.pairs import PairwiseComparison
+from trainkit.analysis.scaling import Scaling
 from trainkit.formatting import clean, percent
 from trainkit.report.figures import factor_text, ratio_text
 from trainkit.report.labels import choice_labels, pair_label, step_noun
@@ -25,6 +26,7 @@ from trainkit.report.plots.axes import (
 from trainkit.report.plots.palette import BAND, HUES, MUTED, STYLE, Look, Looks
 from trainkit.report.plots.series import Series
 from trainkit.report.plots.svg import Plot, figure_svg, plot_description
+from trainkit.report.scaling import device_count, device_noun, efficiency_text
 from trainkit.stats import Ratio
 
 INTERVALS = "with 95 % intervals where there are repeats; within its band a difference may be chance"
@@ -109,6 +111,36 @@ def _draw_curve(axes: Axes, curve: dict[float, Ratio], look: Look, right: float)
         if speedup.high > top:
             inwards = shifted(axes, right, -ARROW_INSET)
             axes.plot([number], [top], "^", color=look.color, markersize=5, transform=inwards)
+
+
+@rc_context(STYLE)
+def plot_efficiency(scaling: Scaling, looks: Looks, name: str) -> Plot | None:
+    """Each setting's efficiency against the number of processes, over the best setting with the fewest of them; None if
+    there is none."""
+    curves: dict[str, dict[float, Ratio]] = {}
+    for point in scaling.points:
+        if point.best_efficiency is not None:
+            curves.setdefault(point.label, {})[point.num_processes] = point.best_efficiency
+    if not curves:
+        return None
+    counts = scaling.process_counts
+    figure, axes = curve_axes(device_noun(scaling, plural=True), "efficiency", num_ticks=7)
+    set_number_scale(axes, counts)
+    drawn_ratios: list[Ratio] = []
+    for curve in curves.values():
+        drawn_ratios += curve.values()
+    axes.set_ylim(*_ratio_limits(drawn_ratios))
+    axes.axhline(1, color=MUTED, linewidth=1)
+    keys = []
+    for position, (label, curve) in enumerate(curves.items()):
+        look = looks[label]
+        _draw_curve(axes, curve, look, CURVE_DISTANCE * (position - (len(curves) - 1) / 2))
+        last_count, last = max(curve.items())
+        keys.append((label, f"{efficiency_text(last)} with {device_count(scaling, int(last_count))}"))
+    title = f"Efficiency by number of {device_noun(scaling, plural=True)}"
+    fewest = device_count(scaling, counts[0])
+    note = f"Over the best setting with {fewest}; bars are 95 % intervals where there are repeats."
+    return Plot(title, figure_svg(figure, name, plot_description(title, keys)), note, tuple(keys))
 
 
 @rc_context(STYLE)

@@ -1,0 +1,80 @@
+"""A scaling in the terminal, in Markdown and on the page."""
+
+from dataclasses import replace
+
+from tests.report.conftest import line_of, shown
+from tests.sweeps import scaling_sweep
+from trainkit.analysis.comparison import compare
+from trainkit.report.markdown import markdown_comparison
+from trainkit.report.page import html_comparison
+from trainkit.report.plots.palette import looks_of
+from trainkit.report.plots.ratios import plot_efficiency
+from trainkit.report.scaling import scaling_sentences, scaling_title
+from trainkit.report.terminal import print_comparison
+
+
+def sentences(rows) -> list[str]:
+    (scaling,) = compare(rows).scalings
+    return scaling_sentences(scaling)
+
+
+def test_markdown_of_a_scaling(snapshot):
+    text = markdown_comparison(compare(scaling_sweep()))
+    assert text.partition("**gpt2 on")[0] == snapshot
+
+
+def test_the_terminal_shows_a_line_for_each_setting_and_number_of_gpus():
+    text = shown(print_comparison, compare(scaling_sweep()))
+    _, _, table = text.partition("Weak scaling: gpt2 on synthetic, batch 16 per GPU, bf16-mixed")
+    lines = [line.split()[:2] for line in table.splitlines() if line.startswith(("default", "reduce", "eager"))]
+    assert lines == [[mode, count] for mode in ("default", "reduce-overhead", "eager") for count in ("1", "2", "4")]
+    assert "not hidden, ms" in table
+    assert line_of(table, "With 4 GPUs").startswith("With 4 GPUs default is best, 34.")
+
+
+def test_a_sentence_for_each_number_says_what_is_best_or_that_it_cannot_be_told():
+    one, two, four = sentences(scaling_sweep())
+    assert one.startswith("With 1 GPU reduce-overhead is best, 30.")
+    assert " a step." in one
+    assert two.startswith("With 2 GPUs ")
+    assert "cannot be told from" in two
+    assert " of the best with 1 GPU." in two
+    assert "efficiency 0.9" in two
+    assert four.startswith("With 4 GPUs default is best")
+
+
+def test_one_run_of_each_does_not_show_the_best():
+    assert all("one run does not show that it is best" in sentence for sentence in sentences(scaling_sweep(1)))
+
+
+def test_a_setting_that_was_measured_alone_is_not_called_best():
+    eager = [row for row in scaling_sweep() if row.compile_mode == "eager"]
+    assert sentences(eager)[1].startswith("With 2 GPUs eager alone was measured, 41.")
+
+
+def test_ranks_of_a_cpu_are_processes():
+    rows = [replace(row, accelerator="cpu", exposed_comm_ms=None) for row in scaling_sweep()]
+    (scaling,) = compare(rows).scalings
+    assert scaling_title(scaling).startswith("Weak scaling: gpt2 on synthetic, batch 16 per process")
+    assert sentences(rows)[1].startswith("With 2 processes ")
+    text = shown(print_comparison, compare(rows))
+    assert "not hidden" not in text
+
+
+def test_strong_scaling_is_titled_by_the_whole_batch():
+    rows = [replace(row, batch_size=64 // row.world_size) for row in scaling_sweep()]
+    (scaling,) = compare(rows).scalings
+    assert scaling_title(scaling).startswith("Strong scaling: gpt2 on synthetic, batch 64 in all, bf16-mixed")
+    assert "per GPU" in shown(print_comparison, compare(rows))
+
+
+def test_the_page_has_the_table_and_the_plot_of_efficiencies():
+    comparison = compare(scaling_sweep())
+    page = html_comparison(comparison, {}, "title")
+    assert "<h2>Weak scaling: gpt2 on synthetic" in page
+    assert page.index("<h2>Weak scaling") < page.index("<h2>gpt2 on")
+    assert "Efficiency by number of GPUs" in page
+    (scaling,) = comparison.scalings
+    plot = plot_efficiency(scaling, looks_of(comparison.groups, comparison.scalings), "s0")
+    assert [label for label, _ in plot.keys] == ["default", "reduce-overhead", "eager"]
+    assert all(figure.endswith("with 4 GPUs") for _, figure in plot.keys)

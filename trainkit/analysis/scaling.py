@@ -1,0 +1,195 @@
+"""Scaling: the same work with several numbers of processes, one on each device.
+
+The batch of each process is the same (weak scaling), or the batch of all processes together (strong scaling). An
+efficiency is the ratio of the samples a second per process to those with the fewest processes, by step times.
+"""
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from trainkit.analysis import grouping
+from trainkit.analysis.candidates import Spread, spread_of, values_of
+from trainkit.analysis.dropping import step_times_ms
+from trainkit.config.settings import in_groups
+from trainkit.results.row import Row
+from trainkit.stats import Ratio, ratio
+
+SIZES = ("world_size", "data.batch_size")  # of the work: they differ by scaling alone
+OF_SEVERAL = ("ddp", "trainer.num_nodes")  # settings without an effect on one process
+
+
+@dataclass(frozen=True)
+class ScalingPoint:
+    """A setting with one number of processes: its repeats, and medians with their spread.
+
+    `efficiency` is that over the same setting with the fewest processes, `best_efficiency` that over the fastest
+    setting of the same precision with the fewest processes; None if that was not measured.
+    """
+
+    label: str
+    rows: tuple[Row, ...]
+    step_time_ms: Spread
+    samples_per_s: Spread | None  # of each process
+    efficiency: Ratio | None
+    best_efficiency: Ratio | None
+
+    @property
+    def num_processes(self) -> int:
+        return self.rows[0].world_size
+
+    @property
+    def is_eager(self) -> bool:
+        return self.rows[0].compile_mode == "eager"
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """The points of one work on one machine, by setting: the fastest one with the most processes first."""
+
+    is_strong: bool
+    points: tuple[ScalingPoint, ...]
+    overrides: tuple[str, ...]  # further ones that all rows share
+    precision: str | None  # None if it differs
+
+    @property
+    def row(self) -> Row:
+        """A row of the work, with the fewest processes."""
+        return min(self.points, key=lambda point: point.num_processes).rows[0]
+
+    @property
+    def process_counts(self) -> list[int]:
+        return sorted({point.num_processes for point in self.points})
+
+    def points_with(self, num_processes: int) -> list[ScalingPoint]:
+        """The points with so many processes, the fastest one first."""
+        points = [point for point in self.points if point.num_processes == num_processes]
+        return sorted(points, key=lambda point: point.step_time_ms.median)
+
+
+def find_scalings(rows: Iterable[Row]) -> tuple[Scaling, ...]:
+    """The scalings among rows that can be compared: weak ones first."""
+    trained = [row for row in rows if row.kind == "train"]
+    divisible = [row for row in trained if row.batch_size is not None]  # several batch sizes are never split
+    scalings = []
+    for is_strong, candidates, work in ((False, trained, _weak_work), (True, divisible, _strong_work)):
+        for scaled_rows in grouping.group_by(candidates, work).values():
+            if len({row.world_size for row in scaled_rows}) > 1:
+                scalings.append(_scaling(scaled_rows, is_strong))
+    return tuple(scalings)
+
+
+def indistinguishable(points: Sequence[ScalingPoint]) -> list[ScalingPoint]:
+    """The points of one number of processes that are not measurably slower than the first, which is the fastest."""
+    fastest = points[0]
+    times_ms = step_times_ms(fastest.rows)
+    as_fast = []
+    for point in points[1:]:
+        if not ratio(step_times_ms(point.rows), times_ms).measurable:
+            as_fast.append(point)
+    return as_fast
+
+
+def _weak_work(row: Row) -> Hashable:
+    return _work(row, row.batch_size)
+
+
+def _strong_work(row: Row) -> Hashable:
+    assert row.batch_size is not None
+    return _work(row, row.batch_size * row.world_size)
+
+
+def _work(row: Row, batch_size: int | None) -> Hashable:
+    work: dict[str, Any] = grouping.requested_work(row) | grouping.machine_facts(row)
+    del work["num_devices"]  # those that a job sees: each can be given its own
+    for name in SIZES:
+        work.pop(name, None)
+    return grouping.hashable(work | {"batch_size": batch_size})
+
+
+def _scaling(rows: list[Row], is_strong: bool) -> Scaling:
+    fewest = min(row.world_size for row in rows)
+    ignored = OF_SEVERAL if fewest == 1 else ("trainer.num_nodes",)
+
+    def setting(row: Row) -> Hashable:
+        return _settings(row, ignored)
+
+    base_rows = [row for row in rows if row.world_size == fewest]
+    other_rows = [row for row in rows if row.world_size > fewest]
+    base_settings = grouping.group_by(base_rows, setting)
+    best_settings = _best_settings(base_settings.values())
+    base_names = [name for name in _varying_names(base_rows) if not in_groups(name, ignored)]
+    points = []
+    for repeats in base_settings.values():
+        best = best_settings[_numerics(repeats[0])]
+        points.append(_point(grouping.label(repeats[0], base_names), repeats, repeats, best))
+    names = dict.fromkeys([*_varying_names(other_rows), *base_names])
+    for repeats in grouping.group_by(other_rows, grouping.candidate_key).values():
+        own = base_settings.get(setting(repeats[0]))
+        fastest = best_settings.get(_numerics(repeats[0]))
+        points.append(_point(grouping.label(repeats[0], names), repeats, own, fastest))
+    precision = None if "amp.precision" in names else rows[0].precision
+    return Scaling(is_strong, tuple(_by_setting(points)), grouping.shared_overrides(rows), precision)
+
+
+def _settings(row: Row, ignored: Sequence[str]) -> Hashable:
+    """The settings of a row that are not work, without the ignored ones."""
+    work = grouping.requested_work(row)
+    settings = {}
+    for name, value in grouping.requested(row).items():
+        if name not in work and not in_groups(name, ignored):
+            settings[name] = value
+    return grouping.hashable(settings)
+
+
+def _best_settings(settings: Iterable[list[Row]]) -> dict[Hashable, list[Row]]:
+    """The repeats of the fastest setting of each precision."""
+    best: dict[Hashable, list[Row]] = {}
+    for repeats in settings:
+        numerics = _numerics(repeats[0])
+        if numerics not in best or _median_step_ms(repeats) < _median_step_ms(best[numerics]):
+            best[numerics] = repeats
+    return best
+
+
+def _varying_names(rows: Sequence[Row]) -> list[str]:
+    return [name for name in grouping.varying_names(rows) if name not in SIZES]
+
+
+def _numerics(row: Row) -> Hashable:
+    return row.precision, row.matmul_precision
+
+
+def _point(label: str, rows: list[Row], own: list[Row] | None, best: list[Row] | None) -> ScalingPoint:
+    step_time_ms = spread_of(step_times_ms(rows))
+    assert step_time_ms is not None  # rows without a step time are dropped
+    rates = [rate / rows[0].world_size for rate in values_of(rows, "samples_per_s")]
+    return ScalingPoint(
+        label, tuple(rows), step_time_ms, spread_of(rates), _efficiency(rows, own), _efficiency(rows, best)
+    )
+
+
+def _efficiency(rows: list[Row], base: list[Row] | None) -> Ratio | None:
+    if base is None:
+        return None
+    if base[0] is rows[0]:
+        return Ratio(1.0, 1.0, 1.0)
+    return ratio(_sample_times_ms(base), _sample_times_ms(rows))
+
+
+def _sample_times_ms(rows: Sequence[Row]) -> list[float]:
+    """The step times over the batch of each process; with several batch sizes, which are the same, the step times."""
+    batch_size = rows[0].batch_size or 1
+    return [time_ms / batch_size for time_ms in step_times_ms(rows)]
+
+
+def _median_step_ms(rows: Sequence[Row]) -> float:
+    return median(step_times_ms(rows))
+
+
+def _by_setting(points: Sequence[ScalingPoint]) -> list[ScalingPoint]:
+    """The points of each setting by number of processes; the setting that is fastest with the most of them first."""
+    fastest_first = sorted(points, key=lambda point: (-point.num_processes, point.step_time_ms.median))
+    labels = list(dict.fromkeys(point.label for point in fastest_first))
+    return sorted(points, key=lambda point: (labels.index(point.label), point.num_processes))

@@ -1,0 +1,143 @@
+"""Scaling in tables and sentences: the same work on several GPUs, or in several processes of a CPU."""
+
+from trainkit.analysis.candidates import Spread, spread_of, values_of
+from trainkit.analysis.scaling import Scaling, ScalingPoint, indistinguishable
+from trainkit.formatting import clean, decimals, fixed
+from trainkit.report.columns import Cell, TableColumn, spread_column
+from trainkit.stats import Ratio
+
+NOTE = (
+    "Efficiency: samples a second per {device} over those with {fewest}, by step times; of the same setting, and of "
+    "the best setting of the same precision."
+)
+COMMUNICATION_NOTE = (
+    "Not hidden: the time of a step in which the {device} did nothing but communicate, from a profiled window of steps "
+    "after the training."
+)
+
+
+def scaling_title(scaling: Scaling) -> str:
+    """`Weak scaling: gpt2 on synthetic, batch 16 per GPU, bf16-mixed`, and the overrides that all rows share."""
+    row, device = scaling.row, device_noun(scaling)
+    title = f"Weak scaling: {row.model} on {row.data}"
+    if scaling.is_strong:
+        title = f"Strong scaling: {row.model} on {row.data}, batch {fixed(_whole_batch(scaling), 0)} in all"
+    elif row.batch_size is not None:
+        title += f", batch {fixed(row.batch_size, 0)} per {device}"
+    if scaling.precision:
+        title += f", {scaling.precision}"
+    for override in scaling.overrides:
+        title += f", {override}"
+    return clean(title)
+
+
+def scaling_columns(scaling: Scaling) -> list[TableColumn]:
+    """The columns of a scaling's table. Communication has one only if it was measured."""
+    points, device = scaling.points, device_noun(scaling)
+    counts, batches, runs = [], [], []
+    efficiencies, best_efficiencies, exposed = [], [], []
+    for point in points:
+        counts.append(Cell(fixed(point.num_processes, 0)))
+        batches.append(Cell(fixed(point.rows[0].batch_size, 0)))
+        efficiencies.append(_efficiency_cell(point.efficiency))
+        best_efficiencies.append(_efficiency_cell(point.best_efficiency))
+        exposed.append(exposed_comm_ms(point))
+        runs.append(Cell(fixed(len(point.rows), 0)))
+    columns = [TableColumn(device_noun(scaling, plural=True), "", counts)]
+    if scaling.is_strong:
+        columns.append(TableColumn("batch", f"per {device}", batches))
+    columns.append(spread_column("step", "ms", [point.step_time_ms for point in points]))
+    columns.append(spread_column("samples/s", f"per {device}", [point.samples_per_s for point in points]))
+    columns.append(TableColumn("efficiency", "same setting", efficiencies))
+    columns.append(TableColumn("efficiency", "best setting", best_efficiencies))
+    if any(exposed):
+        columns.append(spread_column("communication", "not hidden, ms", exposed))
+    columns.append(TableColumn("runs", "", runs))
+    return columns
+
+
+def exposed_comm_ms(point: ScalingPoint) -> Spread | None:
+    return spread_of(values_of(point.rows, "exposed_comm_ms"))
+
+
+def scaling_sentences(scaling: Scaling) -> list[str]:
+    """A sentence for each number of processes: the best setting, or those that cannot be told apart, and how efficient
+    it is."""
+    return [clean(_sentence(scaling, count)) for count in scaling.process_counts]
+
+
+def scaling_notes(scaling: Scaling) -> list[str]:
+    """How to read the table."""
+    device, fewest = device_noun(scaling), device_count(scaling, scaling.process_counts[0])
+    notes = [NOTE.format(device=device, fewest=fewest)]
+    if any(exposed_comm_ms(point) for point in scaling.points):
+        notes.append(COMMUNICATION_NOTE.format(device=device))
+    return notes
+
+
+def device_noun(scaling: Scaling, plural: bool = False) -> str:
+    """`GPU`, or `process` on a CPU."""
+    on_gpu = scaling.row.accelerator == "gpu"
+    if plural:
+        return "GPUs" if on_gpu else "processes"
+    return "GPU" if on_gpu else "process"
+
+
+def device_count(scaling: Scaling, count: int) -> str:
+    """`1 GPU`, `2 GPUs`, `2 processes`."""
+    return f"{fixed(count, 0)} {device_noun(scaling, plural=count > 1)}"
+
+
+def efficiency_text(efficiency: Ratio | None) -> str:
+    """An efficiency, with its interval if it is known: `0.912 [0.905, 0.919]`."""
+    cell = _efficiency_cell(efficiency)
+    if not cell.range:
+        return cell.text
+    return f"{cell.text} [{cell.range.replace('-', ', ')}]"
+
+
+def _sentence(scaling: Scaling, count: int) -> str:
+    points = scaling.points_with(count)
+    best = points[0]
+    devices = device_count(scaling, count)
+    step_ms = f"{_step_text(best)} ms a step"
+    if len(points) == 1:
+        sentence = f"With {devices} {best.label} alone was measured, {step_ms}"
+    else:
+        rivals = indistinguishable(points)
+        sentence = f"With {devices} {best.label} is best, {step_ms}"
+        if any(len(point.rows) < 2 for point in points):
+            sentence = (
+                f"With {devices} {best.label} has the shortest step, {step_ms}; one run does not show that it is best"
+            )
+        elif rivals:
+            names = ", ".join(f"{point.label} ({_step_text(point)} ms)" for point in rivals)
+            sentence = f"With {devices} {best.label} ({step_ms}) cannot be told from {names}"
+    if count == scaling.process_counts[0] or best.best_efficiency is None:
+        return f"{sentence}."
+    fewest = device_count(scaling, scaling.process_counts[0])
+    return f"{sentence}: efficiency {efficiency_text(best.best_efficiency)} of the best with {fewest}."
+
+
+def _step_text(point: ScalingPoint) -> str:
+    median_ms = point.step_time_ms.median
+    return fixed(median_ms, decimals([median_ms], 4))
+
+
+def _efficiency_cell(efficiency: Ratio | None) -> Cell:
+    if efficiency is None:
+        return Cell("-")
+    text = _efficiency_figure(efficiency.value)
+    if efficiency.low is None or efficiency.high is None or efficiency.low == efficiency.high:
+        return Cell(text)
+    return Cell(text, f"{_efficiency_figure(efficiency.low)}-{_efficiency_figure(efficiency.high)}")
+
+
+def _efficiency_figure(value: float) -> str:
+    if value >= 10:  # an interval of two repeats that differ widely
+        return "10+"
+    return fixed(value, 3)
+
+
+def _whole_batch(scaling: Scaling) -> int:
+    return (scaling.row.batch_size or 0) * scaling.row.world_size
