@@ -1,6 +1,6 @@
 """The meter of the batches that a training loop trains on."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from trainkit.metrics.epochs import EpochMeter
@@ -15,7 +15,7 @@ class MeasuredBatch:
     wait_ms: float  # for the batch, on the host
     num_samples: int
     shape: tuple[int, ...]  # of the inputs
-    marks: list[Any]  # of its start, of the start and the end of each pause, and of its end
+    marks: list[Any] = field(default_factory=list)  # of its start, of each pause's start and end, and of its end
     is_complete: bool = False  # else it was broken off
     compiled: bool = False
     eager: bool = False
@@ -52,7 +52,9 @@ class BatchMeter:
         self._epoch_meter.begin_step()
         wait_ms, self._waiting = self._waiting.total_s * 1e3, Stopwatch()
         shape = batch[0].shape
-        self._batches.append(MeasuredBatch(wait_ms, shape[0], tuple(shape), marks=[mark(self._stream)]))
+        measured = MeasuredBatch(wait_ms, shape[0], tuple(shape))
+        self._batches.append(measured)
+        measured.marks.append(mark(self._stream))
 
     def pause_batch(self) -> None:
         """Leave the time until `resume_batch` out of the step."""

@@ -29,6 +29,8 @@ class TrainingStep:
         self._model = trainer.strategy.model  # the task, or DDP around it
         self._optimizer = trainer.optimizers[0]
         self._scaler = trainer.scaler
+        self._precision = trainer.precision_plugin
+        self._num_batches = trainer.accumulate_grad_batches
 
     def train(self, batch: Any, is_first: bool, is_last: bool) -> Tensor:
         """Train on a batch, the first or the last of its step or neither, and return its loss.
@@ -48,14 +50,13 @@ class TrainingStep:
         return loss.detach()
 
     def _forward_backward(self, batch: Any, is_first: bool) -> Tensor:
-        with self._trainer.precision_plugin.forward_context():
+        with self._precision.forward_context():
             loss: Tensor = self._model(*batch)
         if is_first:
             self._zero_grad()
-        num_batches = self._trainer.accumulate_grad_batches
         scaled_loss = loss
-        if num_batches > 1:
-            scaled_loss = scaled_loss / num_batches
+        if self._num_batches > 1:
+            scaled_loss = scaled_loss / self._num_batches
         if self._scaler is not None:
             scaled_loss = self._scaler.scale(scaled_loss)
         self._call("on_before_backward", scaled_loss)
