@@ -64,8 +64,8 @@ WORKS = {
     "cuda": {
         "0.5ms": f"{SIMPLE_NET} data.batch_size=16 data.num_batches=600 amp=bf16",
         "1ms": "model=simple_net model.width=4096 data.batch_size=8192 data.num_batches=400 amp=bf16",
-        "5ms": "model=resnet18 data.batch_size=256 data.num_batches=80 amp=bf16",
-        "20ms": "model=resnet18 data.batch_size=1024 data.num_batches=20 amp=bf16",
+        "10ms": "model=resnet18 data.batch_size=256 data.num_batches=80 amp=bf16",
+        "40ms": "model=resnet18 data.batch_size=1024 data.num_batches=20 amp=bf16",
     },
 }
 
@@ -254,12 +254,16 @@ def list_overrides(work: str, mode: str, options: argparse.Namespace) -> list[st
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=tuple(WORKS), default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--work", action="append", choices=[*WORKS["cpu"], "own"])
+    parser.add_argument("--work", action="append", metavar="WORK")
     parser.add_argument("--mode", action="append", choices=list(Mode))
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("overrides", nargs="*")
     options = parser.parse_intermixed_args()
+    unknown = set(options.work or ()) - {*WORKS[options.device], "own"}
+    if unknown:
+        names = ", ".join(WORKS[options.device])
+        parser.error(f"--work {min(unknown)}: the works of {options.device} are {names}, own")
     machine = machine_columns(torch.device(options.device))
     print(f"{machine['device_name']}, torch {torch.__version__}, {options.rounds} rounds")
     print(f"{'work':24}{'mode':16}{'bare ms':>8}" + "".join(f"{column:>22}" for column in COLUMNS), flush=True)
