@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tokenizers
 import torch
+from lightning.fabric.utilities.data import _set_sampler_epoch
 
 from trainkit.config.errors import ConfigError
 from trainkit.data.module import DataModule
@@ -33,7 +34,7 @@ def set_up(data: Data, rank: int = 0, world_size: int = 1) -> Data:
 def epoch_inputs(data: DataModule, epoch: int = 0) -> list[Any]:
     """The inputs of each training batch of an epoch, as lists."""
     loader = data.train_dataloader()
-    loader.sampler.set_epoch(epoch)
+    _set_sampler_epoch(loader, epoch)  # as Lightning does
     return [inputs.tolist() for inputs, _ in loader]
 
 

@@ -6,11 +6,12 @@ from typing import Any
 import lightning
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, Subset
+from torch.utils.data import DataLoader, Dataset, Sampler
 from torch.utils.data.distributed import DistributedSampler
 
 from trainkit.config.errors import refuse
 from trainkit.data.batches import Batch, collate, num_samples
+from trainkit.data.loader import EpochLoader, EpochPlan
 
 
 class DataModule(lightning.LightningDataModule):
@@ -61,13 +62,13 @@ class DataModule(lightning.LightningDataModule):
         sampler: DistributedSampler[Any] = DistributedSampler(
             self.train_set, self.world_size, self.rank, shuffle=True, seed=self.seed, drop_last=True
         )
-        return self._loader(self.train_set, sampler=sampler, batch_size=self.batch_size, drop_last=True)
+        return self._loader(self.train_set, sampler, drop_last=True)
 
     def val_dataloader(self) -> Any:
         _check_num_samples(self)
         # Not a DistributedSampler: it would repeat samples until all ranks have equally many.
         samples_of_rank = range(self.rank, num_samples(self.val_set), self.world_size)
-        return self._loader(Subset(self.val_set, samples_of_rank), batch_size=self.batch_size)
+        return self._loader(self.val_set, samples_of_rank, drop_last=False)
 
     def forward_dataloader(self) -> Any:
         """The batches to call a network with that is not trained: those of validation."""
@@ -96,18 +97,9 @@ class DataModule(lightning.LightningDataModule):
         """
         return []
 
-    def _loader(self, dataset: Dataset[Any], **order: Any) -> DataLoader[Any]:
-        # A generator of its own: otherwise each new iterator draws the workers' seed from the global state, and a
-        # resumed run, which makes other iterators, would continue with other random numbers.
-        return DataLoader(
-            dataset,
-            **order,
-            collate_fn=collate,
-            num_workers=self.num_workers,
-            persistent_workers=self.num_workers > 0,
-            pin_memory=self.device.type == "cuda",
-            generator=torch.Generator().manual_seed(self.seed),
-        )
+    def _loader(self, dataset: Dataset[Any], sampler: Sampler[int] | range, drop_last: bool) -> EpochLoader:
+        plan = EpochPlan(sampler, self.batch_size, drop_last, seed=f"{self.seed} {self.rank}")
+        return EpochLoader(dataset, plan, self.num_workers, pin_memory=self.device.type == "cuda")
 
 
 def contradictions(data: DataModule, **actual: Any) -> list[str]:

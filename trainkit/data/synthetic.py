@@ -89,7 +89,7 @@ class Synthetic(DataModule):
         generator = torch.Generator(self.device).manual_seed(self.seed + self.rank)
         schedule = self.schedule
         batches = self._distinct_batches(max(schedule.batch_sizes.sizes), self.num_batches, generator)
-        self.train_batches: RepeatedBatches | ResizedBatches
+        self.train_batches: RepeatedBatches
         if self.batch_sizes or self.seq_lens:
             self.train_batches = ResizedBatches(batches, self.num_batches, schedule)
         else:
@@ -98,13 +98,13 @@ class Synthetic(DataModule):
             val_batches = self._distinct_batches(self.batch_size, self.num_val_batches, generator)
             self.val_batches = RepeatedBatches(val_batches, self.num_val_batches)
 
-    def train_dataloader(self) -> "RepeatedBatches | ResizedBatches":
+    def train_dataloader(self) -> "RepeatedBatches":
         return self.train_batches
 
     def val_dataloader(self) -> "RepeatedBatches":
         return self.val_batches
 
-    def forward_dataloader(self) -> "RepeatedBatches | ResizedBatches":
+    def forward_dataloader(self) -> "RepeatedBatches":
         return self.train_batches
 
     def sample(self) -> Batch:
@@ -165,20 +165,28 @@ class RepeatedBatches:
     def __init__(self, batches: list[Batch], length: int):
         self.batches = batches
         self.length = length
+        self.num_skipped = 0
+
+    def skip(self, num_batches: int) -> None:
+        """Have the next iterator begin behind so many batches."""
+        self.num_skipped = num_batches
 
     def __len__(self) -> int:
         return self.length
 
     def __iter__(self) -> Iterator[Batch]:
+        num_skipped, self.num_skipped = self.num_skipped, 0
+        return itertools.islice(self.epoch_batches(), num_skipped, None)
+
+    def epoch_batches(self) -> Iterator[Batch]:
         return itertools.islice(itertools.cycle(self.batches), self.length)
 
 
-class ResizedBatches:
+class ResizedBatches(RepeatedBatches):
     """Goes round the given batches and cuts each to the size and length that the schedule has for the epoch."""
 
     def __init__(self, batches: list[Batch], length: int, schedule: ShapeSchedule):
-        self.batches = batches
-        self.length = length
+        super().__init__(batches, length)
         self.schedule = schedule
         self.epoch = 0
         self.sampler = self  # Lightning calls set_epoch of a loader's sampler
@@ -186,15 +194,11 @@ class ResizedBatches:
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
 
-    def __len__(self) -> int:
-        return self.length
-
-    def __iter__(self) -> Iterator[Batch]:
+    def epoch_batches(self) -> Iterator[Batch]:
+        # A generator: the epoch counts that is set when the first batch is taken.
         batch_sizes = self.schedule.batch_sizes.epoch_sizes(self.epoch, self.length)
         seq_lens = self.schedule.seq_lens.epoch_sizes(self.epoch, self.length)
-        whole_batches = itertools.cycle(self.batches)
-        for batch_size, seq_len in zip(batch_sizes, seq_lens, strict=True):
-            inputs, targets = next(whole_batches)
+        for (inputs, targets), batch_size, seq_len in zip(super().epoch_batches(), batch_sizes, seq_lens, strict=True):
             yield self._resized(inputs[:batch_size], seq_len), self._resized(targets[:batch_size], seq_len)
 
     def _resized(self, tensor: Tensor, seq_len: int) -> Tensor:

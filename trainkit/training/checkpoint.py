@@ -12,9 +12,12 @@ from trainkit.compiler.errors import first_line
 from trainkit.config.errors import ConfigError
 from trainkit.config.schema import RunConfig
 from trainkit.results.files import read_row
+from trainkit.training.checkpoint_file import damage
 from trainkit.training.optimizer import OptimizerFactory
 
 NET_PREFIX = "objective.net."  # of the names of the network's tensors in a checkpoint
+# A checkpoint's entries beside the parameters, without which training does not go on as if it had never stopped
+RESUMED = ("optimizer_states", "lr_schedulers", "loops", "callbacks")
 
 
 @dataclass(frozen=True)
@@ -22,15 +25,34 @@ class Checkpoint:
     """A checkpoint of a run, read onto the CPU."""
 
     path: Path
-    state_dict: dict[str, torch.Tensor]
-    num_steps: int
-    num_epochs: int  # complete ones, if it was written at the end of an epoch
-    end_of_epoch: bool
-    optimizer_settings: dict[str, Any]  # of the first parameter group
+    content: dict[str, Any]  # as Lightning writes it
+
+    @property
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """The parameters and buffers."""
+        return dict(self.content["state_dict"])
+
+    @property
+    def num_steps(self) -> int:
+        return int(self.content["global_step"])
+
+    @property
+    def num_epochs(self) -> int:
+        """The complete epochs, if it was written at the end of an epoch."""
+        return int(self.content["epoch"]) + 1
+
+    @property
+    def end_of_epoch(self) -> bool:
+        return bool(self.content.get("end_of_epoch", False))
+
+    @property
+    def optimizer_settings(self) -> dict[str, Any]:
+        """Those of the first parameter group."""
+        return dict(self.content["optimizer_states"][0]["param_groups"][0])
 
 
 def load(config: RunConfig, net: nn.Module) -> Checkpoint | None:
-    """The checkpoint of `ckpt_path`, complete and of this network. None if `ckpt_path` is null.
+    """The checkpoint of `ckpt_path`, whole and of this network. None if `ckpt_path` is null.
 
     `last` is the last checkpoint of the run directory, or else of the newest run of this model and data. Raises
     ConfigError.
@@ -68,6 +90,9 @@ def resume_path(config: RunConfig, net: nn.Module, optimizer: OptimizerFactory) 
     if checkpoint is None:
         return None
     subject = f"ckpt_path = {config.ckpt_path}"
+    lacking = [name for name in RESUMED if not checkpoint.content.get(name)]
+    if lacking:
+        raise ConfigError(f"{subject}: has no {', '.join(lacking)}, which training goes on with; give another one")
     if not checkpoint.end_of_epoch:
         raise ConfigError(f"{subject}: was written inside of an epoch; give one that was written at an epoch's end")
     settings = optimizer([nn.Parameter(torch.zeros(1))]).defaults
@@ -117,15 +142,14 @@ def _find_last(config: RunConfig) -> Path | None:
 
 
 def _read(path: Path, subject: str) -> Checkpoint:
+    problem = damage(path)
+    if problem is not None:
+        raise ConfigError(f"{subject}: {problem}; use another checkpoint")
     try:
-        loaded: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-        return Checkpoint(
-            path=path,
-            state_dict=loaded["state_dict"],
-            num_steps=loaded["global_step"],
-            num_epochs=loaded["epoch"] + 1,
-            end_of_epoch=loaded.get("end_of_epoch", False),
-            optimizer_settings=loaded["optimizer_states"][0]["param_groups"][0],
-        )
+        content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        lacking = sorted({"state_dict", "global_step", "epoch"} - content.keys())
     except Exception as error:  # torch.load raises nearly anything for a file that is no checkpoint
         raise ConfigError(f"{subject}: not a checkpoint of a run: {first_line(error)}; give another one") from error
+    if lacking:
+        raise ConfigError(f"{subject}: not a checkpoint of a run: has no {', '.join(lacking)}; give another one")
+    return Checkpoint(path, content)

@@ -11,16 +11,18 @@ from trainkit.config.schema import RunConfig
 from trainkit.distributed.strategies import build_strategy
 from trainkit.distributed.topology import Devices
 from trainkit.metrics.meters import Meters
+from trainkit.training.checkpoint_file import WholeCheckpointIO
 from trainkit.training.logger import build_logger
 from trainkit.training.loop import StepLoop
 
 
 def build_trainer(config: RunConfig, devices: Devices, meters: Meters, callbacks: list[Callback]) -> Trainer:
-    """The Trainer of a run, which the meters measure. It keeps the last and the best checkpoint."""
+    """The Trainer of a run, which the meters measure. It keeps the last and the best checkpoint, `last` and `best`."""
     trainer = Trainer(
         max_epochs=config.trainer.max_epochs,
         limit_val_batches=config.trainer.limit_val_batches,
-        callbacks=[meters, *callbacks, _checkpoints(config)],
+        callbacks=[meters, *callbacks, *_checkpoints(config)],
+        plugins=[WholeCheckpointIO()],
         logger=build_logger(config) or False,
         **shared_arguments(config, devices),
     )
@@ -41,16 +43,16 @@ def build_profiling_trainer(config: RunConfig, devices: Devices, profiler: Profi
     )
 
 
-def _checkpoints(config: RunConfig) -> ModelCheckpoint:
-    validates = config.trainer.limit_val_batches != 0 and config.data.get("num_val_batches") != 0
-    monitor = "val/loss" if validates else None
-    return ModelCheckpoint(
-        dirpath=Path(config.job.run_dir, "checkpoints"),
-        filename="best",
-        monitor=monitor,
-        save_last=True,
-        enable_version_counter=False,
-    )
+def _checkpoints(config: RunConfig) -> list[ModelCheckpoint]:
+    """The callbacks that write `best.ckpt`, if the run validates, and `last.ckpt`.
+
+    `save_last` of the former would write `last.ckpt` after epochs alone that are better than all before.
+    """
+    shared: dict[str, Any] = {"dirpath": Path(config.job.run_dir, "checkpoints"), "enable_version_counter": False}
+    callbacks = [ModelCheckpoint(filename="last", **shared)]
+    if config.trainer.limit_val_batches != 0 and config.data.get("num_val_batches") != 0:
+        callbacks.insert(0, ModelCheckpoint(filename="best", monitor="val/loss", **shared))
+    return callbacks
 
 
 def shared_arguments(config: RunConfig, devices: Devices) -> dict[str, Any]:

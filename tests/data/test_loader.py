@@ -1,0 +1,84 @@
+"""What a batch holds does not depend on who made the iterator, when, or on how many workers."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from lightning.fabric.utilities.data import _set_sampler_epoch
+from torch.utils.data import Dataset
+
+from tests.data.conftest import set_up
+from trainkit.data.module import DataModule
+
+RANKS_AND_EPOCHS = [(0, 0), (0, 1), (1, 0)]
+
+
+class Noisy(Dataset):
+    """Each sample is its number and random numbers of three kinds, as an augmentation draws them."""
+
+    def __len__(self):
+        return 24
+
+    def __getitem__(self, index):
+        drawn = [index, random.random(), np.random.rand(), float(torch.rand(()))]
+        return torch.tensor(drawn, dtype=torch.float64), index
+
+
+def noisy(rank=0, **settings):
+    data = DataModule(batch_size=2, inputs="tokens", seed=3, **settings)
+    data.train_set = data.val_set = Noisy()
+    return set_up(data, rank, 2)
+
+
+def batches(loader, epoch=0):
+    _set_sampler_epoch(loader, epoch)
+    return [inputs.tolist() for inputs, _ in loader]
+
+
+@pytest.fixture(scope="module")
+def expected():
+    """The batches of each rank and epoch, from a fresh loader with one worker."""
+    by_place = {}
+    for rank, epoch in RANKS_AND_EPOCHS:
+        by_place[rank, epoch] = batches(noisy(rank, num_workers=1).train_dataloader(), epoch)
+    return by_place
+
+
+def test_batches_and_their_random_numbers_differ_by_rank_and_epoch(expected):
+    drawn = [sample[1:] for place in expected.values() for batch in place for sample in batch]
+    assert len(drawn) == 3 * 12
+    assert len({tuple(numbers) for numbers in drawn}) == len(drawn)
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_an_iterator_that_was_made_before_the_epoch_was_set_gives_the_batches_of_the_epoch(num_workers, expected):
+    loader = noisy(num_workers=num_workers).train_dataloader()
+    early = iter(loader)
+    _set_sampler_epoch(loader, 1)
+    assert [inputs.tolist() for inputs, _ in early] == expected[0, 1]
+
+
+def test_the_epochs_before_change_nothing(expected):
+    loader = noisy(num_workers=2).train_dataloader()
+    next(iter(loader))  # broken off, with other batches on their way
+    assert batches(loader, 0) == expected[0, 0]
+    assert batches(loader, 1) == expected[0, 1]
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_skipped_batches_are_left_out_once(num_workers, expected):
+    loader = noisy(num_workers=num_workers).train_dataloader()
+    loader.skip(4)
+    rest = batches(loader, 1)
+    numbers = [[sample[0] for sample in batch] for batch in rest]
+    assert numbers == [[sample[0] for sample in batch] for batch in expected[0, 1][4:]]
+    if num_workers:
+        assert rest == expected[0, 1][4:]
+    assert len(batches(loader, 1)) == 6
+
+
+def test_each_validation_draws_the_same_numbers():
+    loader = noisy(num_workers=1).val_dataloader()
+    first, second = ([inputs.tolist() for inputs, _ in loader] for _ in range(2))
+    assert first == second

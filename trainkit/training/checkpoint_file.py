@@ -1,0 +1,54 @@
+"""The file of a checkpoint: written whole or not at all, and checked before it is read."""
+
+import os
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.fabric.plugins import TorchCheckpointIO
+
+
+class CheckpointWriteError(OSError):
+    """A checkpoint could not be written."""
+
+
+class WholeCheckpointIO(TorchCheckpointIO):
+    """Writes a checkpoint beside its place and renames it, so that its name is that of a whole file.
+
+    A write that fails leaves the checkpoint before it, and nothing else. Lightning's own leaves a file that is cut off.
+    """
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        """Write the checkpoint. Raises CheckpointWriteError with the path and the reason."""
+        target = Path(path)
+        temporary = target.with_name(f".{target.name}.tmp")
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with temporary.open("wb") as file:
+                torch.save(checkpoint, file)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(target)
+        except (OSError, RuntimeError) as error:  # torch's writer raises RuntimeError after a write that failed
+            cause = error if isinstance(error, OSError) else error.__context__
+            reason = getattr(cause, "strerror", None) or error
+            way_out = "make room, or choose another hydra.run.dir"
+            raise CheckpointWriteError(f"{target}: the checkpoint was not written: {reason}; {way_out}") from error
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def damage(path: Path) -> str | None:
+    """What is wrong with the file of a checkpoint, by the checksums in it; None if it is whole.
+
+    torch.load checks none of them.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged_entry = archive.testzip()
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, OSError) as error:
+        return f"is cut off, or no checkpoint ({error})"
+    if damaged_entry is None:
+        return None
+    return f"is damaged ({damaged_entry} fails its checksum)"
