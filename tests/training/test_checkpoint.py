@@ -1,10 +1,13 @@
 """Resuming: the parameters of an uninterrupted run, and checkpoints that do not fit."""
 
 import pytest
+import torch
 
-from tests.conftest import parameters, same
+from tests import forked
+from tests.conftest import CONF, parameters, same
 from tests.networks import network
 from trainkit.config.errors import ConfigError
+from trainkit.results.files import read_row
 from trainkit.training.run import run
 
 QUICK = ("trainer.max_epochs=2", "trainer.limit_train_batches=6")
@@ -20,6 +23,86 @@ def test_a_resumed_run_has_the_parameters_of_the_uninterrupted_one_bit_for_bit(c
     assert not same(half, parameters(tmp_path / "whole"))
     assert same(parameters(tmp_path / "parts"), parameters(tmp_path / "whole"))
     assert (tmp_path / "parts" / "checkpoints" / "best.ckpt").exists()
+
+
+def test_a_resumed_run_with_workers_has_the_order_of_the_uninterrupted_one(compose, tmp_path):
+    asked = ("compile.mode=eager", "data.num_workers=1", "trainer.limit_train_batches=6")
+    whole = run(compose(*asked, "trainer.max_epochs=3", run_dir=tmp_path / "whole"))
+    run(compose(*asked, "trainer.max_epochs=1", run_dir=tmp_path / "parts"))
+    row = run(compose(*asked, "trainer.max_epochs=3", "ckpt_path=last", run_dir=tmp_path / "parts"))
+    assert same(parameters(tmp_path / "parts"), parameters(tmp_path / "whole"))
+    assert (row.train_loss, row.val_loss) == (whole.train_loss, whole.val_loss)
+
+
+def test_the_last_checkpoint_is_that_of_the_last_epoch_and_the_best_that_of_the_lowest_loss(compose, tmp_path):
+    losses = []
+    asked = ("compile.mode=eager", "trainer.max_epochs=2", "trainer.limit_train_batches=2", "optimizer.lr=0.03")
+    run(compose(*asked), on_epoch=lambda record: losses.append(record.val_loss))
+    assert losses[1] > losses[0]
+    epochs = {}
+    for name in ("best", "last"):
+        epochs[name] = torch.load(tmp_path / "run" / "checkpoints" / f"{name}.ckpt", weights_only=True)["epoch"]
+    assert epochs == {"best": 0, "last": 1}
+
+
+def test_a_full_disk_leaves_the_checkpoint_before_and_the_measurements(tmp_path):
+    script = tmp_path / "full.py"
+    script.write_text(f"""
+import resource, signal
+from pathlib import Path
+from trainkit.config.composition import compose_config
+from trainkit.training.run import run
+
+def fill(record):
+    if record.epoch == 1:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
+
+words = ["logger=none", "compile.mode=eager", "trainer.accelerator=cpu", "trainer.max_epochs=3"]
+words += ["trainer.limit_train_batches=6", "model.width=64"]
+run(compose_config(words, Path("{CONF}"), "{tmp_path}"), fill)
+""")
+    done = forked.python(script, cwd=tmp_path)
+    path = tmp_path / "checkpoints" / "best.ckpt"
+    problem = f"{path}: the checkpoint was not written: File too large; make room, or choose another hydra.run.dir"
+    assert done.stderr.splitlines()[-1] == problem
+    assert "Traceback" not in done.stderr
+    row = read_row(tmp_path)
+    assert (row.status, row.error) == ("failed", f"CheckpointWriteError: {problem}")
+    assert row.num_epochs == 2
+    assert sorted(file.name for file in path.parent.iterdir()) == ["best.ckpt", "last.ckpt"]
+    assert torch.load(path, weights_only=True)["epoch"] == 0
+
+
+@pytest.fixture
+def checkpoint(compose, tmp_path):
+    run(compose("compile.mode=eager", *QUICK, run_dir=tmp_path / "first"))
+    return tmp_path / "first" / "checkpoints" / "last.ckpt"
+
+
+def test_a_damaged_checkpoint_is_one_line(checkpoint, compose):
+    content = bytearray(checkpoint.read_bytes())
+    resumed = compose("trainer.max_epochs=3", f"ckpt_path='{checkpoint}'")
+    content[len(content) // 2] ^= 1
+    checkpoint.write_bytes(content)
+    with pytest.raises(
+        ConfigError, match=r"is damaged \(archive/data/\d+ fails its checksum\); use another checkpoint"
+    ):
+        run(resumed)
+    checkpoint.write_bytes(content[: len(content) // 2])
+    with pytest.raises(ConfigError, match=r"last\.ckpt: is cut off, or no checkpoint .*; use another checkpoint"):
+        run(resumed)
+
+
+def test_what_a_checkpoint_lacks_is_one_line(checkpoint, compose):
+    content = torch.load(checkpoint, weights_only=True)
+    resumed = compose("trainer.max_epochs=3", f"ckpt_path='{checkpoint}'")
+    torch.save(content | {"optimizer_states": [], "loops": {}}, checkpoint)
+    with pytest.raises(ConfigError, match=r"has no optimizer_states, loops, which training goes on with"):
+        run(resumed)
+    torch.save({"epoch": 3}, checkpoint)
+    with pytest.raises(ConfigError, match=r"not a checkpoint of a run: has no global_step, state_dict; give another"):
+        run(resumed)
 
 
 @pytest.mark.parametrize(("first", "then"), [("default", "eager"), ("eager", "default")])

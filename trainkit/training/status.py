@@ -9,6 +9,7 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from trainkit.compiler.errors import RecompileLimitError, first_line, is_compile_error
 from trainkit.config.errors import ConfigError
+from trainkit.training.checkpoint_file import CheckpointWriteError
 
 # The CPU allocator raises a plain RuntimeError.
 CPU_OUT_OF_MEMORY = "DefaultCPUAllocator: can't allocate"
@@ -49,10 +50,13 @@ def end_reason(error: BaseException | None) -> str | None:
 def print_error(error: BaseException | None) -> None:
     """Print the traceback of an error, if neither its status nor a ConfigError explains it.
 
-    Of a RecompileLimitError, which the user requested, print one line.
+    Of a RecompileLimitError, which the user requested, and of a CheckpointWriteError print one line.
     """
     if isinstance(error, RecompileLimitError):
         print(f"{error}; {error.way_out}", file=sys.stderr)
+        return
+    if isinstance(error, CheckpointWriteError):
+        print(error, file=sys.stderr)
         return
     if error is None or isinstance(error, ConfigError | MisconfigurationException):
         return
