@@ -30,14 +30,3 @@ def children(pid: int) -> list[int]:
 
 def wait_until_gone(pid: int) -> None:
     wait_until(lambda: not is_running(pid), timeout_s=60)
-
-
-def marked(name: str) -> list[int]:
-    """The processes that were started with this variable in their environment, and have not ended."""
-    found = []
-    for pid in running_processes():
-        with suppress(OSError):
-            variables = Path("/proc", str(pid), "environ").read_bytes().split(b"\0")
-            if any(variable.startswith(f"{name}=".encode()) for variable in variables) and is_running(pid):
-                found.append(pid)
-    return found

@@ -39,7 +39,7 @@ def end_descendants() -> None:
     A process that is in the kernel, in a driver for example, may take seconds to end.
     """
     while True:
-        for process in descendants(os.getpid()):
+        for process in tree(os.getpid())[1:]:
             with suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGKILL)
         try:
@@ -50,15 +50,18 @@ def end_descendants() -> None:
         time.sleep(POLL_S)
 
 
-def descendants(pid: int) -> list[Process]:
-    """All processes below one, parents first."""
+def tree(pid: int) -> list[Process]:
+    """A process and all below it, parents first; empty if it has ended."""
+    running = running_processes()
     children: dict[int, list[Process]] = {}
-    for process in running_processes().values():
+    for process in running.values():
         children.setdefault(process.parent, []).append(process)
-    below = list(children.get(pid, []))
-    for process in below:  # which grows
-        below += children.get(process.pid, [])
-    return below
+    processes = []
+    if pid in running:
+        processes.append(running[pid])
+    for process in processes:  # which grows
+        processes += children.get(process.pid, [])
+    return processes
 
 
 def running_processes() -> dict[int, Process]:
@@ -73,9 +76,9 @@ def running_processes() -> dict[int, Process]:
 
 def _parse(stat: bytes) -> Process:
     """/proc/PID/stat, see proc(5). The name, in parentheses, may hold spaces and parentheses."""
-    pid, _, rest = stat.partition(b" ")
-    fields = rest.rpartition(b")")[2].split()
-    return Process(int(pid), parent=int(fields[1]), cpu_ticks=sum(map(int, fields[11:15])))
+    pid = int(stat.partition(b" ")[0])
+    fields = stat.rpartition(b")")[2].split()
+    return Process(pid, parent=int(fields[1]), cpu_ticks=sum(map(int, fields[11:15])))
 
 
 def _prctl(option: int, value: int) -> None:

@@ -27,6 +27,7 @@ from trainkit.report.verdicts import verdict
             {"effective_mode": "default", "effective_mode_reason": "no CUDA device"},
             "requested reduce-overhead, effective default: no CUDA device",
         ),
+        ({"foreign_processes": 1}, "measured beside another process on the device (foreign_processes)"),
         ({"step_time_ms_p50": None}, "no steady step among its 100: train for more steps"),
     ],
 )
@@ -38,8 +39,9 @@ def test_a_row_that_would_mislead_is_dropped_with_its_reason(fields, reason):
     assert (dropped.label, dropped.reason, dropped.rows) == ("reduce-overhead", reason, (bad,))
 
 
-def test_an_unknown_effective_mode_drops_nothing():
-    assert why_dropped(small_row("default", effective_mode=None)) is None
+@pytest.mark.parametrize("fields", [{"effective_mode": None}, {"foreign_processes": None}, {"foreign_processes": 0}])
+def test_an_unknown_effective_mode_or_number_of_processes_drops_nothing(fields):
+    assert why_dropped(small_row("default", **fields)) is None
 
 
 def test_a_dropped_repeat_leaves_the_others_of_its_setting():

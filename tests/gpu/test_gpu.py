@@ -11,6 +11,7 @@ from torch.amp import GradScaler
 from torch.profiler import ProfilerActivity, profile
 
 from tests.conftest import CONF, ROOT
+from trainkit.analysis.dropping import FOREIGN_PROCESS, why_dropped
 from trainkit.config.composition import compose_config
 from trainkit.config.fallback import compose_fallback
 from trainkit.diagnosis import break_costs
@@ -312,3 +313,32 @@ def test_a_step_uses_no_more_energy_than_the_card_can_in_its_time(compose):
     most_w = pynvml.nvmlDeviceGetPowerManagementLimit(handle) / 1e3
     step_s = row.epoch_train_time_s / 200
     assert 0 < row.energy_per_step_j <= 1.5 * most_w * step_s  # the counter moves every few milliseconds
+
+
+HOLDS_A_GIB = """import torch
+held = torch.ones(2**30, dtype=torch.uint8, device="cuda:0")
+torch.cuda.synchronize()
+print("ready", flush=True)
+input()
+"""
+
+
+def test_a_row_measured_beside_another_process_says_so_and_one_measured_alone_does_not(tmp_path):
+    words = (*ON_GPU, "compile.mode=eager", "logger=none", "trainer.max_epochs=2", "trainer.devices=1")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    for name in ("beside", "alone"):
+        other = None
+        if name == "beside":
+            other = subprocess.Popen([sys.executable, "-c", HOLDS_A_GIB], **pipes)
+            assert other.stdout.readline() == "ready\n"
+        command = [sys.executable, str(ROOT / "train.py"), *words, f"hydra.run.dir={tmp_path / name}"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+        if other is not None:
+            other.communicate("\n")
+        assert done.returncode == 0, done.stderr
+    beside, alone = read_row(tmp_path / "beside"), read_row(tmp_path / "alone")
+    assert beside.foreign_processes >= 1
+    assert why_dropped(beside) == FOREIGN_PROCESS
+    if not torch.cuda.is_initialized():  # else this process too is on the device
+        assert alone.foreign_processes in (0, None)
+    assert 0 <= alone.foreign_cpu_frac < 1

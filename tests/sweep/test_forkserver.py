@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
-from tests.processes import children, is_running, marked, wait_until, wait_until_gone
+from benchmarks.kills import MARK, marked
+from tests.processes import children, is_running, wait_until, wait_until_gone
 from trainkit.sweep import processes
 from trainkit.sweep.forkserver import Forkserver
 from trainkit.sweep.processes import default_compile_cache, stop_process
@@ -78,12 +79,11 @@ def test_a_forked_job_is_as_one_started_anew(tmp_path):
 
 @pytest.fixture
 def orphaning(tmp_path):
-    """A script that leaves an orphan and a temporary file, and the variable that marks all processes of the test."""
+    """A script that leaves an orphan and a temporary file, and an environment that marks all processes of the test."""
     script = tmp_path / "job.py"
     script.write_text(LEAVES_AN_ORPHAN)
-    name = f"TRAINKIT_TEST_{os.getpid()}"
-    yield script, name
-    for pid in marked(name):  # of a failed test
+    yield script, os.environ | {MARK: str(tmp_path)}
+    for pid in marked(str(tmp_path)):  # of a failed test, and the orphan of a killed server
         os.kill(pid, signal.SIGKILL)
 
 
@@ -93,49 +93,49 @@ def is_ready(log: Path) -> bool:
 
 @pytest.mark.parametrize("end", ["by itself", "stopped", "killed"])
 def test_the_end_of_a_job_leaves_no_process_and_no_temporary_file(end, orphaning, tmp_path, monkeypatch):
-    script, marker = orphaning
+    script, environment = orphaning
     monkeypatch.setattr(processes, "GRACE_S", 0.1)
     log, scratch = tmp_path / "log", tmp_path / "scratch"
-    with Forkserver("", os.environ | {marker: "1"}, scratch) as forkserver:
+    with Forkserver("", environment, scratch) as forkserver:
         job = forkserver.start([str(script), *([] if end == "by itself" else ["stays"])], log)
         if end != "by itself":
             wait_until(partial(is_ready, log))
         if end == "stopped":
-            assert len(marked(marker)) == 3  # the server, the job and the orphan
+            assert len(marked(str(tmp_path))) == 3  # the server, the job and the orphan
             assert stop_process(job) == -signal.SIGKILL
         if end == "killed":
             os.kill(job.pid, signal.SIGKILL)
         assert job.wait(60) == (0 if end == "by itself" else -signal.SIGKILL)
         server = forkserver._process.pid
-        assert set(marked(marker)) <= {server, *children(server)}  # it has forked the process of the next job
+        assert set(marked(str(tmp_path))) <= {server, *children(server)}  # it has forked the process of the next job
         assert not list(scratch.rglob("file"))
     assert not scratch.exists()
 
 
 def test_a_killed_sweep_takes_its_job_along_which_holds_the_lock_until_then(orphaning, tmp_path):
-    script, marker = orphaning
+    script, environment = orphaning
     log, scratch, lock = (tmp_path / name for name in ("log", "scratch", "lock"))
     command = [sys.executable, "-c", SWEEP, *map(str, (script, log, scratch, lock))]
-    sweep = subprocess.Popen(command, env=os.environ | {marker: "1"})
+    sweep = subprocess.Popen(command, env=environment)
     wait_until(partial(is_ready, log), sweep)
     (server,) = children(sweep.pid)
     os.kill(server, signal.SIGSTOP)
     sweep.kill()
     sweep.wait()
-    assert len(marked(marker)) == 3
+    assert len(marked(str(tmp_path))) == 3
     with lock.open() as file:
         with pytest.raises(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.kill(server, signal.SIGCONT)
-        wait_until(lambda: not marked(marker), timeout_s=60)
+        wait_until(lambda: not marked(str(tmp_path)), timeout_s=60)
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     assert not scratch.exists()
 
 
 def test_a_killed_server_takes_its_job_along_and_is_missed(orphaning, tmp_path):
-    script, marker = orphaning
+    script, environment = orphaning
     log, scratch = tmp_path / "log", tmp_path / "scratch"
-    with Forkserver("json", os.environ | {marker: "1"}, scratch) as forkserver:
+    with Forkserver("json", environment, scratch) as forkserver:
         job = forkserver.start([str(script), "stays"], log)
         with pytest.raises(subprocess.TimeoutExpired):
             job.wait(0.01)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from trainkit.analysis import grouping
 from trainkit.results.row import Row
 
+FOREIGN_PROCESS = "measured beside another process on the device (foreign_processes)"
 WRONG_NUMBERS = "numbers differ from eager in another run of this setting"
 
 
@@ -60,6 +61,8 @@ def why_dropped(row: Row) -> str | None:
         if stage.effective_mode not in (None, stage.compile_mode):
             other = _other_mode(stage.compile_mode, stage.effective_mode, stage.effective_mode_reason)
             return f"{stage.settings}: {other}"
+    if row.foreign_processes:
+        return FOREIGN_PROCESS
     if row.check_passed is False:
         return f"numbers differ from eager: {row.check_reason or 'check=true found so'}"
     return _unusable_step_time(row)

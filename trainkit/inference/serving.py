@@ -15,6 +15,7 @@ from trainkit.inference.cascade import CascadeStage, combine_facts
 from trainkit.inference.deadlines import Requests, choose_stage, miss_frac
 from trainkit.metrics.calls import CallMeters
 from trainkit.metrics.environment import machine_columns
+from trainkit.metrics.foreign import ForeignProcesses
 from trainkit.metrics.steps import Step, num_warmup
 from trainkit.metrics.summary import CompilerReport
 from trainkit.results.facts import Stage
@@ -44,6 +45,7 @@ class Serving:
 
     def begin(self) -> None:
         """Write the first row, `interrupted`, and compile something small, apart from the networks' own compiles."""
+        self._foreign_processes = ForeignProcesses(self._device)
         accelerator = "gpu" if self._device.type == "cuda" else "cpu"
         self._row = replace(self._row, strategy="single", accelerator=accelerator, **machine_columns(self._device))
         set_aside(self._config.job.run_dir)
@@ -66,6 +68,7 @@ class Serving:
         for epoch, batch in self._requested_batches():
             self._serve(epoch, batch, requests)
         self._meters.end(complete=True)
+        self._row = replace(self._row, foreign_processes=self._foreign_processes.count())
 
     def _measure_stages(self) -> None:
         """Call each stage NUM_MEASURING times with each shape that will come."""

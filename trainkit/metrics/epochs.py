@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 import pynvml
 import torch
 
+from trainkit.metrics.foreign import CpuMeter, CpuTime
 from trainkit.metrics.memory import Memory, MemoryPhases, highest, nvml_handle
 from trainkit.metrics.ranks import ALL, ANY, LARGEST, SUM, reduce_fields
 from trainkit.metrics.steps import Step
@@ -26,6 +27,7 @@ class EpochCost:
     compile_peak: Memory | None  # of steps and validations in which anything compiled
     steady_peak: Memory | None  # of the others
     energy_j: float | None = field(default=None, metadata=SUM)  # of the GPUs in training; None: not measured
+    cpu_time: CpuTime | None = None  # of rank 0's machine in training
 
     @property
     def compile_time_s(self) -> float:
@@ -145,6 +147,7 @@ class EpochMeter:
         self._num_compiles_before = 0
         self._memory = MemoryPhases()
         self._energy = EnergyMeter()
+        self._cpu = CpuMeter()
 
     def on_eager(self) -> None:
         self.ran_eager = True
@@ -165,6 +168,7 @@ class EpochMeter:
         self._memory.begin(device)
         synchronize(device)
         self._energy.start(device)
+        self._cpu.start()
         self.is_open = True
         self._training.start()
 
@@ -184,6 +188,7 @@ class EpochMeter:
         synchronize(self.device)
         self._training.stop()
         self._energy.stop()
+        self._cpu.stop()
         self._validation.start()
         self._num_compiles_before = self.compile_clock.num_compiles
 
@@ -199,6 +204,7 @@ class EpochMeter:
         self.is_open = False
         self._training.stop()
         self._energy.stop()
+        self._cpu.stop()
         self._validation.stop()
         self._memory.end()
 
@@ -214,6 +220,7 @@ class EpochMeter:
             compile_s=compile_s,
             compiled_in_validation=self._compiled_in_validation,
             energy_j=self._energy.joules,
+            cpu_time=self._cpu.time,
             steps=steps,
             compile_peak=self._memory.compiling,
             steady_peak=self._memory.steady,

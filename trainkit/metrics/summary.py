@@ -6,6 +6,7 @@ from statistics import median
 from typing import Any
 
 from trainkit.metrics.epochs import CompileClock, EpochCost, steps_by_epoch
+from trainkit.metrics.foreign import foreign_cpu_frac
 from trainkit.metrics.memory import Memory, highest
 from trainkit.metrics.steps import Step, StepKind, samples_per_s, steady, total_period_ms, typical_time_ms
 from trainkit.results.row import COMPILE_KINDS
@@ -106,20 +107,22 @@ def eager_columns(epochs: Sequence[EpochCost], report: CompilerReport) -> dict[s
 
 
 def epoch_columns(epochs: Sequence[EpochCost]) -> dict[str, float | None]:
-    """Median times of complete epochs and validations in which nothing compiled, without the run's first epoch."""
+    """Figures of complete epochs and validations in which nothing compiled, without the run's first epoch."""
     trained, validated = [], []
     for epoch in epochs:
         if epoch.complete and not epoch.compiled_in_training:
             trained.append(epoch)
         if epoch.complete and not epoch.compiled_in_validation:
             validated.append(epoch)
-    train_times_s, overheads_ms, energies_j = [], [], []
+    train_times_s, overheads_ms, energies_j, cpu_times = [], [], [], []
     for epoch in _without_first(trained, epochs):
         train_times_s.append(epoch.train_time_s)
         if epoch.overhead_ms is not None:
             overheads_ms.append(epoch.overhead_ms)
         if epoch.energy_j is not None:
             energies_j.append(epoch.energy_j / len(epoch.steps))
+        if epoch.cpu_time is not None:
+            cpu_times.append(epoch.cpu_time)
     val_times_s = []
     for epoch in _without_first(validated, epochs):
         if epoch.val_time_s is not None:
@@ -129,6 +132,7 @@ def epoch_columns(epochs: Sequence[EpochCost]) -> dict[str, float | None]:
         "epoch_val_time_s": _median(val_times_s),
         "step_overhead_ms": _median(overheads_ms),
         "energy_per_step_j": _median(energies_j),
+        "foreign_cpu_frac": foreign_cpu_frac(cpu_times),
     }
 
 

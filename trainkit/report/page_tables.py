@@ -192,4 +192,6 @@ def _value_text(unit: str, value: Any) -> str:
         return scientific(value)
     if isinstance(value, int):
         return fixed(value, 0)
+    if isinstance(value, float):  # a fraction, the only one that is shown as it is
+        return percent(value)
     return str(value)

@@ -132,6 +132,13 @@ class Cost:
         over_ranks=OverRanks.SUM,
         over_repeats=OverRepeats.MEDIAN,
     )
+    foreign_cpu_frac: float | None = column(
+        None,
+        "Share of the processors' time that other processes took on rank 0's machine, in training epochs without a "
+        "compile.",
+        over_repeats=OverRepeats.LARGEST,
+        shown={Section.ENVIRONMENT: "CPU load of others"},
+    )
     peak_allocated_bytes: int | None = column(
         None,
         "Peak memory of tensors, with the pools of CUDA graphs, in steps in which nothing compiled.",

@@ -47,6 +47,14 @@ class Machine:
         None, "GPUs of the machine; on a CPU its logical cores.", shown={Section.ENVIRONMENT: "devices"}
     )
     world_size: int = column(1, "Processes that trained together.", shown={Section.ENVIRONMENT: "processes"})
+    foreign_processes: int | None = column(
+        None,
+        "Other processes on the device, before the run used it or after its steady steps. In containers whose "
+        "processes NVML does not know, memory that was in use before counts as one process.",
+        over_ranks=OverRanks.SUM,
+        over_repeats=OverRepeats.LARGEST,
+        shown={Section.ENVIRONMENT: "foreign processes"},
+    )
     torch_version: str | None = column(None, "Version of torch.", shown={Section.ENVIRONMENT: "torch"})
     triton_version: str | None = column(None, "Version of triton.", shown={Section.ENVIRONMENT: "triton"})
     cuda_version: str | None = column(

@@ -21,6 +21,7 @@ from trainkit.config.validation import check
 from trainkit.data.module import DataModule
 from trainkit.distributed.collectives import gather
 from trainkit.distributed.topology import Devices, select_devices
+from trainkit.metrics.foreign import ForeignProcesses, total_foreign
 from trainkit.metrics.memory import limit_memory
 from trainkit.metrics.meters import Meters
 from trainkit.metrics.timer import Breakdown
@@ -103,8 +104,10 @@ def build(config: RunConfig, on_epoch: Callable[[EpochRecord], None], contexts: 
 def fit(components: Components) -> None:
     """Train, then measure the breakdown of a step and check the numerics, if requested."""
     task, recorder = components.task, components.recorder
+    foreign_processes = ForeignProcesses(components.trainer.strategy.root_device)
     components.trainer.fit(task, datamodule=components.data, ckpt_path=components.ckpt_path, weights_only=True)
     recorder.end_fit(task)
+    recorder.add({"foreign_processes": total_foreign(gather(foreign_processes.count()))})
     if components.config.meters.breakdown:
         recorder.add(measure_breakdown(components))
     if components.untrained_net is not None:
