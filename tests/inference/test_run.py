@@ -433,7 +433,7 @@ def test_a_chain_with_a_stage_in_another_mode_is_dropped_with_the_reason():
 def test_a_job_that_left_no_row_was_of_calls_all_the_same(tmp_path):
     with initialize_config_dir(str(CONF), version_base="1.3"):
         cfg = compose(FORWARD, ["forward.deadline_ms=5"], return_hydra_config=True)
-    row = row_of_request(Job([], cfg, "", repeat=0), "s", tmp_path)
+    row = row_of_request(Job([], cfg, None, "", repeat=0), "s", tmp_path)
     assert (row.kind, row.deadline_ms) == ("forward", 5.0)
 
 
