@@ -188,13 +188,17 @@ def test_a_sweep_compares_and_skips_what_it_has_when_started_again(train, tmp_pa
     calls = tmp_path / "runs" / "sweeps" / "again" / "forward" / "000-eager"  # a sweep of the other script, in this one
     calls.mkdir(parents=True)
     write_row(calls, replace(rows[0], kind="forward", repeat=2))
+    older = tmp_path / "runs" / "sweeps" / "again" / "010-older"
+    older.mkdir()
+    write_row(older, replace(rows[0], schema_version=2, repeat=1))
     again = train(*words, "hydra.launcher.repeats=2")
     assert (again.returncode, again.stdout.count("finished before")) == (0, 2)
     assert "diagnosis.json is not a diagnosis: it = []: expected Diagnosis; it is left out of the page" in again.stdout
     rows = [row for row in read_rows(tmp_path / "runs" / "sweeps" / "again") if row.kind == "train"]
-    assert [(row.compile_mode, row.repeat, row.status) for row in rows] == [
-        ("eager", 0, "ok"), ("default", 0, "ok"), ("eager", 1, "ok"), ("default", 1, "ok"),
+    assert [(row.compile_mode, row.repeat, row.schema_version) for row in rows] == [
+        ("eager", 0, 3), ("default", 0, 3), ("eager", 1, 2), ("eager", 1, 3), ("default", 1, 3),
     ]  # fmt: skip
+    assert {row.status for row in rows} == {"ok"}
 
 
 def test_a_sweep_goes_on_after_jobs_that_raise_are_killed_run_out_of_memory_or_take_too_long(train, tmp_path):

@@ -24,7 +24,7 @@ from trainkit.config.errors import ConfigError
 from trainkit.diagnosis.findings import read_diagnoses
 from trainkit.report import summary, terminal
 from trainkit.results.requested import run_overrides
-from trainkit.results.row import Row
+from trainkit.results.row import SCHEMA_VERSION, Row
 from trainkit.results.runs import read_rows, read_runs
 from trainkit.sweep.forkserver import Forkserver
 from trainkit.sweep.job import new_run_dir, run_job, timeout_reason
@@ -178,8 +178,9 @@ def _finished_row(sweep: Sweep, job: Job) -> Row | None:
 
 
 def _is_of_job(row: Row, job: Job, sweep: Sweep) -> bool:
-    """A job of the other script, or with another number of processes, is another job."""
-    if row.kind != sweep.config.job.kind or row.repeat != job.repeat:
+    """A job of the other script, or with another number of processes, is another job. A row of an older schema version
+    would not be compared with the others."""
+    if row.kind != sweep.config.job.kind or row.repeat != job.repeat or row.schema_version != SCHEMA_VERSION:
         return False
     if job.nproc_per_node not in (None, row.world_size):
         return False
