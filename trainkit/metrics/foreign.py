@@ -39,6 +39,8 @@ class ForeignProcesses:
             memory = pynvml.nvmlDeviceGetMemoryInfo(nvml_handle(self._device), version=pynvml.nvmlMemory_v2)
         except pynvml.NVMLError:  # not supported, or not allowed
             return None
+        if not is_unused and os.getpid() not in listed:  # this process may be one of them, by another id
+            return None
         foreign = listed - _own_pids()
         if not foreign and is_unused and memory.used > UNUSED_BYTES:
             return 1
