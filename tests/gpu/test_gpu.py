@@ -342,3 +342,18 @@ def test_a_row_measured_beside_another_process_says_so_and_one_measured_alone_do
     if not torch.cuda.is_initialized():  # else this process too is on the device
         assert alone.foreign_processes in (0, None)
     assert 0 <= alone.foreign_cpu_frac < 1
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@pytest.mark.parametrize("mode", ["eager", "default", "reduce-overhead"])
+def test_communication_that_nothing_hides_is_a_part_of_the_step(tmp_path, mode):
+    words = [*ON_GPU, f"compile.mode={mode}", "data.batch_size=256", "trainer.max_epochs=2", "logger=none"]
+    words += ["meters.communication=true", "hydra.run.dir=run"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    done = subprocess.run(
+        [*command, str(ROOT / "train.py"), *words], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    row = read_row(tmp_path / "run")
+    assert (row.status, row.world_size) == ("ok", 2)
+    assert 0 < row.exposed_comm_ms < row.step_time_ms

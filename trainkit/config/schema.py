@@ -240,6 +240,11 @@ class MetersConfig:
         "true: one more epoch at the end, which splits the step into forward, backward and optimizer",
         silent=True,
     )
+    communication: bool = setting(
+        False,
+        "true: a profiled window of steps at the end, on several GPUs: the communication that nothing else hides",
+        silent=True,
+    )
 
 
 @dataclass

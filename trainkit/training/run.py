@@ -21,6 +21,7 @@ from trainkit.config.validation import check
 from trainkit.data.module import DataModule
 from trainkit.distributed.collectives import gather
 from trainkit.distributed.topology import Devices, select_devices
+from trainkit.metrics.communication import CommunicationWindow
 from trainkit.metrics.foreign import ForeignProcesses, total_foreign
 from trainkit.metrics.memory import limit_memory
 from trainkit.metrics.meters import Meters
@@ -38,7 +39,7 @@ from trainkit.training.process import run_settings
 from trainkit.training.recorder import Recorder
 from trainkit.training.status import end_reason, end_status, print_error, raise_config_error
 from trainkit.training.task import Task
-from trainkit.training.trainer import build_profiling_trainer, build_trainer
+from trainkit.training.trainer import build_profiling_trainer, build_trainer, build_window_trainer
 
 
 def run(config: RunConfig, on_epoch: Callable[[EpochRecord], None] = lambda record: None) -> Row:
@@ -102,7 +103,7 @@ def build(config: RunConfig, on_epoch: Callable[[EpochRecord], None], contexts: 
 
 
 def fit(components: Components) -> None:
-    """Train, then measure the breakdown of a step and check the numerics, if requested."""
+    """Train, then measure the breakdown of a step and its communication, and check the numerics, if requested."""
     task, recorder = components.task, components.recorder
     foreign_processes = ForeignProcesses(components.trainer.strategy.root_device)
     components.trainer.fit(task, datamodule=components.data, ckpt_path=components.ckpt_path, weights_only=True)
@@ -110,6 +111,9 @@ def fit(components: Components) -> None:
     recorder.add({"foreign_processes": total_foreign(gather(foreign_processes.count()))})
     if components.config.meters.breakdown:
         recorder.add(measure_breakdown(components))
+    several_gpus = components.devices.type == "cuda" and components.devices.world_size > 1
+    if components.config.meters.communication and several_gpus:
+        recorder.add(measure_communication(components))
     if components.untrained_net is not None:
         recorder.add(asdict(check_numerics(components, components.untrained_net)))
 
@@ -125,6 +129,15 @@ def measure_breakdown(components: Components) -> dict[str, Any]:
         times_of_ranks = [rank[name] for rank in ranks]
         times_ms[name] = columns(Row)[name].over_ranks.reduce(times_of_ranks)
     return times_ms
+
+
+def measure_communication(components: Components) -> dict[str, Any]:
+    """Train some more steps, and return the time of a step in which a GPU did nothing but communicate."""
+    window = CommunicationWindow()
+    trainer = build_window_trainer(components.config, components.devices, window)
+    trainer.fit(components.task, datamodule=components.data)
+    times_of_ranks = gather(window.exposed_comm_ms())
+    return {"exposed_comm_ms": columns(Row)["exposed_comm_ms"].over_ranks.reduce(times_of_ranks)}
 
 
 def check_numerics(components: Components, untrained_net: nn.Module) -> numerics.Answer:

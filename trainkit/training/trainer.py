@@ -10,6 +10,7 @@ from lightning.pytorch.profilers import Profiler
 from trainkit.config.schema import RunConfig
 from trainkit.distributed.strategies import build_strategy
 from trainkit.distributed.topology import Devices
+from trainkit.metrics.communication import WARM_UP_STEPS, WINDOW_STEPS, CommunicationWindow
 from trainkit.metrics.meters import Meters
 from trainkit.training.checkpoint_file import WholeCheckpointIO
 from trainkit.training.logger import build_logger
@@ -53,6 +54,21 @@ def _checkpoints(config: RunConfig) -> list[ModelCheckpoint]:
     if config.trainer.limit_val_batches != 0 and config.data.get("num_val_batches") != 0:
         callbacks.insert(0, ModelCheckpoint(filename="best", monitor="val/loss", **shared))
     return callbacks
+
+
+def build_window_trainer(config: RunConfig, devices: Devices, window: CommunicationWindow) -> Trainer:
+    """A Trainer with the run's own loop for the steps of a window, over as many epochs as they take."""
+    meters = Meters()
+    trainer = Trainer(
+        max_epochs=WARM_UP_STEPS + WINDOW_STEPS,
+        limit_val_batches=0,
+        enable_checkpointing=False,
+        callbacks=[meters, window],
+        logger=False,
+        **shared_arguments(config, devices),
+    )
+    trainer.fit_loop.epoch_loop = StepLoop(trainer, meters.batch_meter)
+    return trainer
 
 
 def shared_arguments(config: RunConfig, devices: Devices) -> dict[str, Any]:

@@ -1,0 +1,105 @@
+"""Communication that is not hidden: arithmetic of intervals, and the window of steps in a real fit."""
+
+from contextlib import ExitStack
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.profiler import ProfilerActivity, profile
+
+from trainkit.distributed.topology import select_devices
+from trainkit.metrics import communication
+from trainkit.metrics.communication import (
+    WARM_UP_STEPS,
+    WINDOW_STEPS,
+    CommunicationWindow,
+    Kernel,
+    exposed_by_step,
+    uncovered,
+    union,
+)
+from trainkit.results.files import read_row
+from trainkit.training.run import build, fit
+from trainkit.training.trainer import build_window_trainer
+
+INTERVALS = st.lists(
+    st.tuples(st.integers(0, 60), st.integers(0, 12)).map(lambda it: (it[0], it[0] + it[1])), max_size=8
+)
+
+
+def points(intervals) -> set[int]:
+    """Each interval [start, end) as the whole numbers in it."""
+    covered: set[int] = set()
+    for start, end in intervals:
+        covered |= set(range(start, end))
+    return covered
+
+
+@given(INTERVALS)
+def test_a_union_has_the_same_points_in_disjoint_intervals(intervals):
+    merged = union(intervals)
+    assert points(merged) == points(intervals)
+    assert all(one[1] < other[0] for one, other in pairwise(merged))
+
+
+@given(INTERVALS, INTERVALS)
+def test_uncovered_are_the_points_of_the_ones_that_are_not_in_the_others(intervals, covers):
+    assert uncovered(intervals, covers) == len(points(intervals) - points(covers))
+
+
+@given(INTERVALS, INTERVALS)
+def test_more_work_hides_more_and_nothing_hides_nothing(intervals, covers):
+    assert uncovered(intervals, [*covers, (0, 30)]) <= uncovered(intervals, covers) <= uncovered(intervals, [])
+    assert uncovered(intervals, intervals) == 0
+
+
+def test_each_step_has_its_own_communication():
+    kernels = [Kernel("gemm", 0, 10), Kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 8, 14), Kernel("adam", 14, 16)]
+    kernels += [Kernel("gemm", 20, 30), Kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 27, 31)]
+    assert exposed_by_step(kernels, 2) == [4, 1]
+    assert exposed_by_step(kernels[::-1], 2) == [4, 1]  # in whatever order a trace has them
+    assert exposed_by_step(kernels, 1) == [5]
+
+
+@pytest.mark.parametrize("num_steps", [2, 4])
+def test_steps_that_cannot_be_told_apart_are_unknown(num_steps):
+    assert exposed_by_step([Kernel("nccl", n, n + 1) for n in range(3)], num_steps) == []
+    assert exposed_by_step([], num_steps) == []
+
+
+def test_the_window_is_profiled_after_the_warm_up_over_epochs_and_accumulated_batches(compose, monkeypatch):
+    profilers: list[profile] = []
+
+    def profile_cpu(activities) -> profile:  # there is no GPU here
+        profilers.append(profile(activities=[ProfilerActivity.CPU]))
+        return profilers[-1]
+
+    monkeypatch.setattr(communication, "profile", profile_cpu)
+    config = compose(
+        "compile.mode=eager",
+        "trainer.max_epochs=1",
+        "trainer.limit_train_batches=16",
+        "trainer.accumulate_grad_batches=2",
+    )
+    with ExitStack() as contexts:
+        components = build(config, lambda record: None, contexts)
+        fit(components)
+        window = CommunicationWindow()
+        trainer = build_window_trainer(config, select_devices(config), window)
+        trainer.fit(components.task, datamodule=components.data)
+    assert trainer.global_step == WARM_UP_STEPS + WINDOW_STEPS
+    (profiler,) = profilers
+    names = [event.name for event in profiler.events()]
+    assert sum(name.startswith("Optimizer.step#") for name in names) == WINDOW_STEPS
+    assert sum(name == "aten::cross_entropy_loss" for name in names) == 2 * WINDOW_STEPS
+    assert window.kernels == []
+    assert window.exposed_comm_ms() is None
+
+
+def test_ranks_on_a_cpu_measure_no_communication(train, tmp_path):
+    words = ("compile.mode=eager", "logger=none", "trainer.max_epochs=1", "trainer.limit_train_batches=3")
+    done = train(*words, "meters.communication=true", "hydra.run.dir=run", ranks=2)
+    assert done.returncode == 0, done.stderr
+    row = read_row(tmp_path / "run")
+    assert (row.status, row.world_size, row.exposed_comm_ms) == ("ok", 2, None)

@@ -1,0 +1,104 @@
+"""Communication between GPUs that is not hidden behind other work, from a profiled window of training steps."""
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Any, NamedTuple
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+from torch.profiler import ProfilerActivity, profile
+
+from trainkit.metrics.timer import synchronize
+
+WARM_UP_STEPS = 10  # DDP arranges its buckets, graphs are compiled or recorded again
+WINDOW_STEPS = 20
+NCCL = "nccl"  # how the names of its kernels begin
+
+Interval = tuple[float, float]  # start and end
+
+
+class Kernel(NamedTuple):
+    """Work of a GPU: a kernel or a copy, with its start and end in milliseconds."""
+
+    name: str
+    start: float
+    end: float
+
+
+class CommunicationWindow(Callback):
+    """Profiles WINDOW_STEPS steps of a fit after WARM_UP_STEPS others, without waiting between them, and ends it."""
+
+    def __init__(self) -> None:
+        self.kernels: list[Kernel] | None = None
+        self._profiler: profile | None = None
+
+    def on_train_batch_end(self, trainer: Trainer, task: LightningModule, outputs: Any, batch: Any, index: int) -> None:
+        if trainer.global_step == WARM_UP_STEPS and self._profiler is None:
+            synchronize(trainer.strategy.root_device)
+            self._profiler = profile(activities=[ProfilerActivity.CUDA])
+            self._profiler.start()
+        elif trainer.global_step == WARM_UP_STEPS + WINDOW_STEPS and self._profiler is not None:
+            synchronize(trainer.strategy.root_device)
+            self._profiler.stop()
+            self.kernels = kernels_of(self._profiler)
+            trainer.should_stop = True
+
+    def exposed_comm_ms(self) -> float | None:
+        """Milliseconds of a step in which this GPU did nothing but communicate: the median over the window.
+
+        None if the window was not reached, or if its steps communicate differently often.
+        """
+        if self.kernels is None:
+            return None
+        steps_ms = exposed_by_step(self.kernels, WINDOW_STEPS)
+        return median(steps_ms) if steps_ms else None
+
+
+def kernels_of(profiler: profile) -> list[Kernel]:
+    """All work of GPUs that was profiled."""
+    kernels = []
+    for event in profiler.events() or []:
+        if event.device_type.name == "CUDA" and not event.is_user_annotation:
+            kernels.append(Kernel(event.name, event.time_range.start / 1e3, event.time_range.end / 1e3))
+    return kernels
+
+
+def exposed_by_step(kernels: Sequence[Kernel], num_steps: int) -> list[float]:
+    """Milliseconds of each step in which the GPU did nothing but communicate; empty if that is unknown.
+
+    Assumes that each step has as many kernels of NCCL as the others: a trace has no ends of steps.
+    """
+    communication: list[Interval] = []
+    other_work: list[Interval] = []
+    for kernel in kernels:
+        work = communication if kernel.name.startswith(NCCL) else other_work
+        work.append((kernel.start, kernel.end))
+    per_step, remainder = divmod(len(communication), num_steps)
+    if per_step == 0 or remainder:
+        return []
+    communication.sort()
+    steps_ms = []
+    for first in range(0, len(communication), per_step):
+        steps_ms.append(uncovered(communication[first : first + per_step], other_work))
+    return steps_ms
+
+
+def uncovered(intervals: Sequence[Interval], covers: Sequence[Interval]) -> float:
+    """The length of the union of intervals without the parts that covers overlap."""
+    length = 0.0
+    merged_covers = union(covers)
+    for start, end in union(intervals):
+        length += end - start
+        for cover_start, cover_end in merged_covers:
+            length -= max(0.0, min(end, cover_end) - max(start, cover_start))
+    return length
+
+
+def union(intervals: Sequence[Interval]) -> list[Interval]:
+    """The same points as disjoint intervals, in their order."""
+    merged: list[Interval] = []
+    for start, end in sorted(intervals):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged
