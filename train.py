@@ -25,5 +25,13 @@ def main(cfg: DictConfig) -> None:
         sys.exit(1)
 
 
+def first_run_dir() -> str | None:
+    """The directory of a run that torchrun has restarted."""
+    from trainkit.distributed.restarts import first_attempt
+
+    attempt = first_attempt()
+    return attempt.run_dir if attempt else None
+
+
 if __name__ == "__main__":
-    cli.entry(main, Path(__file__).parent / "conf")
+    cli.entry(main, Path(__file__).parent / "conf", find_run_dir=first_run_dir)

@@ -33,10 +33,10 @@ TIMEOUT_S = 300
 
 
 def python(
-    script: Path, *words: str | Path, cwd: Path, path: str = "", ranks: int = 1
+    script: Path, *words: str | Path, cwd: Path, path: str = "", ranks: int = 1, max_restarts: int = 0
 ) -> subprocess.CompletedProcess[str]:
     """Run it to its end. `path` is where it finds modules beside those that the tests find. More than one of `ranks`
-    are forked by torchrun's agent."""
+    are forked by torchrun's agent, up to `max_restarts` times again."""
     server = _server()
     assert server.stdin is not None
     assert server.stdout is not None
@@ -46,7 +46,8 @@ def python(
         env["PYTHONPATH"] = os.pathsep.join(filter(None, [env.get("PYTHONPATH"), path]))
     with tempfile.TemporaryDirectory() as folder:
         said = [Path(folder) / name for name in ("stdout", "stderr")]
-        job = {"argv": argv, "cwd": str(cwd), "env": env, "said": list(map(str, said)), "ranks": ranks}
+        job = {"argv": argv, "cwd": str(cwd), "env": env, "said": list(map(str, said))}
+        job |= {"ranks": ranks, "max_restarts": max_restarts}
         server.stdin.write(json.dumps(job) + "\n")
         server.stdin.flush()
         if not select.select([server.stdout], [], [], TIMEOUT_S)[0]:
@@ -107,7 +108,7 @@ def serve() -> None:
         print(os.waitstatus_to_exitcode(status), flush=True)
 
 
-def _run(argv: list[str], cwd: str, env: dict[str, str], said: list[str], ranks: int) -> None:
+def _run(argv: list[str], cwd: str, env: dict[str, str], said: list[str], ranks: int, max_restarts: int) -> None:
     os.environ.clear()
     os.environ.update(env)
     os.chdir(cwd)
@@ -122,8 +123,8 @@ def _run(argv: list[str], cwd: str, env: dict[str, str], said: list[str], ranks:
         _script()
     else:
         config = LaunchConfig(
-            1, 1, ranks, run_id=str(os.getpid()), rdzv_backend="c10d", rdzv_endpoint="localhost:0", max_restarts=0,
-            start_method="fork",
+            1, 1, ranks, run_id=str(os.getpid()), rdzv_backend="c10d", rdzv_endpoint="localhost:0",
+            max_restarts=max_restarts, start_method="fork",
         )  # fmt: skip
         elastic_launch(config, _script)()
 

@@ -298,3 +298,19 @@ class EndsAtCall(Plain):
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
             raise KeyboardInterrupt if self.how == "interrupted" else ArithmeticError("thirty calls are enough")
         return super().forward(images)
+
+
+class KilledOnce(Plain):
+    """With dropout. Rank 1 is killed in its ninth training step, unless torchrun has restarted it."""
+
+    def __init__(self, channels: int, image_size: int, num_classes: int, width: int):
+        super().__init__(channels, image_size, num_classes, width)
+        self.calls = 0
+
+    def forward(self, images: Tensor) -> Tensor:
+        if self.training:
+            self.calls += 1
+            restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+            if self.calls == 9 and os.environ["RANK"] == "1" and restarts == "0" and "KILLED" in os.environ:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return nn.functional.dropout(super().forward(images), 0.2, self.training)

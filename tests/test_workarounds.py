@@ -10,6 +10,8 @@ from lightning.pytorch.strategies import DDPStrategy
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from tests import forked
+
 
 def test_lightning_wraps_with_ddp_on_a_side_stream():
     """distributed.strategies.TrainingDDP._setup_model; https://github.com/Lightning-AI/pytorch-lightning/pull/21746"""
@@ -95,3 +97,20 @@ def test_backward_reads_a_buffer_that_forward_has_changed_since():
         net(torch.ones(2)).backward()
         gradients.append(net.weight.grad)
     assert gradients[0].tolist() != gradients[1].tolist()
+
+
+def test_after_a_restart_of_torchrun_a_rank_finds_the_keys_of_the_rank_before_it(tmp_path):
+    """distributed/restarts.py: `meeting_apart`. Fails when torch separates the attempts: remove that then."""
+    script = tmp_path / "keys.py"
+    script.write_text("""
+import os, sys, torch.distributed as dist
+
+store, _, _ = next(dist.rendezvous("env://"))
+restarted = os.environ["TORCHELASTIC_RESTART_COUNT"] == "1"
+if os.environ["RANK"] == "0":
+    print("key of the rank before:", store.check(["key"]), flush=True)
+    store.set("key", "value")
+sys.exit(not restarted)
+""")
+    done = forked.python(script, cwd=tmp_path, ranks=2, max_restarts=1)
+    assert done.stdout.splitlines() == ["key of the rank before: False", "key of the rank before: True"], done.stderr

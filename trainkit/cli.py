@@ -29,18 +29,25 @@ def _under_torchrun() -> bool:
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 
-def entry(main: Callable[[], Any], conf: Path, name: str = "config") -> None:
+def entry(
+    main: Callable[[], Any], conf: Path, name: str = "config", find_run_dir: Callable[[], str | None] = lambda: None
+) -> None:
     """Call a Hydra main of conf/<name>.yaml. Settings that do not compose end the process with one line for each
     mistake and exit status 2.
 
-    Of the ranks that torchrun launched, rank 0 alone gets a Hydra run directory.
+    Of the ranks that torchrun launched, rank 0 alone gets a Hydra run directory: after a restart the one that
+    `find_run_dir` finds.
     """
     if "LOCAL_RANK" in os.environ:  # started by torchrun, or by rank 0: no rank outlives them
         signal_at_end_of_parent(signal.SIGKILL)
     # `1,2` processes become the list `[1,2]`: Hydra refuses sweeps of its own settings.
     sys.argv[1:] = [PROCESS_COUNTS.sub(r"\1[\2]", argument) for argument in sys.argv[1:]]
     if _under_torchrun() and rank() > 0:
-        sys.argv[1:] = _without_run_dir(sys.argv[1:])
+        sys.argv[1:] = _with_overrides(sys.argv[1:], ["hydra.output_subdir=null", "hydra.run.dir=."])
+    elif os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
+        run_dir = find_run_dir()
+        if run_dir is not None:
+            sys.argv[1:] = _with_overrides(sys.argv[1:], [f"hydra.run.dir='{run_dir}'"])
     os.environ["HYDRA_FULL_ERROR"] = "1"  # makes Hydra raise instead of printing and exiting with 1
     with one_line_errors():
         try:
@@ -61,11 +68,11 @@ def entry(main: Callable[[], Any], conf: Path, name: str = "config") -> None:
             ) from error
 
 
-def _without_run_dir(argv: list[str]) -> list[str]:
-    """The command line of a rank for which Hydra makes no run directory."""
-    added = ["hydra.output_subdir=null"]
-    if not any(argument.startswith("hydra.run.dir=") for argument in argv):
-        added.append("hydra.run.dir=.")
+def _with_overrides(argv: list[str], overrides: list[str]) -> list[str]:
+    """A command line with these overrides, but for `hydra.run.dir` if the user has typed it."""
+    added = overrides
+    if any(argument.startswith("hydra.run.dir=") for argument in argv):
+        added = [override for override in overrides if not override.startswith("hydra.run.dir=")]
     # Beside the others: Hydra takes all its overrides in one place, before or after the options.
     first = next(typed_overrides(argv), None)
     position = len(argv) if first is None else argv.index(first)

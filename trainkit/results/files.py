@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -69,14 +69,25 @@ def read_epochs(run_dir: Path | str) -> Iterator[EpochRecord]:
             raise ValueError(f"{path} has a line that is not an epoch record: {error}") from error
 
 
-def set_aside(run_dir: Path | str) -> None:
+def keep_epochs(run_dir: Path | str, before: int) -> None:
+    """Drop the records of epochs from `before` on: a run that goes on from there trains them again."""
+    path = Path(run_dir) / EPOCHS_FILE
+    if not path.exists():
+        return
+    kept = [record for record in read_epochs(run_dir) if record.epoch < before]
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    temporary.write_text("".join(json.dumps(asdict(record)) + "\n" for record in kept))
+    temporary.replace(path)
+
+
+def set_aside(run_dir: Path | str, names: Iterable[str] = (ROW_FILE, EPOCHS_FILE)) -> None:
     """Rename the files of an earlier run in the same directory to `row.1.json`, `epochs.1.jsonl`, and so on.
 
     A row that a sweep has written of a run that had not started is no earlier run.
     """
     if _is_planned(run_dir):
         return
-    for path in (Path(run_dir, ROW_FILE), Path(run_dir, EPOCHS_FILE)):
+    for path in [Path(run_dir, name) for name in names]:
         if path.exists():
             numbers = [int(older.suffixes[0][1:]) for older in path.parent.glob(f"{path.stem}.[0-9]*{path.suffix}")]
             path.rename(path.with_suffix(f".{max(numbers, default=0) + 1}{path.suffix}"))

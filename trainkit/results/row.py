@@ -33,6 +33,11 @@ class Identity:
     status: str = column(REQUIRED, f"How the run ended: {', '.join(STATUSES)}.")
     error: str | None = column(None, "Why the run did not end `ok`.")
     kind: str = column("train", "`train`, or `forward` for calls of the network alone.")
+    num_restarts: int = column(
+        0,
+        "Restarts by torchrun (`--max-restarts`). The row's figures are of the process after the last one; "
+        "`row.1.json` and so on are the rows before.",
+    )
     sweep_id: str | None = column(None, "Name of the sweep that the run belongs to.")
     repeat: int = column(0, "Number of the repeat in its sweep, from 0.")
     schema_version: int = column(SCHEMA_VERSION, "Version of these columns; figures of two versions do not compare.")

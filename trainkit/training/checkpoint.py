@@ -20,6 +20,10 @@ NET_PREFIX = "objective.net."  # of the names of the network's tensors in a chec
 RESUMED = ("optimizer_states", "lr_schedulers", "loops", "callbacks")
 
 
+class TrainingEndedError(ConfigError):
+    """A checkpoint has finished all the steps or epochs that are requested."""
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """A checkpoint of a run, read onto the CPU."""
@@ -84,7 +88,7 @@ def load_parameters(config: RunConfig, net: nn.Module) -> None:
 def resume_path(config: RunConfig, net: nn.Module, optimizer: OptimizerFactory) -> str | None:
     """The path of the checkpoint that training resumes from, with steps left to train. None if `ckpt_path` is null.
 
-    Raises ConfigError.
+    Raises ConfigError, and of these TrainingEndedError if nothing is left to train.
     """
     checkpoint = load(config, net)
     if checkpoint is None:
@@ -104,11 +108,11 @@ def resume_path(config: RunConfig, net: nn.Module, optimizer: OptimizerFactory) 
         )
     max_steps, max_epochs = config.trainer.max_steps, config.trainer.max_epochs
     if 0 < max_steps <= checkpoint.num_steps:
-        raise ConfigError(
+        raise TrainingEndedError(
             f"trainer.max_steps = {max_steps}: the checkpoint has finished {checkpoint.num_steps} steps; ask for more"
         )
     if checkpoint.num_epochs >= max_epochs:
-        raise ConfigError(
+        raise TrainingEndedError(
             f"trainer.max_epochs = {max_epochs}: the checkpoint has finished {checkpoint.num_epochs} epochs; "
             f"try trainer.max_epochs={checkpoint.num_epochs + max_epochs}"
         )

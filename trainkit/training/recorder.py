@@ -14,6 +14,7 @@ from trainkit.compiler.compiler import Compiler
 from trainkit.compiler.facts import combined
 from trainkit.config.schema import RunConfig
 from trainkit.distributed.collectives import gather
+from trainkit.distributed.restarts import FirstAttempt, first_attempt, num_restarts, publish_first_attempt
 from trainkit.metrics.environment import machine_columns
 from trainkit.metrics.epochs import reduce_ranks
 from trainkit.metrics.memory import limit_memory
@@ -22,7 +23,7 @@ from trainkit.metrics.steps import samples_per_s
 from trainkit.metrics.summary import CompilerReport
 from trainkit.results.effective import CompileFacts
 from trainkit.results.epoch import EpochRecord, logged_values
-from trainkit.results.files import append_epoch, set_aside, write_row
+from trainkit.results.files import ROW_FILE, append_epoch, keep_epochs, set_aside, write_row
 from trainkit.results.requested import requested_fields
 from trainkit.results.row import Row, finite
 from trainkit.stats import percentile
@@ -55,16 +56,24 @@ class Recorder(Callback):
             world_size=trainer.world_size,
             strategy=strategy,
             accelerator=accelerator,
+            num_restarts=num_restarts(),
             **machine_columns(device),
         )
         if trainer.is_global_zero:
-            if self._config.ckpt_path is None:
+            if first_attempt() is not None:
+                set_aside(self.run_dir, [ROW_FILE])  # of the attempt before
+            elif self._config.ckpt_path is None:
                 set_aside(self.run_dir)
-            write_row(self.run_dir, self._row)
+            path = write_row(self.run_dir, self._row)
+            publish_first_attempt(FirstAttempt(str(self.run_dir.absolute()), path.stat().st_mtime_ns))
             if trainer.logger is not None:
                 trainer.logger.log_hyperparams(asdict(self._config))
         limit_memory(device, self._config.trainer.memory_limit_gib)
         self._meters.epoch_meter.compile_clock.start_up(lambda: self._compiler.start_up(device))
+
+    def on_train_start(self, trainer: Trainer, task: LightningModule) -> None:
+        if trainer.is_global_zero:
+            keep_epochs(self.run_dir, before=trainer.current_epoch)
 
     def on_train_epoch_end(self, trainer: Trainer, task: LightningModule) -> None:
         """Write the record of the epoch and the row. Raises NonFiniteLossError for a training loss that is not."""
@@ -89,6 +98,7 @@ class Recorder(Callback):
         times_ms = [step.time_ms for step in steady_steps]
         return EpochRecord(
             epoch=task.current_epoch,
+            num_restarts=num_restarts(),
             train_time_s=cost.train_time_s,
             val_time_s=cost.val_time_s,
             compile_time_s=cost.compile_time_s,

@@ -20,6 +20,7 @@ from trainkit.config.schema import RunConfig
 from trainkit.config.validation import check
 from trainkit.data.module import DataModule
 from trainkit.distributed.collectives import gather
+from trainkit.distributed.restarts import meeting_apart
 from trainkit.distributed.topology import Devices, select_devices
 from trainkit.metrics.communication import CommunicationWindow
 from trainkit.metrics.foreign import ForeignProcesses, total_foreign
@@ -31,12 +32,14 @@ from trainkit.results.epoch import EpochRecord
 from trainkit.results.files import end_row, fail_row
 from trainkit.results.row import Row
 from trainkit.training import checkpoint, numerics
+from trainkit.training.checkpoint import TrainingEndedError
 from trainkit.training.logger import close_logger
 from trainkit.training.model import build_data, build_model
 from trainkit.training.optimizer import OptimizerFactory, build_optimizer
 from trainkit.training.precision import attention_kernel
 from trainkit.training.process import run_settings
 from trainkit.training.recorder import Recorder
+from trainkit.training.restart import config_of_attempt, row_of_ended_training
 from trainkit.training.status import end_reason, end_status, print_error, raise_config_error
 from trainkit.training.task import Task
 from trainkit.training.trainer import build_profiling_trainer, build_trainer, build_window_trainer
@@ -49,8 +52,15 @@ def run(config: RunConfig, on_epoch: Callable[[EpochRecord], None] = lambda reco
     reason. Raises ConfigError, before any device is touched, for a config that cannot run.
     """
     check(config)
-    with run_settings(config), ExitStack() as contexts:
-        components = build(config, on_epoch, contexts)
+    with run_settings(config), meeting_apart(), ExitStack() as contexts:
+        config = config_of_attempt(config)
+        try:
+            components = build(config, on_epoch, contexts)
+        except TrainingEndedError:
+            row = row_of_ended_training(config)
+            if row is None:
+                raise
+            return row
         error: BaseException | None = None
         try:
             fit(components)

@@ -1,0 +1,63 @@
+"""How a run goes on after a restart by torchrun."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from trainkit.cli import rank
+from trainkit.config.schema import RunConfig
+from trainkit.distributed.restarts import FirstAttempt, choose_on_rank_0, first_attempt, num_restarts
+from trainkit.results.files import read_row, write_row
+from trainkit.results.row import Row
+from trainkit.training.checkpoint_file import damage
+
+
+def config_of_attempt(config: RunConfig) -> RunConfig:
+    """The config of this attempt of a run: a restarted one has the first one's directory and its newest checkpoint.
+
+    Without a whole checkpoint it begins as the first attempt did. All ranks get the same.
+    """
+    attempt = first_attempt()
+    if attempt is None:
+        return config
+    config = replace(config, job=replace(config.job, run_dir=attempt.run_dir))
+    path = choose_on_rank_0(lambda: newest_whole_checkpoint(attempt))
+    return replace(config, ckpt_path=path or config.ckpt_path)
+
+
+def newest_whole_checkpoint(attempt: FirstAttempt) -> str:
+    """The path of the newest checkpoint of the run; empty if it has none. Damaged ones are named on stderr.
+
+    Those of an earlier run in the same directory are older than the first attempt.
+    """
+    written_ns = {}
+    for path in Path(attempt.run_dir, "checkpoints").glob("*.ckpt"):
+        time_ns = path.stat().st_mtime_ns
+        if time_ns >= attempt.began_ns:
+            written_ns[path] = time_ns
+    for path in sorted(written_ns, key=written_ns.__getitem__, reverse=True):
+        problem = damage(path)
+        if problem is None:
+            print(f"restart {num_restarts()} by torchrun: goes on from {path}", file=sys.stderr)
+            return str(path)
+        print(f"{path}: {problem}; passed over", file=sys.stderr)
+    print(f"restart {num_restarts()} by torchrun: no checkpoint yet, begins again", file=sys.stderr)
+    return ""
+
+
+def row_of_ended_training(config: RunConfig) -> Row | None:
+    """The row of the attempt before, if that one was lost after its last checkpoint, with nothing left to train.
+
+    It is `ok` then, unless something was to be measured after the training. None without an attempt before.
+    """
+    if first_attempt() is None:
+        return None
+    row = read_row(config.job.run_dir)
+    if row is None:
+        return None
+    row = replace(row, num_restarts=num_restarts())
+    if not (config.check or config.meters.breakdown):
+        row = replace(row, status="ok", error=None)
+    if rank() == 0:
+        write_row(config.job.run_dir, row)
+    return row
