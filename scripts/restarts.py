@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from trainkit.process_tree import descendants
+from trainkit.process_tree import running_processes
 from trainkit.results.files import read_row
 
 ROOT = Path(__file__).parent.parent
@@ -65,7 +65,7 @@ def _launch(run_dir: Path, overrides: list[str]) -> subprocess.Popen[bytes]:
 
 
 def _kill_rank(agent: int, rank: int) -> None:
-    ranks = sorted(process.pid for process in descendants(agent) if process.parent == agent)
+    ranks = sorted(process.pid for process in running_processes().values() if process.parent == agent)
     if rank < len(ranks):  # else torchrun has not started it, or it has ended
         with suppress(ProcessLookupError):
             os.kill(ranks[rank], signal.SIGKILL)
