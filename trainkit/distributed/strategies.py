@@ -7,22 +7,25 @@ from lightning.pytorch.strategies import DDPStrategy, Strategy
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from trainkit.config.schema import RunConfig
+from trainkit.config.schema import DdpConfig, RunConfig
 
 
 def build_strategy(config: RunConfig, world_size: int) -> Strategy | str:
     """DDP if there are several processes or it is requested; else "auto", Lightning's choice for one device."""
-    ddp = config.ddp
-    if world_size == 1 and ddp.strategy == "auto":
+    if world_size == 1 and config.ddp.strategy == "auto":
         return "auto"
-    arguments: dict[str, Any] = {
+    return TrainingDDP(**ddp_arguments(config.ddp))
+
+
+def ddp_arguments(ddp: DdpConfig) -> dict[str, Any]:
+    """The arguments of DistributedDataParallel."""
+    return {
         "bucket_cap_mb": ddp.bucket_cap_mb,
         "static_graph": ddp.static_graph,
         "gradient_as_bucket_view": ddp.gradient_as_bucket_view,
         "find_unused_parameters": ddp.find_unused_parameters,
         _buffers_argument(): ddp.broadcast_buffers,
     }
-    return TrainingDDP(**arguments)
 
 
 def _buffers_argument() -> str:
