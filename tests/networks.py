@@ -1,6 +1,7 @@
 """Networks that misbehave in one known way each; tests name them by `model._target_`."""
 
 import os
+import random
 import signal
 import time
 
@@ -300,8 +301,18 @@ class EndsAtCall(Plain):
         return super().forward(images)
 
 
-class KilledOnce(Plain):
-    """With dropout. Rank 1 is killed in its ninth training step, unless torchrun has restarted it."""
+class Dropout(Plain):
+    """Draws random numbers of three kinds in training."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits = nn.functional.dropout(super().forward(images), 0.2, self.training)
+        if self.training:
+            logits = logits * (1 + 0.1 * random.random() + 0.1 * np.random.rand())
+        return logits
+
+
+class KilledOnce(Dropout):
+    """Rank 1 is killed in its ninth training step, unless torchrun has restarted it."""
 
     def __init__(self, channels: int, image_size: int, num_classes: int, width: int):
         super().__init__(channels, image_size, num_classes, width)
@@ -313,4 +324,4 @@ class KilledOnce(Plain):
             restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
             if self.calls == 9 and os.environ["RANK"] == "1" and restarts == "0" and "KILLED" in os.environ:
                 os.kill(os.getpid(), signal.SIGKILL)
-        return nn.functional.dropout(super().forward(images), 0.2, self.training)
+        return super().forward(images)

@@ -2,14 +2,17 @@
 
 import pytest
 import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
 
 from tests import forked
 from tests.conftest import CONF, parameters, same
 from tests.networks import network
 from trainkit.config.errors import ConfigError
-from trainkit.results.files import read_row
+from trainkit.results.files import read_epochs, read_row
+from trainkit.training import trainer as trainer_module
 from trainkit.training.run import run
 
+checkpoints = trainer_module._checkpoints
 QUICK = ("trainer.max_epochs=2", "trainer.limit_train_batches=6")
 
 
@@ -32,6 +35,71 @@ def test_a_resumed_run_with_workers_has_the_order_of_the_uninterrupted_one(compo
     row = run(compose(*asked, "trainer.max_epochs=3", "ckpt_path=last", run_dir=tmp_path / "parts"))
     assert same(parameters(tmp_path / "parts"), parameters(tmp_path / "whole"))
     assert (row.train_loss, row.val_loss) == (whole.train_loss, whole.val_loss)
+
+
+NINE_STEPS = (network("Dropout"), "trainer.limit_train_batches=9", "trainer.warmup_steps=20", "trainer.max_epochs=3")
+
+
+@pytest.mark.parametrize(
+    "requested",
+    [
+        ("compile.mode=eager", "data.num_workers=0"),
+        ("compile.mode=eager", "data.num_workers=1", "trainer.accumulate_grad_batches=2"),
+        ("compile.backend=aot_eager", "data=synthetic", "data.batch_sizes=[8,16,32]"),
+    ],
+    ids=" ".join,
+)
+def test_a_run_that_ended_inside_of_an_epoch_resumes_with_the_next_batch(requested, compose, tmp_path):
+    asked = (*NINE_STEPS, *requested)
+    epochs, resumed_epochs = [], []
+    whole = run(compose(*asked, run_dir=tmp_path / "whole"), on_epoch=epochs.append)
+    stop = 8 if "trainer.accumulate_grad_batches=2" in requested else 13  # in the second epoch
+    run(compose(*asked, f"trainer.max_steps={stop}", run_dir=tmp_path / "parts"))
+    row = run(compose(*asked, "ckpt_path=last", run_dir=tmp_path / "parts"), on_epoch=resumed_epochs.append)
+    assert row.status == "ok"
+    assert same(parameters(tmp_path / "parts"), parameters(tmp_path / "whole"))
+    assert (row.train_loss, row.val_loss, row.num_epochs) == (whole.train_loss, whole.val_loss, 2)
+    losses = [(record.epoch, record.train_loss, record.val_loss) for record in epochs[1:]]
+    assert [(record.epoch, record.train_loss, record.val_loss) for record in resumed_epochs] == losses
+    assert [record.epoch for record in read_epochs(tmp_path / "parts")] == [0, 1, 2]
+    assert resumed_epochs[0].num_steps == epochs[1].num_steps - (stop - epochs[0].num_steps)
+
+
+def test_a_checkpoint_of_a_callback_inside_of_an_epoch_resumes_with_the_next_batch(compose, tmp_path, monkeypatch):
+    asked = ("compile.mode=eager", "data.num_workers=1", *NINE_STEPS)
+
+    def with_callback(config):
+        return [*checkpoints(config), ModelCheckpoint(tmp_path / "mine", every_n_train_steps=4, save_top_k=-1)]
+
+    monkeypatch.setattr(trainer_module, "_checkpoints", with_callback)
+    whole = run(compose(*asked, run_dir=tmp_path / "whole"))
+    path = tmp_path / "mine" / "epoch=1-step=12.ckpt"
+    row = run(compose(*asked, f"ckpt_path='{path}'"))
+    assert same(parameters(tmp_path / "run"), parameters(tmp_path / "whole"))
+    assert (row.train_loss, row.val_loss) == (whole.train_loss, whole.val_loss)
+
+
+def test_a_checkpoint_inside_of_an_epoch_that_cannot_go_on_is_one_line(compose, tmp_path):
+    asked = (*NINE_STEPS, "compile.mode=eager")
+    run(compose(*asked, "trainer.max_steps=12", run_dir=tmp_path / "first"))
+    path = tmp_path / "first" / "checkpoints" / "last.ckpt"
+    problem = "with the state of 1 processes for 2; give one that was written at an epoch's end"
+    with pytest.raises(ConfigError, match=f"was written inside of an epoch, {problem}"):
+        run(compose(*asked, f"ckpt_path='{path}'", "trainer.devices=2"))
+    with pytest.raises(ConfigError, match="was written inside of a step, without its gradients so far; give one"):
+        run(compose(*asked, f"ckpt_path='{path}'", "trainer.accumulate_grad_batches=2"))
+
+
+def test_two_ranks_resume_inside_of_an_epoch(train, tmp_path):
+    asked = (*NINE_STEPS, "compile.mode=eager", "logger=none", "data.batch_size=32", "data.num_workers=1")
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert train(*asked, f"hydra.run.dir={whole}", ranks=2).returncode == 0
+    assert train(*asked, f"hydra.run.dir={parts}", "trainer.max_steps=13", ranks=2).returncode == 0
+    done = train(*asked, f"hydra.run.dir={parts}", f"ckpt_path='{parts}/checkpoints/last.ckpt'", ranks=2)
+    assert done.returncode == 0, done.stderr
+    assert same(parameters(parts), parameters(whole))
+    losses = [[(record.train_loss, record.val_loss) for record in read_epochs(run_dir)] for run_dir in (parts, whole)]
+    assert losses[0] == losses[1]
 
 
 def test_the_last_checkpoint_is_that_of_the_last_epoch_and_the_best_that_of_the_lowest_loss(compose, tmp_path):

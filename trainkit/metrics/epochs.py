@@ -26,6 +26,7 @@ class EpochCost:
     steps: list[Step]
     compile_peak: Memory | None  # of steps and validations in which anything compiled
     steady_peak: Memory | None  # of the others
+    from_start: bool = field(default=True, metadata=ALL)  # else it went on from a checkpoint inside of it
     energy_j: float | None = field(default=None, metadata=SUM)  # of the GPUs in training; None: not measured
     cpu_time: CpuTime | None = None  # of rank 0's machine in training
 

@@ -1,5 +1,6 @@
 """The Lightning callback that measures a fit."""
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ class Meters(Callback):
         self.batch_meter = BatchMeter(self.epoch_meter)
 
     def on_train_epoch_start(self, trainer: Trainer, task: LightningModule) -> None:
+        self._from_start = not trainer.fit_loop.restarted_mid_epoch
         self.epoch_meter.begin(trainer.strategy.root_device)
         self.batch_meter.begin_epoch()
 
@@ -58,4 +60,4 @@ class Meters(Callback):
     def _end_epoch(self, trainer: Trainer, complete: bool) -> None:
         self.epoch_meter.end()
         steps = self.batch_meter.steps(trainer.accumulate_grad_batches)
-        self.epochs.append(self.epoch_meter.cost(steps, complete))
+        self.epochs.append(replace(self.epoch_meter.cost(steps, complete), from_start=self._from_start))

@@ -110,7 +110,7 @@ def epoch_columns(epochs: Sequence[EpochCost]) -> dict[str, float | None]:
     """Figures of complete epochs and validations in which nothing compiled, without the run's first epoch."""
     trained, validated = [], []
     for epoch in epochs:
-        if epoch.complete and not epoch.compiled_in_training:
+        if epoch.complete and epoch.from_start and not epoch.compiled_in_training:
             trained.append(epoch)
         if epoch.complete and not epoch.compiled_in_validation:
             validated.append(epoch)

@@ -42,8 +42,8 @@ class Checkpoint:
 
     @property
     def num_epochs(self) -> int:
-        """The complete epochs, if it was written at the end of an epoch."""
-        return int(self.content["epoch"]) + 1
+        """The complete epochs."""
+        return int(self.content["epoch"]) + self.end_of_epoch
 
     @property
     def end_of_epoch(self) -> bool:
@@ -85,7 +85,7 @@ def load_parameters(config: RunConfig, net: nn.Module) -> None:
         net.load_state_dict(state)
 
 
-def resume_path(config: RunConfig, net: nn.Module, optimizer: OptimizerFactory) -> str | None:
+def resume_path(config: RunConfig, net: nn.Module, optimizer: OptimizerFactory, world_size: int) -> str | None:
     """The path of the checkpoint that training resumes from, with steps left to train. None if `ckpt_path` is null.
 
     Raises ConfigError, and of these TrainingEndedError if nothing is left to train.
@@ -98,7 +98,7 @@ def resume_path(config: RunConfig, net: nn.Module, optimizer: OptimizerFactory) 
     if lacking:
         raise ConfigError(f"{subject}: has no {', '.join(lacking)}, which training goes on with; give another one")
     if not checkpoint.end_of_epoch:
-        raise ConfigError(f"{subject}: was written inside of an epoch; give one that was written at an epoch's end")
+        _check_inside_epoch(checkpoint, config, world_size, subject)
     settings = optimizer([nn.Parameter(torch.zeros(1))]).defaults
     missing = sorted(settings.keys() - checkpoint.optimizer_settings.keys())
     if missing:
@@ -117,6 +117,20 @@ def resume_path(config: RunConfig, net: nn.Module, optimizer: OptimizerFactory) 
             f"try trainer.max_epochs={checkpoint.num_epochs + max_epochs}"
         )
     return str(checkpoint.path)
+
+
+def _check_inside_epoch(checkpoint: Checkpoint, config: RunConfig, world_size: int, subject: str) -> None:
+    """Raise ConfigError if a checkpoint that was written inside of an epoch cannot go on with the next batch."""
+    way_out = "give one that was written at an epoch's end"
+    num_ranks = len(checkpoint.content.get("ranks", ()))
+    if num_ranks != world_size:
+        raise ConfigError(
+            f"{subject}: was written inside of an epoch, with the state of {num_ranks} processes for {world_size}; "
+            f"{way_out}"
+        )
+    progress = checkpoint.content["loops"]["fit_loop"]["epoch_loop.batch_progress"]["current"]
+    if progress["processed"] % config.trainer.accumulate_grad_batches != 0:
+        raise ConfigError(f"{subject}: was written inside of a step, without its gradients so far; {way_out}")
 
 
 def _find(config: RunConfig, subject: str) -> Path:

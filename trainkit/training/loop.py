@@ -43,15 +43,33 @@ class StepLoop(_TrainingEpochLoop):
         self._steps_optimizer = False  # after the batch that is trained on
 
     def on_run_start(self, data_fetcher: _DataFetcher) -> None:
-        super().on_run_start(data_fetcher)
         trainer = self.trainer
         assert isinstance(trainer.lightning_module, Task)
+        if trainer.fit_loop.restarted_mid_epoch:
+            self._resume_epoch(data_fetcher, trainer.lightning_module)
+        super().on_run_start(data_fetcher)
         self._task = trainer.lightning_module
         self._device = trainer.strategy.root_device
         self._hooks = {hook for hook in (*BATCH_HOOKS, *step.HOOKS) if _has_listener(trainer, hook)}
         progress = self.automatic_optimization.optim_progress.optimizer
         self._step = TrainingStep(trainer, self._meter, self._hooks, progress)
         self._has_transfer_hooks = _has_transfer_hooks(trainer.datamodule)
+
+    def _resume_epoch(self, data_fetcher: _DataFetcher, task: Task) -> None:
+        """Begin behind the batches that were trained on before the checkpoint. Lightning would begin with the epoch's
+        first batch, and start no epoch."""
+        call._call_callback_hooks(self.trainer, "on_train_epoch_start")
+        call._call_lightning_module_hook(self.trainer, "on_train_epoch_start")
+        num_batches = self.batch_progress.current.ready
+        (loader,) = data_fetcher.combined_loader.flattened
+        if hasattr(loader, "skip"):
+            loader.skip(num_batches)
+            iter(data_fetcher)
+        else:  # a loader of the user's own
+            for _ in range(num_batches):
+                next(data_fetcher)
+            data_fetcher.fetched = 0  # the caller counts them
+        task.resume_epoch()
 
     def advance(self, data_fetcher: _DataFetcher) -> None:
         """Train on the next batch."""
@@ -71,11 +89,11 @@ class StepLoop(_TrainingEpochLoop):
         self.batch_progress.increment_processed()
         if self._steps_optimizer:
             self._step_schedule()
+        self._task.count_batch(loss, batch)
         if self._hooks:
             outputs = {"loss": loss / self.trainer.accumulate_grad_batches}  # as Lightning gives it
             call._call_callback_hooks(self.trainer, "on_train_batch_end", outputs, batch, self.batch_idx)
             self.trainer._logger_connector.on_batch_end()
-        self._task.count_batch(loss, batch)
         self.batch_progress.increment_completed()
         if self._hooks:
             self.trainer._logger_connector.update_train_step_metrics()

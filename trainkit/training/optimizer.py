@@ -130,6 +130,9 @@ class SkippedSteps:
     def count(self) -> int:
         return int(self._count)
 
+    def restore(self, count: int) -> None:
+        self._count.fill_(count)
+
 
 def adapt_checkpoint_state(optimizer: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
     """The optimizer's state of a checkpoint, with the implementation requested now and the layout of the parameters.

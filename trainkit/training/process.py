@@ -28,6 +28,7 @@ IGNORED_WARNINGS = (
     "log_every_n_steps",
     "LeafSpec",
     "dirpath has changed",
+    "ended before the epoch ended and your dataloader is not resumable",  # StepLoop skips its batches
     "Detected call of `lr_scheduler.step",  # when the scaler skips the first step, which the row counts
 )
 

@@ -96,7 +96,7 @@ def build(config: RunConfig, on_epoch: Callable[[EpochRecord], None], contexts: 
     net = build_model(config, data, devices)
     untrained_net = copy.deepcopy(net) if config.check else None
     optimizer = build_optimizer(config)
-    ckpt_path = checkpoint.resume_path(config, net, optimizer)
+    ckpt_path = checkpoint.resume_path(config, net, optimizer, devices.world_size)
 
     contexts.enter_context(attention_kernel(config, devices))
     contexts.enter_context(compile_cache(config.compile.cache, config.trainer.attention))

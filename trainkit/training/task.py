@@ -12,6 +12,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from trainkit.compiler.compiler import Compiler
 from trainkit.config.schema import RunConfig
+from trainkit.distributed.collectives import gather
 from trainkit.training.objective import build_objective
 from trainkit.training.optimizer import (
     OptimizerFactory,
@@ -21,6 +22,7 @@ from trainkit.training.optimizer import (
     clips_in_kernel,
     schedule_factor,
 )
+from trainkit.training.rng import restore_rng_state, rng_state
 
 
 class LossSum:
@@ -37,6 +39,13 @@ class LossSum:
     def mean(self) -> Tensor:
         return self._sum / max(self._num_targets, 1)
 
+    def state(self) -> tuple[float, int]:
+        return float(self._sum), self._num_targets
+
+    def restore(self, state: tuple[float, int]) -> None:
+        loss_sum, self._num_targets = state
+        self._sum.fill_(loss_sum)
+
 
 class Task(LightningModule):
     """Trains and validates an Objective.
@@ -46,7 +55,8 @@ class Task(LightningModule):
     `max_steps`, of the schedule and of every figure, but leaves the parameters and the optimizer's state as they were.
 
     The random numbers (dropout) of an epoch depend on seed, epoch and rank alone, so a run that resumes at the end of
-    an epoch continues as if it had never stopped.
+    an epoch continues as if it had never stopped. A checkpoint inside of an epoch stores the state of each rank: to
+    derive the numbers from the step instead would seed within every step that is measured.
 
     Raises ConfigError if the network has nothing to transform as requested.
     """
@@ -67,6 +77,7 @@ class Task(LightningModule):
         self.num_val_targets: int | None = None
         self.num_skipped_steps: int | None = None
         self._compiled = False
+        self._epoch_to_resume: dict[str, Any] | None = None  # as `on_save_checkpoint` stores it, of this rank
         self._compiler, self._optimizer, self._config = compiler, optimizer, config
 
     def configure_model(self) -> None:
@@ -122,8 +133,31 @@ class Task(LightningModule):
             self.trainer.should_stop = True
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Store whether the epoch was complete: only then a resumed run equals the uninterrupted one."""
+        """Store whether the epoch was complete, and if not, what each rank needs to go on with the next batch."""
         checkpoint["end_of_epoch"] = self.trainer.is_last_batch
+        if self.trainer.is_last_batch:
+            return
+        state: dict[str, Any] = {"rng": rng_state(self.device), "losses": self._losses.state()}
+        if self._skipped_steps is not None:
+            state["num_skipped_steps"] = self._skipped_steps.count()
+        checkpoint["ranks"] = gather(state)
+        # `max_steps` ends an epoch early, which Lightning takes for its end.
+        for progress in checkpoint["loops"]["fit_loop"]["epoch_progress"].values():
+            progress["processed"] = progress["completed"] = progress["ready"] - 1
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        if "ranks" in checkpoint:
+            self._epoch_to_resume = checkpoint["ranks"][self.global_rank]
+
+    def resume_epoch(self) -> None:
+        """Go on inside of the epoch that has been started, from the state in the checkpoint."""
+        state, self._epoch_to_resume = self._epoch_to_resume, None
+        if state is None:
+            return
+        restore_rng_state(state["rng"], self.device)
+        self._losses.restore(state["losses"])
+        if self._skipped_steps is not None:
+            self._skipped_steps.restore(state.get("num_skipped_steps", 0))
 
     def finish_train_epoch(self) -> None:
         """Set `train_loss` (the mean over the epoch's targets and the ranks) and `num_skipped_steps`."""
