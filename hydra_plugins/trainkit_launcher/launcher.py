@@ -21,6 +21,7 @@ from trainkit.config.errors import ConfigError
 from trainkit.config.validation import OTHER_KIND, of_other_kind
 from trainkit.sweep.plan import Sweep, SweptSetting
 from trainkit.sweep.scaling import SCALINGS, parse_process_counts, split_batch
+from trainkit.sweep.slots import PARALLEL, find_slots
 
 SWEEP_NAME = re.compile(r"[A-Za-z0-9_.+-]*[A-Za-z0-9_+-]")
 INTERRUPTED = 130  # exit status
@@ -33,6 +34,7 @@ class LauncherConfig:
     nproc_per_node: Any = None
     scaling: str = "weak"
     repeats: int = 1
+    parallel: Any = 1
 
 
 ConfigStore.instance().store(group="hydra/launcher", name="trainkit", node=LauncherConfig)
@@ -41,13 +43,17 @@ ConfigStore.instance().store(group="hydra/launcher", name="trainkit", node=Launc
 class TrainkitLauncher(Launcher):
     """Hydra's launcher interface. `launch` ends the process with status 1 if a job has not ended `ok`."""
 
-    def __init__(self, timeout_s: float | None, nproc_per_node: Any, scaling: str, repeats: int):
+    def __init__(self, timeout_s: float | None, nproc_per_node: Any, scaling: str, repeats: int, parallel: Any):
         for setting, value in (("timeout_s", timeout_s), ("repeats", repeats)):
             if value is not None and value <= 0:
                 raise ConfigError(f"hydra.launcher.{setting} = {value}: expected a number above 0")
         if scaling not in SCALINGS:
             raise ConfigError(f"hydra.launcher.scaling = {scaling}: expected one of {', '.join(SCALINGS)}")
-        self.timeout_s, self.repeats = timeout_s, repeats
+        if parallel != 1 and nproc_per_node is not None:
+            raise ConfigError(
+                f"{PARALLEL} = {parallel}: runs jobs of one process; leave hydra.launcher.nproc_per_node out"
+            )
+        self.timeout_s, self.repeats, self.parallel = timeout_s, repeats, parallel
         self.process_counts = parse_process_counts(nproc_per_node)
         self.scaling = scaling
 
@@ -77,7 +83,10 @@ class TrainkitLauncher(Launcher):
                 settings.append(SweptSetting(own_overrides, own_config, nproc_per_node))
         check_kind(settings)
         folder = Path(self.config.hydra.sweep.dir)
-        sweep = Sweep(folder.name, folder, self.config, self.timeout_s, self.repeats)
+        uses_gpus = any(setting.config.trainer.accelerator != "cpu" for setting in settings)
+        slots = find_slots(self.parallel, len(settings), uses_gpus)
+        uses_torchrun = self.process_counts != [None]
+        sweep = Sweep(folder.name, folder, self.config, self.timeout_s, self.repeats, slots, uses_torchrun)
         result = run_sweep(sweep, settings)
         if result.interrupted:
             print(f"interrupted; the same command with sweep={sweep.name} goes on", flush=True)

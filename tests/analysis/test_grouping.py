@@ -50,6 +50,7 @@ def test_amp_says_no_more_than_the_precisions_do():
         {"data": "digits"},
         {"batch_size": 32},
         {"world_size": 2},
+        {"num_parallel_jobs": 2},
         {"overrides": ["model.width=32"]},
         {"overrides": ["data.image_size=16"]},
         {"overrides": ["trainer.accumulate_grad_batches=4"]},  # a step of more batches

@@ -27,7 +27,8 @@ from trainkit.results.files import read_row
 from trainkit.results.row import Row
 from trainkit.results.runs import read_rows
 from trainkit.sweep.job import row_of_request
-from trainkit.sweep.plan import Job
+from trainkit.sweep.plan import Job, Sweep
+from trainkit.sweep.slots import Slot
 from trainkit.training.run import run
 
 ROOT = Path(__file__).parents[2]
@@ -433,7 +434,8 @@ def test_a_chain_with_a_stage_in_another_mode_is_dropped_with_the_reason():
 def test_a_job_that_left_no_row_was_of_calls_all_the_same(tmp_path):
     with initialize_config_dir(str(CONF), version_base="1.3"):
         cfg = compose(FORWARD, ["forward.deadline_ms=5"], return_hydra_config=True)
-    row = row_of_request(Job([], cfg, None, "", repeat=0), "s", tmp_path)
+    sweep = Sweep("s", tmp_path, cfg, None, 1, (Slot(),), uses_torchrun=False)
+    row = row_of_request(sweep, Job([], cfg, None, "", repeat=0, number="[1/1]"), tmp_path)
     assert (row.kind, row.deadline_ms) == ("forward", 5.0)
 
 

@@ -28,6 +28,7 @@ class Group:
     data: str
     batch_size: int | None
     world_size: int
+    num_parallel_jobs: int
     precision: str | None
     overrides: tuple[str, ...]
     schema_version: int | None
@@ -109,6 +110,7 @@ def _group(rows: list[Row], num_planned_steps: int | None, num_failed: Mapping[H
         data=first.data,
         batch_size=first.batch_size,
         world_size=first.world_size,
+        num_parallel_jobs=first.num_parallel_jobs,
         precision=precision,
         overrides=grouping.shared_overrides(rows),
         schema_version=None,

@@ -21,6 +21,7 @@ class Change:
     data: str
     batch_size: int | None
     world_size: int
+    num_parallel_jobs: int
     label: str
     step_time_ms: tuple[float, float]
     step_time: Ratio
@@ -157,6 +158,7 @@ def _change(label: str, current: list[Row], stored: list[Row]) -> Change:
         data=first.data,
         batch_size=first.batch_size,
         world_size=first.world_size,
+        num_parallel_jobs=first.num_parallel_jobs,
         label=label,
         step_time_ms=(median(current_ms), median(stored_ms)),
         step_time=step_time,

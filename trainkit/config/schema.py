@@ -293,6 +293,7 @@ class RunConfig:
         None, "a name; under the same name finished jobs are skipped. null: the date", column="sweep_id", silent=True
     )
     repeat: int = setting(0, "set by the launcher", bounds=(at_least(0),), column="repeat", silent=True)
+    parallel_jobs: int = setting(1, "set by the launcher", bounds=(at_least(1),), column="num_parallel_jobs", work=True)
     study: StudyConfig | None = setting(None, "of an experiment: a question and what answers it", silent=True)
 
 

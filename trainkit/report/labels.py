@@ -31,12 +31,14 @@ def step_noun(measured: Row | Group | Change) -> str:
 
 
 def work_label(measured: Row | Group | Change) -> str:
-    """Model, data, batch size and number of processes."""
+    """Model, data, batch size, number of processes, and jobs beside it."""
     label = f"{measured.model} on {measured.data}"
     if measured.batch_size is not None:
         label += f", batch {fixed(measured.batch_size, 0)}"
     if measured.world_size > 1:
         label += f", {measured.world_size} processes"
+    if measured.num_parallel_jobs > 1:
+        label += f", {measured.num_parallel_jobs} jobs side by side"
     if measured.kind == "forward":
         label += ", forward only"
     return label

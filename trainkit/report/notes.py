@@ -16,6 +16,10 @@ SHARED_CACHE = (
     "The compile cache was shared: kernels that one setting compiled or chose are found by the next, however cold its "
     "graphs. compile.cache=cold measures what each costs alone."
 )
+SIDE_BY_SIDE = (
+    "{num} jobs ran side by side, each with its share of the cores; memory, caches and power they share. The same "
+    "settings with hydra.launcher.parallel=1 show what that costs."
+)
 QUEUED_REQUESTS = (
     "Missed: a request comes once in each deadline and waits for those before it, so one late call can make the next "
     "ones late too."
@@ -93,6 +97,8 @@ def _general_notes(group: Group) -> Iterator[str]:
         any_cold = any_cold or "cold" in cache_states
     if num_shared > 1 and any_cold:
         yield SHARED_CACHE
+    if group.num_parallel_jobs > 1:
+        yield SIDE_BY_SIDE.format(num=group.num_parallel_jobs)
     if group.candidates[0].rows[0].deadline_ms is not None:
         yield QUEUED_REQUESTS
 

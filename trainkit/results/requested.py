@@ -8,6 +8,8 @@ from trainkit.config.schema import SETTINGS, CompileConfig, RunConfig
 from trainkit.config.settings import value_of
 from trainkit.results.columns import Section, column
 
+ADDED_BY_LAUNCHER = ("sweep", "repeat", "parallel_jobs")
+
 
 @dataclass(frozen=True)
 class Requested:
@@ -33,14 +35,17 @@ class Requested:
     compile_max_recompiles: int | None = column(None, "`compile.max_recompiles`.")
     compile_cache: str = column("", "`compile.cache`.", shown={Section.ENVIRONMENT: "compile cache"})
     seed: int = column(0, "`seed`.")
+    num_parallel_jobs: int = column(
+        1, "Most jobs of the sweep that ran side by side.", shown={Section.ENVIRONMENT: "jobs side by side"}
+    )
     deadline_ms: float | None = column(None, "`forward.deadline_ms`.", unit="ms")
     fallback: list[str] | None = column(None, "`forward.fallback`.")
     overrides: list[str] = column(list, "The overrides as typed, without those that tell the jobs of a sweep apart.")
 
 
 def run_overrides(overrides: list[str]) -> list[str]:
-    """The overrides without `sweep` and `repeat`, with which a launcher tells jobs apart."""
-    return [override for override in overrides if override.split("=")[0] not in ("sweep", "repeat")]
+    """The overrides without those that a launcher adds."""
+    return [override for override in overrides if override.split("=")[0] not in ADDED_BY_LAUNCHER]
 
 
 def requested_fields(config: RunConfig) -> dict[str, Any]:

@@ -1,10 +1,10 @@
-"""A process that starts the jobs of a sweep, and ends what they leave behind.
+"""A process that starts the jobs of a sweep, and ends everything that they leave behind.
 
 When a job has ended, however it ended, the server kills all its processes and removes their temporary files; then it
 reports the job's end. It does so too when the sweep ends or is killed. A process that a job started cannot escape: if
 its own parent ends, it becomes the server's child. A job is killed with its server.
 
-The server can import what a job imports: imports are half of a small job. It forks itself for each job. A forked job
+The server can do the imports of a job, which are half of a small job. It forks itself for each job. A forked job
 is a process of its own in which only imports ran, like a job that is started anew. A start leaves addresses of
 libraries and hash seeds to chance. They are the same for all jobs of one server, so a sweep takes another server for
 each repeat. A source file that changes while a server lives is not imported again.
@@ -41,11 +41,19 @@ class Forkserver:
     """The sweep's side, a context manager. It starts with the first job; leaving ends it and its job.
 
     `module` is imported before the jobs start; with "" they are started anew. Their temporary files are in a folder
-    below `scratch`, which must not exist. The server and its jobs inherit the file `lock`.
+    below `scratch`, which must not exist. The server and its jobs inherit the file `lock`, and are pinned to `cores`,
+    if there are any.
     """
 
-    def __init__(self, module: str, environment: dict[str, str], scratch: Path, lock: int | None = None):
-        arguments = [sys.path[0], module, str(scratch), str(os.getpid())]
+    def __init__(
+        self,
+        module: str,
+        environment: dict[str, str],
+        scratch: Path,
+        lock: int | None = None,
+        cores: Sequence[int] = (),
+    ):
+        arguments = [sys.path[0], module, str(scratch), str(os.getpid()), *map(str, cores)]
         self._command = [sys.executable, "-c", START_SERVER, *arguments]
         self._environment = environment | {"TMPDIR": str(scratch)}
         self._scratch = scratch
@@ -88,6 +96,11 @@ class Forkserver:
             raise RuntimeError(f"what forks the jobs has ended with exit status {self._process.wait()}")
         return int(line)
 
+    def fileno(self) -> int:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        return self._process.stdout.fileno()
+
     def __exit__(self, *error: object) -> None:
         if self._process is not None:
             self._process.send_signal(END)
@@ -103,6 +116,10 @@ class ForkedJob:
         self._server = server
         self.pid = pid
         self.returncode: int | None = None
+
+    def fileno(self) -> int:
+        """The pipe that can be read when the job has ended, for `select`."""
+        return self._server.fileno()
 
     def wait(self, timeout: float | None = None) -> int:
         if self.returncode is None:
@@ -120,7 +137,7 @@ class ForkedJob:
         return self.returncode
 
 
-def serve(module: str, scratch: str, sweep: str) -> None:
+def serve(module: str, scratch: str, sweep: str, *cores: str) -> None:
     """The server's side: import `module`, and run each job in a process that has it, until the process `sweep` ends.
 
     If the import fails, or has initialized CUDA, the job is started anew: it shows its own traceback.
@@ -138,6 +155,8 @@ def serve(module: str, scratch: str, sweep: str) -> None:
     if os.getppid() != int(sweep):  # it has ended already
         end()
     adopt_orphans()
+    if cores:  # before the imports: OpenMP starts as many threads
+        os.sched_setaffinity(0, map(int, cores))
     # The sweep gets these signals too, and ends the job.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -172,7 +191,7 @@ def _import_for_jobs(module: str) -> bool:
 
 
 def _fork_next_job(scratch: Path) -> list[str]:
-    """Fork a process for each job, with `scratch` for its temporary files, and end what it leaves.
+    """Fork a process for each job, with `scratch` for its temporary files, and end all that it leaves.
 
     Returns, in the forked process alone, the job's log and command.
     """

@@ -25,16 +25,12 @@ COMPLAINT = re.compile(r"[\w.]+ = .+: ")  # how a line of a ConfigError begins
 
 
 def run_job(sweep: Sweep, job: Job, run_dir: Path, forkserver: Forkserver | None) -> tuple[Row, bool]:
-    """Run a job to its end, its output in `run_dir/output.log`. Returns its row, and whether the user stopped it."""
-    command = _command(sweep, job, run_dir)
-    log = run_dir / "output.log"
-    planned = row_of_request(job, sweep.name, run_dir)
-    write_row(run_dir, planned)  # all there is of a job whose sweep is killed early
+    """Run a job to its end. Returns its row, and whether the user stopped it."""
     process: subprocess.Popen[bytes] | ForkedJob | None = None
     returncode = 0
     stopped_by: str | None = None  # the status of a row that was stopped from here
     try:
-        process = start_process(command, log) if forkserver is None else forkserver.start(command, log)
+        process = start_job(sweep, job, run_dir, forkserver)
         process.wait(sweep.timeout_s)
     except subprocess.TimeoutExpired:
         stopped_by = "timeout"
@@ -43,7 +39,23 @@ def run_job(sweep: Sweep, job: Job, run_dir: Path, forkserver: Forkserver | None
     finally:
         if process is not None:
             returncode = stop_process(process)
-    row = read_row(run_dir) or planned
+    return final_row(sweep, job, run_dir, returncode, stopped_by), stopped_by == "interrupted"
+
+
+def start_job(
+    sweep: Sweep, job: Job, run_dir: Path, forkserver: Forkserver | None
+) -> subprocess.Popen[bytes] | ForkedJob:
+    """Start a job, its output in `run_dir/output.log`."""
+    write_row(run_dir, row_of_request(sweep, job, run_dir))  # all there is of a job whose sweep is killed early
+    command, log = _command(sweep, job, run_dir), run_dir / "output.log"
+    if forkserver is None:
+        return start_process(command, log)
+    return forkserver.start(command, log)
+
+
+def final_row(sweep: Sweep, job: Job, run_dir: Path, returncode: int, stopped_by: str | None) -> Row:
+    """Write and return the row of a job that has ended; `stopped_by` is the status if it was stopped from here."""
+    row = read_row(run_dir) or row_of_request(sweep, job, run_dir)
     if row.device_name is None and job.nproc_per_node is not None:  # it ended before it knew its own number
         row = replace(row, world_size=job.nproc_per_node)
     if stopped_by == "timeout" and row.status != "ok":
@@ -51,9 +63,9 @@ def run_job(sweep: Sweep, job: Job, run_dir: Path, forkserver: Forkserver | None
     elif stopped_by == "interrupted" and row.status != "ok":
         row = replace(row, status="interrupted", error="the sweep was interrupted")
     elif row.status == "interrupted":
-        row = replace(row, status="failed", error=_cause_of_death(returncode, log))
+        row = replace(row, status="failed", error=_cause_of_death(returncode, run_dir / "output.log"))
     write_row(run_dir, row)
-    return row, stopped_by == "interrupted"
+    return row
 
 
 def timeout_reason(timeout_s: float | None) -> str:
@@ -89,11 +101,12 @@ def _command(sweep: Sweep, job: Job, run_dir: Path) -> list[str]:
     for override in hydra.overrides.hydra:
         if not SWEEP_OVERRIDES.match(override):
             command.append(override)
-    command += [f"sweep={sweep.name}", f"repeat={job.repeat}", "hydra.mode=RUN", f"hydra.run.dir='{run_dir}'"]
+    command += [f"sweep={sweep.name}", f"repeat={job.repeat}", f"parallel_jobs={len(sweep.slots)}"]
+    command += ["hydra.mode=RUN", f"hydra.run.dir='{run_dir}'"]
     return command
 
 
-def row_of_request(job: Job, sweep: str, run_dir: Path) -> Row:
+def row_of_request(sweep: Sweep, job: Job, run_dir: Path) -> Row:
     """The row of a job that has not started. It has the requested fields alone."""
     config = job.config
     try:
@@ -108,7 +121,8 @@ def row_of_request(job: Job, sweep: str, run_dir: Path) -> Row:
     request.job.data = config.hydra.runtime.choices.data
     request.job.run_dir = str(run_dir)
     request.job.overrides = job.overrides
-    request.sweep = sweep
+    request.sweep = sweep.name
+    request.parallel_jobs = len(sweep.slots)
     request.repeat = job.repeat
     return Row(status="interrupted", **requested_fields(request))
 

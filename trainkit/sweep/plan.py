@@ -5,6 +5,8 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
+from trainkit.sweep.slots import Slot
+
 
 @dataclass(frozen=True)
 class Sweep:
@@ -15,6 +17,8 @@ class Sweep:
     config: DictConfig
     timeout_s: float | None
     repeats: int
+    slots: tuple[Slot, ...]
+    uses_torchrun: bool
 
 
 @dataclass(frozen=True)
@@ -29,11 +33,12 @@ class SweptSetting:
 
 @dataclass(frozen=True)
 class Job:
-    """A job as requested: a swept setting, the overrides that tell it from the other jobs, and the number of its
-    repeat."""
+    """A job as requested: a swept setting, the overrides that tell it from the other jobs, its repeat, and its number
+    as it is shown."""
 
     overrides: list[str]
     config: DictConfig
     nproc_per_node: int | None
     label: str
     repeat: int
+    number: str

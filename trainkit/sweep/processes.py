@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -51,10 +52,20 @@ def start_process(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
 
 def stop_process(process: subprocess.Popen[bytes] | ForkedJob) -> int:
     """End a job and all it started: SIGINT, so that it writes its row, then SIGKILL. Returns its exit status."""
-    if process.poll() is None:
-        with suppress(ProcessLookupError, subprocess.TimeoutExpired):  # it has just ended; SIGKILL comes next
-            os.killpg(process.pid, signal.SIGINT)
-            process.wait(GRACE_S)
-    with suppress(ProcessLookupError):  # nothing of it is left
-        os.killpg(process.pid, signal.SIGKILL)
-    return process.wait()
+    (returncode,) = stop_processes([process])
+    return returncode
+
+
+def stop_processes(processes: Sequence[subprocess.Popen[bytes] | ForkedJob]) -> list[int]:
+    """End several jobs at once. Returns their exit statuses."""
+    deadline = time.monotonic() + GRACE_S
+    for process in processes:
+        if process.poll() is None:
+            with suppress(ProcessLookupError):  # it has just ended
+                os.killpg(process.pid, signal.SIGINT)
+    for process in processes:
+        with suppress(subprocess.TimeoutExpired):  # SIGKILL comes next
+            process.wait(max(0.0, deadline - time.monotonic()))
+        with suppress(ProcessLookupError):  # nothing of it is left
+            os.killpg(process.pid, signal.SIGKILL)
+    return [process.wait() for process in processes]

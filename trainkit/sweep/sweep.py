@@ -13,7 +13,7 @@ import stat
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from trainkit.sweep.forkserver import Forkserver
 from trainkit.sweep.job import new_run_dir, run_job, timeout_reason
 from trainkit.sweep.plan import Job, Sweep, SweptSetting
 from trainkit.sweep.processes import job_environment
+from trainkit.sweep.side_by_side import run_side_by_side
 
 
 @dataclass(frozen=True)
@@ -107,14 +108,42 @@ def _run_jobs(sweep: Sweep, settings: Sequence[SweptSetting], lock: int) -> Iter
     print(f"sweep {sweep.name}: {num_jobs} job(s), each with {' '.join(shown) or 'the defaults'}", flush=True)
     number = 0
     for repeat in range(sweep.repeats):
-        with _forkserver(sweep, settings[0].nproc_per_node, lock) as forkserver:
-            for setting in settings:
-                number += 1
-                own = [override for override in setting.overrides if override not in shared]
-                if counts_differ:
-                    own.append(f"nproc_per_node={setting.nproc_per_node}")
-                job = Job(setting.overrides, setting.config, setting.nproc_per_node, " ".join(own), repeat)
-                yield _run_or_skip(sweep, job, f"[{number}/{num_jobs}]", forkserver)
+        jobs = []
+        for setting in settings:
+            number += 1
+            own = [override for override in setting.overrides if override not in shared]
+            if counts_differ:
+                own.append(f"nproc_per_node={setting.nproc_per_node}")
+            label, shown_number = " ".join(own), f"[{number}/{num_jobs}]"
+            jobs.append(Job(setting.overrides, setting.config, setting.nproc_per_node, label, repeat, shown_number))
+        waiting = []
+        for job in jobs:
+            finished = _finished_row(sweep, job)
+            if finished is None:
+                waiting.append(job)
+            else:
+                print(f"{_title(sweep, job)}: finished before, {summary.job_outcome(finished)}", flush=True)
+                yield finished
+        yield from _run_repeat(sweep, waiting, lock)
+
+
+def _run_repeat(sweep: Sweep, jobs: Sequence[Job], lock: int) -> Iterator[Row]:
+    """Run the jobs of a repeat, in each slot of the sweep one at a time, and print their outcomes."""
+    if sys.platform != "linux":  # a fork does not go well with the system's libraries
+        for job in jobs:
+            yield _run_alone(sweep, job, None)
+        return
+    with ExitStack() as servers:
+        forkservers = []
+        for number in range(len(sweep.slots)):
+            forkservers.append(servers.enter_context(_forkserver(sweep, number, lock)))
+        if len(forkservers) == 1:
+            for job in jobs:
+                yield _run_alone(sweep, job, forkservers[0])
+            return
+        for job, row in run_side_by_side(sweep, jobs, forkservers):
+            print(f"{_title(sweep, job)}: {summary.job_outcome(row)}", flush=True)
+            yield row
 
 
 def _shared_overrides(settings: Sequence[SweptSetting]) -> set[str]:
@@ -124,49 +153,49 @@ def _shared_overrides(settings: Sequence[SweptSetting]) -> set[str]:
     return shared
 
 
-def _forkserver(sweep: Sweep, nproc_per_node: int | None, lock: int) -> AbstractContextManager[Forkserver | None]:
-    """A server that starts the jobs of one repeat; None outside of Linux.
+def _forkserver(sweep: Sweep, number: int, lock: int) -> Forkserver:
+    """The server that starts the jobs of one repeat in the slot of this number.
 
     It imports nothing for jobs under torchrun, which starts its own processes, nor if Hydra sets a job's environment:
     it would do so after the imports.
     """
-    if sys.platform != "linux":
-        return nullcontext()
     module = "trainkit.training.run"
     if sweep.config.job.kind == "forward":
         module = "trainkit.inference.run"
-    if nproc_per_node is not None or sweep.config.hydra.job.env_set:
+    if sweep.uses_torchrun or sweep.config.hydra.job.env_set:
         module = ""
-    scratch = scratch_folder(sweep)
+    slot, environment = sweep.slots[number], job_environment()
+    if slot.gpu is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = slot.gpu
+    scratch = scratch_folder(sweep, number)
     shutil.rmtree(scratch, ignore_errors=True)  # of an earlier start that was killed with all its processes
-    return Forkserver(module, job_environment(), scratch, lock)
+    return Forkserver(module, environment, scratch, lock, slot.cores)
 
 
-def scratch_folder(sweep: Sweep) -> Path:
-    """The folder for the temporary files of a sweep's jobs: the same for each start of the sweep.
+def scratch_folder(sweep: Sweep, number: int) -> Path:
+    """The folder for the temporary files of the jobs in a slot: the same for each start of the sweep.
 
     Its path is short: the addresses of sockets below it have at most 107 characters.
     """
     name = hashlib.sha256(os.fsencode(sweep.folder.resolve())).hexdigest()[:12]
-    return Path(tempfile.gettempdir(), f"trainkit-{name}")
+    return Path(tempfile.gettempdir(), f"trainkit-{name}-{number}")
 
 
-def _run_or_skip(sweep: Sweep, job: Job, number: str, forkserver: Forkserver | None) -> Row:
-    repeat = ""
-    if sweep.repeats > 1:
-        repeat = f" (repeat {job.repeat})"
-    title = f"{number} {job.label or 'job'}{repeat}"
-    finished = _finished_row(sweep, job)
-    if finished is not None:
-        print(f"{title}: finished before, {summary.job_outcome(finished)}", flush=True)
-        return finished
-    print(title, end=": ", flush=True)
+def _run_alone(sweep: Sweep, job: Job, forkserver: Forkserver | None) -> Row:
+    print(_title(sweep, job), end=": ", flush=True)
     run_dir = new_run_dir(sweep.folder, job.label)
     row, interrupted = run_job(sweep, job, run_dir, forkserver)
     print(summary.job_outcome(row), flush=True)
     if interrupted:
         raise KeyboardInterrupt
     return row
+
+
+def _title(sweep: Sweep, job: Job) -> str:
+    repeat = ""
+    if sweep.repeats > 1:
+        repeat = f" (repeat {job.repeat})"
+    return f"{job.number} {job.label or 'job'}{repeat}"
 
 
 def _finished_row(sweep: Sweep, job: Job) -> Row | None:
@@ -178,11 +207,11 @@ def _finished_row(sweep: Sweep, job: Job) -> Row | None:
 
 
 def _is_of_job(row: Row, job: Job, sweep: Sweep) -> bool:
-    """A job of the other script, or with another number of processes, is another job. A row of an older schema version
-    would not be compared with the others."""
+    """A job of the other script, with another number of processes, or beside another number of jobs is another job. A
+    row of an older schema version would not be compared with the others."""
     if row.kind != sweep.config.job.kind or row.repeat != job.repeat or row.schema_version != SCHEMA_VERSION:
         return False
-    if job.nproc_per_node not in (None, row.world_size):
+    if job.nproc_per_node not in (None, row.world_size) or row.num_parallel_jobs != len(sweep.slots):
         return False
     return row.overrides == run_overrides(job.overrides)
 

@@ -1,0 +1,61 @@
+"""The slots of a machine in which a sweep runs its jobs: one, or several side by side."""
+
+import os
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from trainkit.config.errors import ConfigError
+
+PARALLEL = "hydra.launcher.parallel"
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Room for one job at a time: the cores that it is pinned to (none: not pinned), and its GPU (None: all)."""
+
+    cores: tuple[int, ...] = ()
+    gpu: str | None = None
+
+
+def find_slots(parallel: Any, num_jobs: int, uses_gpus: bool) -> tuple[Slot, ...]:
+    """One slot, or `parallel` of them: each with a GPU, if GPUs are used, and an equal share of the cores.
+
+    `auto` is a slot for each GPU. There are no more slots than jobs. Raises ConfigError.
+    """
+    gpus = visible_gpus() if uses_gpus else []
+    if parallel == "auto" and not gpus:
+        raise ConfigError(f"{PARALLEL} = auto: runs a job on each GPU, and none was found; use a number")
+    num_slots = len(gpus) if parallel == "auto" else parallel
+    if not isinstance(num_slots, int) or isinstance(num_slots, bool) or num_slots < 1:
+        raise ConfigError(f"{PARALLEL} = {parallel}: expected auto, or a number of jobs")
+    if gpus and num_slots > len(gpus):
+        raise ConfigError(f"{PARALLEL} = {parallel}: a job needs a GPU, and {len(gpus)} were found; use auto")
+    num_slots = min(num_slots, num_jobs)
+    if num_slots == 1:
+        return (Slot(),)
+    if sys.platform != "linux":
+        raise ConfigError(f"{PARALLEL} = {parallel}: jobs run side by side on Linux alone; leave it out")
+    cores = sorted(os.sched_getaffinity(0))
+    share = len(cores) // num_slots
+    if share == 0:
+        raise ConfigError(f"{PARALLEL} = {parallel}: each job needs a core, and there are {len(cores)}; use fewer")
+    slots = []
+    for number in range(num_slots):
+        gpu = gpus[number] if gpus else None
+        slots.append(Slot(tuple(cores[number * share : (number + 1) * share]), gpu))
+    return tuple(slots)
+
+
+def visible_gpus() -> list[str]:
+    """The GPUs that a job can use, as CUDA_VISIBLE_DEVICES names them."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return [name.strip() for name in visible.split(",") if name.strip() not in ("", "-1")]
+    import pynvml  # not for every command line
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:  # no driver
+        return []
+    return [str(index) for index in range(pynvml.nvmlDeviceGetCount())]
