@@ -3,7 +3,8 @@
 import json
 from pathlib import Path
 
-from tests.conftest import parameters, same
+from tests import forked
+from tests.conftest import CONF, parameters, same
 from tests.networks import network
 from trainkit.distributed.restarts import FirstAttempt
 from trainkit.results.files import read_epochs, read_row
@@ -58,3 +59,23 @@ def test_a_damaged_checkpoint_and_one_of_an_earlier_run_are_passed_over(compose,
     assert lines[-1] == f"restart 2 by torchrun: goes on from {best}"
     assert newest(last.stat().st_mtime_ns + 1) == ""
     assert "no checkpoint yet, begins again" in capsys.readouterr().err
+
+
+def test_a_rank_that_is_killed_after_the_training_leaves_the_row_ok(tmp_path):
+    script = tmp_path / "ends.py"
+    script.write_text(f"""
+import os, signal
+from pathlib import Path
+from trainkit.config.composition import compose_config
+from trainkit.training.run import run
+
+words = ["logger=none", "compile.mode=eager", "trainer.accelerator=cpu", "trainer.max_epochs=1"]
+row = run(compose_config([*words, "trainer.limit_train_batches=2"], Path("{CONF}"), "{tmp_path}"))
+if os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    os.kill(os.getpid(), signal.SIGKILL)
+""")
+    done = forked.python(script, cwd=tmp_path, ranks=2, max_restarts=1)
+    assert done.returncode == 0, done.stderr
+    row = read_row(tmp_path)
+    assert (row.status, row.num_restarts, row.num_epochs, row.num_steps) == ("ok", 1, 1, 2)
+    assert [record.epoch for record in read_epochs(tmp_path)] == [0]

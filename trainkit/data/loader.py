@@ -1,4 +1,4 @@
-"""The loader of batches: what a batch holds depends on seed, epoch, rank and its number alone."""
+"""The loader of batches. A batch is a function of seed, epoch, rank and its number alone."""
 
 import random
 from collections.abc import Iterator

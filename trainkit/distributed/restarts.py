@@ -1,4 +1,4 @@
-"""Restarts by torchrun (`--max-restarts`): what one attempt of a run tells the next, and where their ranks meet.
+"""Restarts by torchrun (`--max-restarts`): messages from one attempt of a run to the next, and their process groups.
 
 The agent of torchrun, which starts all ranks anew if one has failed, keeps a key-value store that outlives them. Its
 entries belong to one command `torchrun`, whatever directory, host or time a rank is started in.
@@ -58,7 +58,7 @@ def first_attempt() -> FirstAttempt | None:
 
 
 def choose_on_rank_0(choose: Callable[[], str]) -> str:
-    """What rank 0 chooses, on every rank. Called once by each rank of a restart, before they form a group."""
+    """The choice of rank 0, on every rank. Called once by each rank of a restart, before they form a group."""
     store = _agent_store()
     assert store is not None, "the first attempt was found in it"
     key = f"trainkit/choice_{num_restarts()}"
@@ -75,8 +75,8 @@ def meeting_apart() -> Iterator[None]:
     reuses it without a prefix for the attempt, https://github.com/pytorch/pytorch/issues/135712. Remove this when
     tests/test_workarounds.py says that a restarted rank finds no key of the rank before it.
     """
-    store = _agent_store()
-    if num_restarts() == 0 or store is None:
+    store = _agent_store() if num_restarts() > 0 else None
+    if store is None:
         yield
         return
     before = {name: os.environ[name] for name in MEETING_VARIABLES}

@@ -40,9 +40,9 @@ class WholeCheckpointIO(TorchCheckpointIO):
 
 
 def damage(path: Path) -> str | None:
-    """What is wrong with the file of a checkpoint, by the checksums in it; None if it is whole.
+    """The problem with the file of a checkpoint, by the checksums in it; None if it is whole.
 
-    torch.load checks none of them.
+    torch.load checks none of them: with a flipped byte it loads other parameters.
     """
     try:
         with zipfile.ZipFile(path) as archive:

@@ -19,6 +19,8 @@ def config_of_attempt(config: RunConfig) -> RunConfig:
     """
     attempt = first_attempt()
     if attempt is None:
+        if num_restarts() > 0 and rank() == 0:
+            print(f"{_subject()}: nothing was trained before, or its directory is unknown; begins", file=sys.stderr)
         return config
     config = replace(config, job=replace(config.job, run_dir=attempt.run_dir))
     path = choose_on_rank_0(lambda: newest_whole_checkpoint(attempt))
@@ -38,11 +40,15 @@ def newest_whole_checkpoint(attempt: FirstAttempt) -> str:
     for path in sorted(written_ns, key=written_ns.__getitem__, reverse=True):
         problem = damage(path)
         if problem is None:
-            print(f"restart {num_restarts()} by torchrun: goes on from {path}", file=sys.stderr)
+            print(f"{_subject()}: goes on from {path}", file=sys.stderr)
             return str(path)
         print(f"{path}: {problem}; passed over", file=sys.stderr)
-    print(f"restart {num_restarts()} by torchrun: no checkpoint yet, begins again", file=sys.stderr)
+    print(f"{_subject()}: no checkpoint yet, begins again", file=sys.stderr)
     return ""
+
+
+def _subject() -> str:
+    return f"restart {num_restarts()} by torchrun"
 
 
 def row_of_ended_training(config: RunConfig) -> Row | None:

@@ -10,8 +10,12 @@ import torch
 def rng_state(device: torch.device) -> dict[str, Any]:
     """The state of Python's, numpy's and torch's generators, and of the GPU's, in types that `torch.load` trusts."""
     numpy_state: Any = np.random.get_state()
-    name, keys, *rest = numpy_state
-    state = {"python": random.getstate(), "numpy": (name, keys.tolist(), *rest), "torch": torch.get_rng_state()}
+    name, keys, position, has_normal, normal = numpy_state
+    state = {
+        "python": random.getstate(),
+        "numpy": (name, keys.tolist(), position, has_normal, normal),
+        "torch": torch.get_rng_state(),
+    }
     if device.type == "cuda":
         state["cuda"] = torch.cuda.get_rng_state(device)
     return state

@@ -133,7 +133,7 @@ class Task(LightningModule):
             self.trainer.should_stop = True
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Store whether the epoch was complete, and if not, what each rank needs to go on with the next batch."""
+        """Store whether the epoch was complete, and if not, the state of each rank, to go on with the next batch."""
         checkpoint["end_of_epoch"] = self.trainer.is_last_batch
         if self.trainer.is_last_batch:
             return
