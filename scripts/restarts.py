@@ -32,8 +32,10 @@ def main() -> None:
     rng = random.Random(arguments.seed)
     num_different = 0
     with tempfile.TemporaryDirectory() as folder:
+        torchrun = _launch(Path(folder, "whole"), arguments.overrides)
+        _wait_for_ranks(torchrun.pid)
         start = time.monotonic()
-        _launch(Path(folder, "whole"), arguments.overrides).wait()
+        torchrun.wait()
         whole_s = time.monotonic() - start
         expected = _parameters(Path(folder, "whole"))
         print(f"uninterrupted: {whole_s:.1f} s")
@@ -41,15 +43,16 @@ def main() -> None:
             run_dir = Path(folder, str(number))
             torchrun = _launch(run_dir, arguments.overrides)
             delay_s, rank = rng.uniform(0, whole_s), rng.randrange(2)
+            _wait_for_ranks(torchrun.pid)
             time.sleep(delay_s)
-            _kill_rank(torchrun.pid, rank)
+            event = "killed" if _kill_rank(torchrun.pid, rank) else "had ended"
             exit_status = torchrun.wait()
             equal = _equal(_parameters(run_dir), expected)
             row = read_row(run_dir)
             status, num_restarts = (row.status, row.num_restarts) if row else (None, None)
             num_different += not (equal and exit_status == 0 and status == "ok")
             print(
-                f"{number}: rank {rank} killed after {delay_s:.1f} s; exit {exit_status}, {status}, "
+                f"{number}: rank {rank} {event} after {delay_s:.1f} s; exit {exit_status}, {status}, "
                 f"{num_restarts} restarts, parameters {'equal' if equal else 'DIFFER'}",
                 flush=True,
             )
@@ -64,11 +67,25 @@ def _launch(run_dir: Path, overrides: list[str]) -> subprocess.Popen[bytes]:
         return subprocess.Popen([*TORCHRUN, str(ROOT / "train.py"), *words], stdout=output, stderr=subprocess.STDOUT)
 
 
-def _kill_rank(agent: int, rank: int) -> None:
-    ranks = sorted(process.pid for process in running_processes().values() if process.parent == agent)
-    if rank < len(ranks):  # else torchrun has not started it, or it has ended
-        with suppress(ProcessLookupError):
-            os.kill(ranks[rank], signal.SIGKILL)
+def _ranks(agent: int) -> list[int]:
+    """The processes that torchrun's agent has started and that still run, in the order of ranks."""
+    return sorted(process.pid for process in running_processes().values() if process.parent == agent)
+
+
+def _wait_for_ranks(agent: int) -> None:
+    while len(_ranks(agent)) < 2:
+        time.sleep(0.05)
+
+
+def _kill_rank(agent: int, rank: int) -> bool:
+    """Kill a rank, and return whether it still ran."""
+    ranks = _ranks(agent)
+    if rank >= len(ranks):
+        return False
+    with suppress(ProcessLookupError):
+        os.kill(ranks[rank], signal.SIGKILL)
+        return True
+    return False
 
 
 def _parameters(run_dir: Path) -> dict[str, torch.Tensor]:
