@@ -35,9 +35,7 @@ class Requested:
     compile_max_recompiles: int | None = column(None, "`compile.max_recompiles`.")
     compile_cache: str = column("", "`compile.cache`.", shown={Section.ENVIRONMENT: "compile cache"})
     seed: int = column(0, "`seed`.")
-    num_parallel_jobs: int = column(
-        1, "Most jobs of the sweep that ran side by side.", shown={Section.ENVIRONMENT: "jobs side by side"}
-    )
+    num_parallel_jobs: int = column(1, "Most jobs of the sweep that ran side by side.")
     deadline_ms: float | None = column(None, "`forward.deadline_ms`.", unit="ms")
     fallback: list[str] | None = column(None, "`forward.fallback`.")
     overrides: list[str] = column(list, "The overrides as typed, without those that tell the jobs of a sweep apart.")
