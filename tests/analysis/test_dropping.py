@@ -28,6 +28,14 @@ from trainkit.report.verdicts import verdict
             "requested reduce-overhead, effective default: no CUDA device",
         ),
         ({"foreign_processes": 1}, "measured beside another process on the device (foreign_processes)"),
+        (
+            {"check_passed": True, "check_gradients_agree": False, "check_ranks_reason": "gradients of fc differ"},
+            "the ranks differ: gradients of fc differ",
+        ),
+        (
+            {"check_graphs_agree": False, "check_ranks_reason": "graphs: rank 0 1, rank 1 3"},
+            "the ranks differ: graphs: rank 0 1, rank 1 3",
+        ),
         ({"step_time_ms_p50": None}, "no steady step among its 100: train for more steps"),
     ],
 )

@@ -2,9 +2,10 @@
 
 import pytest
 
+from trainkit.compiler import inductor
 from trainkit.config.errors import ConfigError
-from trainkit.config.schema import Accelerator, Precision, RunConfig, TrainerConfig
-from trainkit.distributed.topology import Devices, processes, select_devices
+from trainkit.config.schema import Accelerator, Cache, Mode, Precision, RunConfig, TrainerConfig
+from trainkit.distributed.topology import Devices, processes, select_devices, shares_autotuning
 from trainkit.training.trainer import shared_arguments
 
 
@@ -96,3 +97,48 @@ def test_settings_of_a_gpu_are_refused_on_a_cpu():
     half.amp.precision = Precision["16-mixed"]
     with pytest.raises(ConfigError, match=r"amp\.precision = 16-mixed: fp16 needs a GPU"):
         select_devices(half)
+
+
+def autotuning(cache: str = "warm", mode: str = "max-autotune", artifacts: str | None = None) -> RunConfig:
+    shared = RunConfig()
+    shared.compile.share_autotuning, shared.compile.artifacts = True, artifacts
+    shared.compile.cache, shared.compile.mode = Cache[cache], Mode[mode]
+    return shared
+
+
+OWN_GPUS = Devices("cuda", 2, 1, one_visible=True)
+ALL_GPUS = Devices("cuda", 2, 1)
+
+
+def test_ranks_share_the_autotuning_where_all_find_the_same_in_their_caches():
+    assert shares_autotuning(autotuning("warm"), OWN_GPUS)
+    assert shares_autotuning(autotuning("warm", artifacts="file"), OWN_GPUS)
+    assert shares_autotuning(autotuning("cold"), ALL_GPUS)
+    assert not shares_autotuning(autotuning(mode="default"), ALL_GPUS)
+    assert not shares_autotuning(autotuning(), Devices("cuda", 1, 1))
+    assert not shares_autotuning(RunConfig(), OWN_GPUS)
+
+
+@pytest.mark.parametrize(
+    ("config", "devices", "complaint"),
+    [
+        (autotuning("warm"), ALL_GPUS, "may find different entries in their caches; use compile.cache=cold"),
+        (autotuning("cold", artifacts="file"), ALL_GPUS, "may find different entries"),
+        (autotuning("warm"), Devices("cuda", 2, 2, one_visible=True), "may find different entries"),
+        (autotuning("cold"), Devices("cpu", 2, 1), "torch shares the autotuning of GPUs alone; leave it out on a CPU"),
+    ],
+)
+def test_ranks_that_could_wait_for_each_other_forever_do_not_share_the_autotuning(config, devices, complaint):
+    with pytest.raises(ConfigError, match=complaint):
+        shares_autotuning(config, devices)
+
+
+def test_what_torch_needs_for_shared_autotuning_is_set_and_restored():
+    from torch._inductor import config, distributed_autotune
+
+    before = distributed_autotune._AUTOTUNE_PG
+    with inductor.shared_autotuning():
+        assert config.distributed_max_autotune_gemm is True
+        distributed_autotune._AUTOTUNE_PG = "of a run that has ended"
+    assert config.distributed_max_autotune_gemm is False
+    assert distributed_autotune._AUTOTUNE_PG is before

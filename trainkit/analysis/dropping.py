@@ -7,7 +7,7 @@ from trainkit.analysis import grouping
 from trainkit.results.row import Row
 
 FOREIGN_PROCESS = "measured beside another process on the device (foreign_processes)"
-WRONG_NUMBERS = "numbers differ from eager in another run of this setting"
+WRONG_NUMBERS = "numbers are wrong in another run of this setting"
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,10 @@ class Dropped:
 
 def drop_reasons(rows: Sequence[Row]) -> list[str | None]:
     """For each row why a comparison drops it, or None. A failed check drops all repeats of its candidate."""
-    wrong = {grouping.candidate_key(row) for row in rows if row.check_passed is False}
+    wrong = set()
+    for row in rows:
+        if row.check_passed is False or row.check_gradients_agree is False:
+            wrong.add(grouping.candidate_key(row))
     reasons = []
     for row in rows:
         reason = why_dropped(row)
@@ -65,6 +68,8 @@ def why_dropped(row: Row) -> str | None:
         return FOREIGN_PROCESS
     if row.check_passed is False:
         return f"numbers differ from eager: {row.check_reason or 'check=true found so'}"
+    if row.check_gradients_agree is False or row.check_graphs_agree is False:
+        return f"the ranks differ: {row.check_ranks_reason}"
     return _unusable_step_time(row)
 
 

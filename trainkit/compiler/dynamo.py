@@ -203,13 +203,6 @@ def on_cudagraph_skips(on_skip: Callable[[str], None]) -> Iterator[None]:
         yield
 
 
-def compile_workers() -> Any:
-    """The future of inductor's compile workers being ready; None if none were started."""
-    if "torch._inductor.async_compile" not in sys.modules:
-        return None
-    return find("AsyncCompile._ready_future")
-
-
 # Settings
 
 
@@ -240,12 +233,6 @@ def settings(**values: Any) -> Iterator[None]:
     finally:
         for name, value in values_before.items():
             setattr(module_of(name), name, value)
-
-
-def compile_threads() -> int | None:
-    """The threads or processes with which inductor compiles kernels."""
-    threads: int | None = find("compile_threads")
-    return threads
 
 
 def recompile_limits() -> dict[str, int]:

@@ -57,12 +57,19 @@ PRIVATE_NAMES = (
     PrivateName("torch._dynamo.eval_frame", "set_guard_complete_hook", "num_eager_steps, num_compiled_steps"),
     PrivateName("torch._inductor.cudagraph_trees", "log_cudagraph_skip_and_bump_counter", "cudagraph_skips in calls"),
     PrivateName("torch._inductor.async_compile", "AsyncCompile._ready_future", "start-up does not wait for workers"),
+    # generated code
+    PrivateName("torch._inductor.codecache", "PyCodeCache.modules", "check_kernels_agree"),
     # settings
     PrivateName("torch._dynamo.config", "optimize_ddp", "ddp.optimize_ddp"),
     PrivateName("torch._dynamo.config", "recompile_limit", "compile.max_recompiles above torch's own limit"),
     PrivateName("torch._dynamo.config", "accumulated_recompile_limit", "compile.max_recompiles above torch's limit"),
     PrivateName("torch._inductor.config", "compile_threads", "each rank compiles with as many threads as it has cores"),
+    PrivateName("torch._inductor.config", "distributed_max_autotune_gemm", "compile.share_autotuning"),
+    PrivateName("torch._inductor.distributed_autotune", "_AUTOTUNE_PG", "compile.share_autotuning in a second run"),
     PrivateName("torch._dynamo", "mark_dynamic", "compile.mark_dynamic"),
+    PrivateName(
+        "torch.compiler._cache", "CacheArtifactManager", "compile.artifacts has earlier runs of the process too"
+    ),
     # modules
     PrivateName("torch.nn", "Module._call_impl", "compile.scope=parts and blocks"),
     PrivateName("torch.nn", "Module._compiled_call_impl", "compile.scope=parts and blocks, compile.on_error=eager"),

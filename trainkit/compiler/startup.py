@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import torch
 
-from trainkit.compiler import dynamo
+from trainkit.compiler import dynamo, inductor
 from trainkit.compiler.errors import is_compile_error
 
 WORKERS_START_S = 60  # at most; a run goes on without them too
@@ -17,7 +17,7 @@ WORKERS_START_S = 60  # at most; a run goes on without them too
 def shared_cores(num_ranks: int) -> Iterator[None]:
     """Let inductor compile with this rank's share of the machine's cores: each rank would start up to 32 workers
     (https://github.com/pytorch/pytorch/issues/190941). A number that the user has set stays."""
-    threads = dynamo.compile_threads()
+    threads = inductor.compile_threads()
     share = max(1, num_cores() // num_ranks)
     if threads is None or share >= threads or "TORCHINDUCTOR_COMPILE_THREADS" in os.environ:
         yield
@@ -52,6 +52,6 @@ def _throw_away(weights: torch.Tensor) -> torch.Tensor:
 def wait_for_workers() -> None:
     """Wait until inductor's compile workers have started, if there are any: inductor starts them at its first compile
     for a GPU, and the processor time that they take would be measured with the first steps."""
-    workers = dynamo.compile_workers()
+    workers = inductor.compile_workers()
     if workers is not None:
         wait([workers], WORKERS_START_S)

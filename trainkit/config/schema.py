@@ -37,6 +37,7 @@ Schedule = StrEnum("Schedule", ["constant", "cosine"])
 AttentionBackend = StrEnum("AttentionBackend", ["auto", "cudnn", "flash", "efficient", "math"])
 
 CUDAGRAPH_MODES = ("reduce-overhead", "max-autotune")
+AUTOTUNE_MODES = ("max-autotune", "max-autotune-no-cudagraphs")
 NOT_ARGUMENTS = ("inputs", "language_model")  # of the network; the rest of its node are
 
 
@@ -127,6 +128,19 @@ class CompileConfig:
         Cache["warm"],
         "warm: your compile cache | cold: a fresh one, thrown away afterwards",
         column="compile_cache",
+        compiled_only=True,
+    )
+    artifacts: str | None = setting(
+        None,
+        "a file with what was compiled: loaded at the start if it exists, else written at the end; loading runs code, "
+        "so load your own alone",
+        training_only=True,
+        silent=True,
+    )
+    share_autotuning: bool = setting(
+        False,
+        "true: with max-autotune each rank tries the kernels of its share of the matrix products, on GPUs",
+        training_only=True,
         compiled_only=True,
     )
     on_error: OnError = setting(OnError["raise"], "eager: go on uncompiled, and the row says so", silent=True)

@@ -14,3 +14,10 @@ def gather(local: T) -> list[T]:
     gathered: list[T] = [local] * dist.get_world_size()
     dist.all_gather_object(gathered, local)
     return gathered
+
+
+def rank() -> int:
+    """This process's rank; 0 without a process group."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return 0
+    return dist.get_rank()

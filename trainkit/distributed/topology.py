@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from trainkit.config.errors import ConfigError
-from trainkit.config.schema import RunConfig, TrainerConfig
+from trainkit.config.schema import AUTOTUNE_MODES, RunConfig, TrainerConfig
 from trainkit.metrics.environment import num_gpus_of_machine, sees_own_gpu_alone
 
 
@@ -78,3 +78,21 @@ def _check_cpu(config: RunConfig) -> None:
     limit_gib = config.trainer.memory_limit_gib
     if limit_gib is not None:
         raise ConfigError(f"trainer.memory_limit_gib = {limit_gib}: limits a GPU's memory; on a CPU leave it out")
+
+
+def shares_autotuning(config: RunConfig, devices: Devices) -> bool:
+    """Whether the ranks divide the autotuning. Raises ConfigError where they might wait for each other forever."""
+    requested = config.compile.share_autotuning and config.compile.mode in AUTOTUNE_MODES
+    if not requested or devices.world_size == 1:
+        return False
+    setting = "compile.share_autotuning = True"
+    if devices.type == "cpu":
+        raise ConfigError(f"{setting}: torch shares the autotuning of GPUs alone; leave it out on a CPU")
+    # A rank that finds a graph in its cache does not take part in its autotuning.
+    starts_empty = config.compile.cache == "cold" and config.compile.artifacts is None
+    if not starts_empty and not (devices.one_visible and devices.num_nodes == 1):
+        raise ConfigError(
+            f"{setting}: the ranks may find different entries in their caches; use compile.cache=cold without "
+            "compile.artifacts, or torchrun --virtual-local-rank on one host"
+        )
+    return True

@@ -88,6 +88,8 @@ def _run_lines(row: Row, run_dir: Path) -> Iterator[Line]:
     yield "memory", _listed(_memory_peaks(row))
     if row.check_passed is not None or row.check_reason is not None:
         yield "check", _check_result(row)
+    if row.check_ranks_reason is not None or row.check_gradients_agree is not None:
+        yield "ranks", row.check_ranks_reason or "the same gradients and graphs on all ranks"
     yield "machine", machine_label(vars(row))
     yield "files", _files(run_dir)
 

@@ -68,5 +68,19 @@ class CompileCache:
 
 
 @dataclass(frozen=True)
+class CompileArtifacts:
+    """What became of the file `compile.artifacts`."""
+
+    artifacts: str | None = column(
+        None,
+        "`written` or `loaded`; `foreign` (of other versions, another GPU or config) or `broken`: not loaded; "
+        "`unwritten`: it could not be written.",
+        shown={Section.COMPILER: "artifacts"},
+    )
+    artifacts_reason: str | None = column(None, "Why the file was not loaded or not written.")
+    artifacts_bytes: int | None = column(None, "Size of the file that was loaded or written.", unit="bytes")
+
+
+@dataclass(frozen=True)
 class CompileFacts(CompileCache, Effective):
     """The columns that the compiler itself fills: its work in one process."""

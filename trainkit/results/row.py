@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from trainkit.config.schema import Kind
 from trainkit.results.columns import REQUIRED, OverRanks, OverRepeats, Section, column
 from trainkit.results.cost import Cost
-from trainkit.results.effective import CompileCache, EagerSteps, Effective
+from trainkit.results.effective import CompileArtifacts, CompileCache, EagerSteps, Effective
 from trainkit.results.requested import Requested
 
 SCHEMA_VERSION = 3
@@ -127,6 +127,32 @@ class Check:
     check_reason: str | None = column(
         None, "Why the check did not pass, or why it says nothing.", shown={Section.CHECK: "reason"}
     )
+    check_gradients_agree: bool | None = column(
+        None,
+        "Whether after the backward all ranks have the same gradients, and these are the mean of what each computes by "
+        "itself; None on one rank.",
+        shown={Section.CHECK: "gradients of ranks agree"},
+    )
+    check_ranks_grad_rel_diff: float | None = column(
+        None,
+        "Difference of the gradients after the backward from the mean of what each rank computes by itself, in eager.",
+        shown={Section.CHECK: "gradients off ranks' mean"},
+        **MEASURED_DIFF,
+    )
+    check_graphs_agree: bool | None = column(
+        None,
+        "Whether all ranks captured equally many graphs for training.",
+        shown={Section.CHECK: "graphs of ranks agree"},
+    )
+    check_kernels_agree: bool | None = column(
+        None,
+        "Whether inductor generated the same code for training on all ranks, kernels that were autotuned included; "
+        "configurations that Triton chooses at a kernel's first launch are not compared.",
+        shown={Section.CHECK: "kernels of ranks agree"},
+    )
+    check_ranks_reason: str | None = column(
+        None, "Where the ranks do not agree, or why that is unknown.", shown={Section.CHECK: "ranks"}
+    )
 
 
 @dataclass(frozen=True)
@@ -139,11 +165,25 @@ class Code:
     )
 
 
-COLUMN_GROUPS = (Identity, Machine, Requested, Effective, EagerSteps, CompileCache, Cost, Quality, Check, Code)
+COLUMN_GROUPS = (
+    Identity,
+    Machine,
+    Requested,
+    Effective,
+    EagerSteps,
+    CompileCache,
+    CompileArtifacts,
+    Cost,
+    Quality,
+    Check,
+    Code,
+)
 
 
 @dataclass(frozen=True)
-class Row(Code, Check, Quality, Cost, CompileCache, EagerSteps, Effective, Requested, Machine, Identity):
+class Row(
+    Code, Check, Quality, Cost, CompileArtifacts, CompileCache, EagerSteps, Effective, Requested, Machine, Identity
+):
     """One run, as it is written to `row.json`. A dataclass has the fields of its last base first: see COLUMN_GROUPS.
 
     Raises ValueError for an unknown status or kind.

@@ -81,29 +81,16 @@ class CopyTraining:
     def differences(self, *, jitter: float = 0.0, compiled: bool = False) -> Differences:
         """Train in the requested precision, and return the relative difference of every tensor to the reference.
 
-        It is relative to the norm of the reference, or to that of a tensor with SHARE of the RMS of all tensors of the
-        kind in the step, if that is larger. `jitter`: the relative size of the noise that moves the parameters.
+        `jitter`: the relative size of the noise that moves the parameters.
         """
-        errors: dict[TensorKey, tuple[float, float, int]] = {}
-        squares: dict[tuple[str, int], float] = defaultdict(float)  # by kind and step, over all tensors
-        numels: dict[tuple[str, int], int] = defaultdict(int)
+        errors: dict[TensorKey, Error] = {}
         for key, tensor in self._train(self._make_copy(torch.float32, compiled), jitter):
-            error, norm = _error_and_norm(tensor, self._reference[key])
-            errors[key] = error, norm, tensor.numel()
-            squares[key.kind, key.step] += norm**2
-            numels[key.kind, key.step] += tensor.numel()
-        differences = {}
-        for key, (error, norm, numel) in errors.items():
-            mean_square = squares[key.kind, key.step] / max(numels[key.kind, key.step], 1)
-            least = SHARE * math.sqrt(mean_square * numel)
-            differences[key] = math.inf
-            if math.isfinite(error):
-                differences[key] = error / max(norm, least, sys.float_info.min)
-        return differences
+            errors[key] = error_of(tensor, self._reference[key])
+        return relative_differences(errors)
 
     def _make_copy(self, dtype: torch.dtype, compiled: bool = False) -> Copy:
         precision: str = self._config.amp.precision
-        net = _without_dropout(copy.deepcopy(self._net))
+        net = without_dropout(copy.deepcopy(self._net))
         objective = build_objective(self._config, net).to(self._device).train()
         if dtype == torch.float64:
             objective.double()
@@ -175,17 +162,47 @@ def _add_noise(parameters: list[nn.Parameter], size: float, seed: int) -> None:
         parameter.mul_(1 + size * noise)
 
 
-def _error_and_norm(tensor: Tensor, reference: Tensor) -> tuple[float, float]:
-    """The norms of the difference and of the reference, in float64. Equal infinities have no difference."""
+class Error(NamedTuple):
+    """The norms of a tensor's difference to its reference and of the reference, and the number of its elements."""
+
+    norm: float
+    reference_norm: float
+    numel: int
+
+
+def relative_differences(errors: dict[TensorKey, Error]) -> Differences:
+    """The relative differences of tensors to their references.
+
+    Each is relative to the norm of the reference, or to that of a tensor with SHARE of the RMS of all tensors of the
+    kind in the step, if that is larger.
+    """
+    squares: dict[tuple[str, int], float] = defaultdict(float)  # by kind and step, over all tensors
+    numels: dict[tuple[str, int], int] = defaultdict(int)
+    for key, error in errors.items():
+        squares[key.kind, key.step] += error.reference_norm**2
+        numels[key.kind, key.step] += error.numel
+    differences = {}
+    for key, error in errors.items():
+        mean_square = squares[key.kind, key.step] / max(numels[key.kind, key.step], 1)
+        least = SHARE * math.sqrt(mean_square * error.numel)
+        differences[key] = math.inf
+        if math.isfinite(error.norm):
+            differences[key] = error.norm / max(error.reference_norm, least, sys.float_info.min)
+    return differences
+
+
+def error_of(tensor: Tensor, reference: Tensor) -> Error:
+    """The error of a tensor, in float64. Equal infinities have no difference."""
     tensor = tensor.detach()
     dtype = torch.promote_types(torch.promote_types(tensor.dtype, reference.dtype), torch.float64)
     tensor, reference = tensor.to(dtype), reference.to(tensor.device, dtype)
     difference = torch.where(tensor == reference, 0, tensor - reference)
     finite = torch.where(reference.isfinite(), reference, 0)
-    return float(torch.linalg.vector_norm(difference)), float(torch.linalg.vector_norm(finite))
+    norm, reference_norm = torch.linalg.vector_norm(difference), torch.linalg.vector_norm(finite)
+    return Error(float(norm), float(reference_norm), tensor.numel())
 
 
-def _without_dropout(net: nn.Module) -> nn.Module:
+def without_dropout(net: nn.Module) -> nn.Module:
     """The network, with dropout 0 in all its modules of torch.nn."""
     for module in net.modules():
         if isinstance(module, DROPOUTS):

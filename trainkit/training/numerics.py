@@ -98,13 +98,13 @@ def same_answer(
     training = CopyTraining(net, batches[:STEPS], config, optimizer, device)
     mode = config.compile.mode
     with isolate_rng(include_cuda=device.type == "cuda"):
-        random_states = _random_states(device)
+        states_before = random_states(device)
         trained_in = "float64"
         try:
             training.train_reference()
             trained_in = "eager"
             eager = training.differences()
-            if _random_states(device) != random_states:
+            if random_states(device) != states_before:
                 return Answer(None, "the network draws random numbers outside of torch.nn's dropout: modes draw others")
             jittered = training.differences(jitter=JITTER)
             trained_in = mode
@@ -115,7 +115,7 @@ def same_answer(
             return Answer(None, f"the copy in {trained_in} could not be trained: {first_line(error)}")
         finally:
             training.compiler.restore()
-    verdict = _judge(requested, eager, jittered, TOLERANCES[_coarsest_arithmetic(config.amp)])
+    verdict = _judge(requested, eager, jittered, TOLERANCES[coarsest_arithmetic(config.amp)])
     return Answer(*verdict, *_largest(requested), *_largest(eager))
 
 
@@ -210,14 +210,14 @@ def _largest_of_kinds(differences: Differences, *kinds: str) -> float | None:
     return largest if largest < math.inf else None
 
 
-def _coarsest_arithmetic(amp: AmpConfig) -> str:
+def coarsest_arithmetic(amp: AmpConfig) -> str:
     """The coarsest arithmetic that the settings allow: a key of TOLERANCES."""
     if amp.precision == "32-true":
         return {"highest": "float32", "high": "float16", "medium": "bfloat16"}[amp.matmul_precision]
     return {"16-mixed": "float16", "bf16-mixed": "bfloat16"}[amp.precision]
 
 
-def _random_states(device: torch.device) -> list[bytes]:
+def random_states(device: torch.device) -> list[bytes]:
     """The states of all global random number generators that a network may use."""
     states = [pickle.dumps((random.getstate(), np.random.get_state())), bytes(torch.get_rng_state().tolist())]
     if device.type == "cuda":

@@ -1,6 +1,7 @@
 """The Lightning callback that writes a run's row and the records of its epochs while it trains."""
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,10 @@ from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.strategies import DDPStrategy
 
-from trainkit.compiler import dynamo, facts
+from trainkit.compiler import dynamo, facts, inductor
 from trainkit.compiler.compiler import Compiler
 from trainkit.compiler.facts import combined
+from trainkit.compiler.generated_code import CompiledCode, compiled_code
 from trainkit.config.schema import RunConfig
 from trainkit.distributed.collectives import gather
 from trainkit.distributed.restarts import FirstAttempt, first_attempt, num_restarts, publish_first_attempt
@@ -21,12 +23,13 @@ from trainkit.metrics.memory import limit_memory
 from trainkit.metrics.meters import Meters
 from trainkit.metrics.steps import samples_per_s
 from trainkit.metrics.summary import CompilerReport
-from trainkit.results.effective import CompileFacts
+from trainkit.results.effective import CompileArtifacts, CompileFacts
 from trainkit.results.epoch import EpochRecord, logged_values
 from trainkit.results.files import ROW_FILE, append_epoch, keep_epochs, set_aside, write_row
 from trainkit.results.requested import requested_fields
 from trainkit.results.row import Row, finite
 from trainkit.stats import percentile
+from trainkit.training.artifacts import load_artifacts
 from trainkit.training.status import NonFiniteLossError
 from trainkit.training.task import Task
 
@@ -42,6 +45,9 @@ class Recorder(Callback):
         self._config, self._meters, self._compiler, self._on_epoch = config, meters, compiler, on_epoch
         self._row = Row(status="interrupted", **requested_fields(config))
         self._num_skipped_steps: int | None = None  # in all complete epochs; None without a GradScaler
+        self._code: CompiledCode | None = None
+        self._validation = ExitStack()  # settings of torch during a validation
+        self.artifacts = CompileArtifacts()  # that were there at the start
         self._facts: CompileFacts | None = None  # of all ranks at the end of the last epoch
         self._row_after_fit: Row | None = None
 
@@ -68,12 +74,31 @@ class Recorder(Callback):
             publish_first_attempt(FirstAttempt(str(self.run_dir.absolute()), path.stat().st_mtime_ns))
             if trainer.logger is not None:
                 trainer.logger.log_hyperparams(asdict(self._config))
+        self.artifacts = load_artifacts(self._config, device)
+        self._row = replace(self._row, **vars(self.artifacts))
         limit_memory(device, self._config.trainer.memory_limit_gib)
         self._meters.epoch_meter.compile_clock.start_up(lambda: self._compiler.start_up(device))
 
     def on_train_start(self, trainer: Trainer, task: LightningModule) -> None:
         if trainer.is_global_zero:
             keep_epochs(self.run_dir, before=trainer.current_epoch)
+
+    def on_validation_start(self, trainer: Trainer, task: LightningModule) -> None:
+        """Keep the code of training, and let each rank autotune by itself: the ranks' last batches of a validation
+        differ in size, and so may their graphs."""
+        if self._config.check:
+            self.code_of_training()
+        if self._config.compile.share_autotuning:
+            self._validation.enter_context(inductor.own_autotuning())
+
+    def on_validation_end(self, trainer: Trainer, task: LightningModule) -> None:
+        self._validation.close()
+
+    def code_of_training(self) -> CompiledCode:
+        """This rank's code at the start of the first validation, or now."""
+        if self._code is None:
+            self._code = compiled_code()
+        return self._code
 
     def on_train_epoch_end(self, trainer: Trainer, task: LightningModule) -> None:
         """Write the record of the epoch and the row. Raises NonFiniteLossError for a training loss that is not."""

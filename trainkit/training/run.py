@@ -12,7 +12,7 @@ import torch.distributed as dist
 from lightning import Trainer, seed_everything
 from torch import nn
 
-from trainkit.compiler import dynamo
+from trainkit.compiler import dynamo, inductor
 from trainkit.compiler.caches import compile_cache
 from trainkit.compiler.compiler import Compiler
 from trainkit.compiler.startup import shared_cores
@@ -21,7 +21,7 @@ from trainkit.config.validation import check
 from trainkit.data.module import DataModule
 from trainkit.distributed.collectives import gather
 from trainkit.distributed.restarts import meeting_apart
-from trainkit.distributed.topology import Devices, select_devices
+from trainkit.distributed.topology import Devices, select_devices, shares_autotuning
 from trainkit.metrics.communication import CommunicationWindow
 from trainkit.metrics.foreign import ForeignProcesses, total_foreign
 from trainkit.metrics.memory import limit_memory
@@ -31,7 +31,8 @@ from trainkit.results.columns import columns
 from trainkit.results.epoch import EpochRecord
 from trainkit.results.files import end_row, fail_row
 from trainkit.results.row import Row
-from trainkit.training import checkpoint, numerics
+from trainkit.training import artifacts, checkpoint, numerics
+from trainkit.training.agreement import RankTraining, check_ranks
 from trainkit.training.checkpoint import TrainingEndedError
 from trainkit.training.logger import close_logger
 from trainkit.training.model import build_data, build_model
@@ -102,6 +103,10 @@ def build(config: RunConfig, on_epoch: Callable[[EpochRecord], None], contexts: 
     contexts.enter_context(compile_cache(config.compile.cache, config.trainer.attention))
     if config.compile.mode != "eager":
         contexts.enter_context(shared_cores(devices.per_node))
+    if shares_autotuning(config, devices):
+        contexts.enter_context(inductor.shared_autotuning())
+    if config.compile.artifacts is not None:
+        contexts.enter_context(inductor.own_artifacts())
     meters = Meters()
     events = meters.epoch_meter
     compiler = Compiler(config.compile, events.on_compile_start, events.on_compile_end, events.on_eager)
@@ -114,18 +119,21 @@ def build(config: RunConfig, on_epoch: Callable[[EpochRecord], None], contexts: 
 
 def fit(components: Components) -> None:
     """Train, then measure the breakdown of a step and its communication, and check the numerics, if requested."""
-    task, recorder = components.task, components.recorder
-    foreign_processes = ForeignProcesses(components.trainer.strategy.root_device)
+    task, recorder, config = components.task, components.recorder, components.config
+    device = components.trainer.strategy.root_device
+    foreign_processes = ForeignProcesses(device)
     components.trainer.fit(task, datamodule=components.data, ckpt_path=components.ckpt_path, weights_only=True)
     recorder.end_fit(task)
     recorder.add({"foreign_processes": total_foreign(gather(foreign_processes.count()))})
-    if components.config.meters.breakdown:
+    if artifacts.is_requested(config) and recorder.artifacts.artifacts is None:
+        recorder.add(asdict(artifacts.save_artifacts(config, device)))
+    if config.meters.breakdown:
         recorder.add(measure_breakdown(components))
     several_gpus = components.devices.type == "cuda" and components.devices.world_size > 1
-    if components.config.meters.communication and several_gpus:
+    if config.meters.communication and several_gpus:
         recorder.add(measure_communication(components))
     if components.untrained_net is not None:
-        recorder.add(asdict(check_numerics(components, components.untrained_net)))
+        check_numbers(components, components.untrained_net)
 
 
 def measure_breakdown(components: Components) -> dict[str, Any]:
@@ -150,8 +158,11 @@ def measure_communication(components: Components) -> dict[str, Any]:
     return {"exposed_comm_ms": columns(Row)["exposed_comm_ms"].over_ranks.reduce(times_of_ranks)}
 
 
-def check_numerics(components: Components, untrained_net: nn.Module) -> numerics.Answer:
-    """Compare the first steps of the compiled network with eager, on the batches that the run began with."""
+def check_numbers(components: Components, untrained_net: nn.Module) -> None:
+    """Compare the first steps of the compiled network with eager, on the batches that the run began with, and the ranks
+    with each other."""
+    config, recorder = components.config, components.recorder
+    code = recorder.code_of_training()
     components.compiler.restore()
     dynamo.reset()
     device = components.trainer.strategy.root_device
@@ -159,8 +170,12 @@ def check_numerics(components: Components, untrained_net: nn.Module) -> numerics
     prepare = copy.deepcopy(components.data.prepare).to(device).eval()
     batches = []
     for inputs, targets in islice(components.data.train_dataloader(), numerics.STEPS):
-        batches.append((prepare(inputs.to(device)), targets))
-    return numerics.same_answer(untrained_net, batches, components.config, components.optimizer, device)
+        batches.append((prepare(inputs.to(device)), targets.to(device)))
+    answer = numerics.same_answer(untrained_net, batches, config, components.optimizer, device)
+    recorder.add(asdict(answer))
+    if components.devices.world_size > 1:
+        training = RankTraining(untrained_net, batches, config, components.devices, components.optimizer)
+        recorder.add(asdict(check_ranks(training, code, answer)))
 
 
 def finish(components: Components, error: BaseException | None) -> Row:

@@ -44,6 +44,12 @@ def build_profiling_trainer(config: RunConfig, devices: Devices, profiler: Profi
     )
 
 
+def build_checking_trainer(config: RunConfig, devices: Devices, callback: Callback) -> Trainer:
+    """A Trainer that trains on a few batches as the run's does, without accumulation, checkpoints or a logger."""
+    arguments = shared_arguments(config, devices) | {"accumulate_grad_batches": 1, "limit_train_batches": None}
+    return Trainer(max_epochs=1, callbacks=[callback], enable_checkpointing=False, logger=False, **arguments)
+
+
 def _checkpoints(config: RunConfig) -> list[ModelCheckpoint]:
     """The callbacks that write `best.ckpt`, if the run validates, and `last.ckpt`.
 

@@ -1,0 +1,116 @@
+"""The file of what was compiled: written, loaded, foreign, broken; by one rank and by two."""
+
+from pathlib import Path
+
+import pytest
+
+from tests import forked
+from tests.conftest import CONF
+from tests.networks import network
+from trainkit.results.files import read_row
+from trainkit.training.run import run
+
+QUICK = ("trainer.max_epochs=1", "trainer.limit_train_batches=2", "trainer.limit_val_batches=0")
+# The graphs of DDP's own optimizer are others than those of one rank.
+COLD = (network("Plain"), *QUICK, "compile.cache=cold", "ddp.optimize_ddp=no_optimization")
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory) -> Path:
+    """The file of a run with a cold cache."""
+    from trainkit.config.composition import compose_config
+
+    folder = tmp_path_factory.mktemp("written")
+    file = folder / "new folder" / "compiled.bin"
+    words = ["logger=none", *COLD, f"compile.artifacts={file}"]
+    row = run(compose_config(words, CONF, str(folder)))
+    assert (row.status, row.artifacts, row.artifacts_reason) == ("ok", "written", None)
+    assert (row.cache_found, row.artifacts_bytes) == ("cold", file.stat().st_size)
+    assert [path.name for path in file.parent.iterdir()] == ["compiled.bin"]  # and no temporary file
+    return file
+
+
+def test_a_fresh_cache_finds_all_of_it_in_the_file(written, compose):
+    content = written.read_bytes()
+    row = run(compose(*COLD, f"compile.artifacts={written}"))
+    assert (row.status, row.artifacts, row.cache_found, row.cache_misses) == ("ok", "loaded", "warm", 0)
+    assert row.artifacts_bytes == len(content)
+    assert written.read_bytes() == content
+
+
+def test_a_file_of_other_settings_is_foreign_and_stays(written, compose, capsys):
+    content = written.read_bytes()
+    row = run(compose(*COLD, f"compile.artifacts={written}", "data.batch_size=32", "compile.dynamic=false"))
+    assert (row.status, row.artifacts, row.cache_found) == ("ok", "foreign", "cold")
+    reason = "data.batch_size is 64 there, 32 here; compile.dynamic is null there, false here"
+    assert row.artifacts_reason == reason
+    assert capsys.readouterr().err == f"compile.artifacts = {written}: foreign: {reason}\n"
+    assert written.read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda content: content[:-1], "it is not whole, or was changed"),
+        (lambda content: content[:40], "its header cannot be read"),
+        (lambda content: b"", "it is no file of compile artifacts"),
+    ],
+)
+def test_a_broken_file_is_one_line_and_a_cold_compile(spoil, reason, written, compose, tmp_path, capsys):
+    file = tmp_path / "broken.bin"
+    file.write_bytes(spoil(written.read_bytes()))
+    row = run(compose(*COLD, "compile.backend=aot_eager", f"compile.artifacts={file}"))
+    assert (row.status, row.artifacts, row.artifacts_reason) == ("ok", "broken", reason)
+    assert capsys.readouterr().err == f"compile.artifacts = {file}: broken: {reason}\n"
+
+
+def test_a_file_that_cannot_be_written_loses_no_row(compose, tmp_path, capsys, needs_compiler):
+    (tmp_path / "file").touch()
+    row = run(compose(network("Plain"), *QUICK, f"compile.artifacts={tmp_path / 'file' / 'compiled.bin'}"))
+    assert (row.status, row.artifacts, row.num_steps) == ("ok", "unwritten", 2)
+    assert row.artifacts_reason in capsys.readouterr().err
+
+
+def test_an_eager_run_has_nothing_to_write(compose, tmp_path):
+    row = run(compose(*COLD, "compile.mode=eager", f"compile.artifacts={tmp_path / 'compiled.bin'}"))
+    assert (row.status, row.artifacts) == ("ok", None)
+    assert not (tmp_path / "compiled.bin").exists()
+
+
+def test_two_ranks_load_what_one_has_compiled(written, train, tmp_path):
+    done = train(*COLD, "logger=none", f"compile.artifacts={written}", "hydra.run.dir=run", ranks=2)
+    assert done.returncode == 0, done.stderr
+    row = read_row(tmp_path / "run")
+    assert (row.world_size, row.artifacts, row.cache_misses) == (2, "loaded", 0)
+
+
+RANK = """import os, sys, time
+import torch, torch.distributed as dist
+from tests.conftest import CONF
+from trainkit.config.composition import compose_config
+from trainkit.compiler import artifacts as file
+from trainkit.training.artifacts import load_artifacts, save_artifacts
+dist.init_process_group("gloo")
+words = ["logger=none", "compile.artifacts=" + sys.argv[1]]
+config = compose_config(words, CONF, os.getcwd())
+def load(path, fingerprint):
+    time.sleep(1)  # the other rank would be through by now if it did not wait
+    open("loaded", "x").close()
+    return 7
+file.load = load
+columns = load_artifacts(config, torch.device("cpu"))
+assert os.path.exists("loaded")
+assert (columns.artifacts, columns.artifacts_bytes) == ("loaded", 7)
+torch.compile(lambda x: x + 1)(torch.ones(3))
+config.compile.artifacts = "both.bin"
+columns = save_artifacts(config, torch.device("cpu"))
+if dist.get_rank() == 0:
+    assert (columns.artifacts, columns.artifacts_bytes) == ("written", os.path.getsize("both.bin"))
+"""
+
+
+def test_of_ranks_with_one_cache_the_first_loads_and_writes(written, tmp_path):
+    script = tmp_path / "rank.py"
+    script.write_text(RANK)
+    done = forked.python(script, written, cwd=tmp_path, ranks=2)
+    assert done.returncode == 0, done.stderr

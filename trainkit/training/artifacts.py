@@ -1,0 +1,98 @@
+"""The file `compile.artifacts` of a run: loaded at its start if it exists, else written at its end. All ranks call both
+functions."""
+
+import os
+import platform
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trainkit.compiler import artifacts
+from trainkit.compiler.artifacts import BrokenArtifactsError, Fingerprint, ForeignArtifactsError
+from trainkit.config.schema import SETTINGS, RunConfig
+from trainkit.config.settings import in_groups, typed_value, value_of
+from trainkit.distributed.collectives import gather, rank
+from trainkit.metrics.environment import machine_columns
+from trainkit.results.effective import CompileArtifacts
+
+MACHINE = ("device_name", "torch_version", "triton_version", "cuda_version", "python_version")
+COMPILED = (  # settings that decide what is compiled
+    "compile",
+    "amp",
+    "ddp",
+    "data.batch_size",
+    "data.batch_sizes",
+    "trainer.activation_checkpointing",
+    "trainer.attention",
+    "trainer.channels_last",
+    "trainer.deterministic",
+)
+NOT_COMPILED = ("compile.artifacts", "compile.cache")
+
+
+def is_requested(config: RunConfig) -> bool:
+    return config.compile.artifacts is not None and config.compile.mode != "eager"
+
+
+def load_artifacts(config: RunConfig, device: torch.device) -> CompileArtifacts:
+    """Load the file into the compile cache, once for each cache, before any rank compiles. Returns rank 0's columns:
+    empty without a file."""
+    if not is_requested(config):
+        return CompileArtifacts()
+    cache = platform.node(), os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+    loads = gather(cache).index(cache) == rank()  # ranks that share a folder wait for the first of them
+    loaded = CompileArtifacts()
+    if loads and Path(str(config.compile.artifacts)).exists():
+        loaded = _load(config, device)
+    return gather(loaded)[0]
+
+
+def save_artifacts(config: RunConfig, device: torch.device) -> CompileArtifacts:
+    """Write the code that the ranks have compiled. Ranks with the same device have the same keys: one of them is
+    enough."""
+    contributes = gather(str(device)).index(str(device)) == rank()
+    blob = None
+    if contributes:
+        blob = artifacts.collect()
+    blobs = gather(blob)
+    if rank() > 0:
+        return CompileArtifacts()
+    compiled = [blob for blob in blobs if blob is not None]
+    if not compiled:
+        return _unused(config, "unwritten", "torch has put nothing into its cache")
+    try:
+        size = artifacts.write(Path(str(config.compile.artifacts)), fingerprint(config, device), compiled)
+    except OSError as error:
+        return _unused(config, "unwritten", str(error))
+    return CompileArtifacts(artifacts="written", artifacts_bytes=size)
+
+
+def fingerprint(config: RunConfig, device: torch.device) -> Fingerprint:
+    """The versions, the GPU and the settings that decide what is compiled."""
+    machine = machine_columns(device)
+    values: dict[str, Any] = {name: machine[name] for name in MACHINE}
+    values["model"] = config.model
+    for setting in SETTINGS.values():
+        is_compiled = in_groups(setting.name, COMPILED) and setting.name not in NOT_COMPILED
+        if is_compiled and not setting.is_group and not setting.facts.silent:
+            values[setting.name] = value_of(config, setting.name)
+    return {name: typed_value(value) for name, value in values.items()}
+
+
+def _load(config: RunConfig, device: torch.device) -> CompileArtifacts:
+    try:
+        size = artifacts.load(Path(str(config.compile.artifacts)), fingerprint(config, device))
+    except ForeignArtifactsError as error:
+        return _unused(config, "foreign", str(error))
+    except (BrokenArtifactsError, OSError) as error:
+        return _unused(config, "broken", str(error))
+    return CompileArtifacts(artifacts="loaded", artifacts_bytes=size)
+
+
+def _unused(config: RunConfig, state: str, reason: str) -> CompileArtifacts:
+    """The columns of a file that was not loaded or not written, and one line about it."""
+    if rank() == 0:
+        print(f"compile.artifacts = {config.compile.artifacts}: {state}: {reason}", file=sys.stderr)
+    return CompileArtifacts(artifacts=state, artifacts_reason=reason)
