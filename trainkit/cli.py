@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from trainkit.cluster import cluster_job
 from trainkit.config.complaints import UNREADABLE, complaints, typed_overrides
 from trainkit.config.errors import ConfigError
 from trainkit.process_tree import signal_at_end_of_parent
@@ -20,7 +21,10 @@ SPEAKING_S = 5  # for rank 0 to print, before torchrun ends all ranks because on
 
 
 def rank() -> int:
-    """This process's rank, as torchrun or Lightning's launcher set it; 0 without a launcher."""
+    """This process's rank, as torchrun, a cluster or Lightning's launcher set it; 0 without a launcher."""
+    job = cluster_job()
+    if job is not None:
+        return job.rank
     variable = "RANK" if _under_torchrun() else "LOCAL_RANK"
     return int(os.environ.get(variable, 0))
 

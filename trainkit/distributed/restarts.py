@@ -1,7 +1,9 @@
-"""Restarts by torchrun (`--max-restarts`): messages from one attempt of a run to the next, and their process groups.
+"""Restarts by torchrun (`--max-restarts`) or a cluster: messages from one attempt of a run to the next, and their
+process groups.
 
 The agent of torchrun, which starts all ranks anew if one has failed, keeps a key-value store that outlives them. Its
-entries belong to one command `torchrun`, whatever directory, host or time a rank is started in.
+entries belong to one command `torchrun`, whatever directory, host or time a rank is started in. A job that a cluster
+requeues keeps its id and its run directory, where each attempt leaves a line.
 """
 
 import os
@@ -10,10 +12,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
+from pathlib import Path
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # public, but not in __all__
 
+from trainkit.cluster import cluster_job
+
 FIRST_ATTEMPT = "trainkit/first_attempt"
+ATTEMPTS_FILE = ".attempts"  # of a cluster's job, in its run directory
 MEETING_VARIABLES = ("MASTER_PORT", "TORCHELASTIC_USE_AGENT_STORE")
 TIMEOUT = timedelta(minutes=10)  # for rank 0 to check the checksums of large checkpoints
 
@@ -26,9 +32,30 @@ class FirstAttempt:
     began_ns: int
 
 
-def num_restarts() -> int:
-    """How many times torchrun has started the ranks anew."""
+def num_restarts(run_dir: Path | str) -> int:
+    """How many times torchrun or a cluster has started the ranks anew."""
+    if cluster_job() is not None:
+        return len(_attempts_of_job(str(run_dir)))
+    return _num_torchrun_restarts()
+
+
+def _num_torchrun_restarts() -> int:
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
+
+
+@cache  # rank 0 adds a line for this attempt
+def _attempts_of_job(run_dir: str) -> list[int]:
+    """When each attempt of the cluster's job before this one began to train."""
+    job = cluster_job()
+    path = Path(run_dir, ATTEMPTS_FILE)
+    if job is None or not path.exists():
+        return []
+    began_ns = []
+    for line in path.read_text().splitlines():
+        job_id, _, time_ns = line.partition(" ")
+        if job_id == job.id:
+            began_ns.append(int(time_ns))
+    return began_ns
 
 
 @cache  # run() changes the variables that lead to it
@@ -40,15 +67,26 @@ def _agent_store() -> TCPStore | None:
 
 
 def publish_first_attempt(attempt: FirstAttempt) -> None:
-    """Tell the next attempts, if torchrun starts any."""
+    """Tell the next attempts, if torchrun or a cluster starts any."""
+    job = cluster_job()
+    if job is not None:
+        with Path(attempt.run_dir, ATTEMPTS_FILE).open("a") as file:
+            file.write(f"{job.id} {attempt.began_ns}\n")
+        return
     store = _agent_store()
     if store is not None and not store.check([FIRST_ATTEMPT]):
         store.set(FIRST_ATTEMPT, f"{attempt.began_ns} {attempt.run_dir}")
 
 
-def first_attempt() -> FirstAttempt | None:
-    """The attempt that this one follows; None if this is the first, or if those before ended before they trained."""
-    if num_restarts() == 0:
+def first_attempt(run_dir: Path | str = "") -> FirstAttempt | None:
+    """The attempt that this one follows; None if this is the first, or if those before ended before they trained.
+
+    A cluster's job needs the run directory; torchrun's agent knows it.
+    """
+    if cluster_job() is not None:
+        attempts = _attempts_of_job(str(run_dir))
+        return FirstAttempt(str(run_dir), attempts[0]) if attempts else None
+    if _num_torchrun_restarts() == 0:
         return None
     store = _agent_store()
     if store is None or not store.check([FIRST_ATTEMPT]):
@@ -58,10 +96,15 @@ def first_attempt() -> FirstAttempt | None:
 
 
 def choose_on_rank_0(choose: Callable[[], str]) -> str:
-    """The choice of rank 0, on every rank. Called once by each rank of a restart, before they form a group."""
+    """The choice of rank 0, on every rank. Called once by each rank of a restart, before they form a group.
+
+    In a cluster's job each rank chooses: all see the same files.
+    """
+    if cluster_job() is not None:
+        return choose()
     store = _agent_store()
     assert store is not None, "the first attempt was found in it"
-    key = f"trainkit/choice_{num_restarts()}"
+    key = f"trainkit/choice_{_num_torchrun_restarts()}"
     if os.environ["RANK"] == "0":
         store.set(key, choose())
     return store.get(key).decode()
@@ -75,12 +118,12 @@ def meeting_apart() -> Iterator[None]:
     reuses it without a prefix for the attempt, https://github.com/pytorch/pytorch/issues/135712. Remove this when
     tests/test_workarounds.py says that a restarted rank finds no key of the rank before it.
     """
-    store = _agent_store() if num_restarts() > 0 else None
+    store = _agent_store() if _num_torchrun_restarts() > 0 else None
     if store is None:
         yield
         return
     before = {name: os.environ[name] for name in MEETING_VARIABLES}
-    key = f"trainkit/meeting_port_{num_restarts()}"
+    key = f"trainkit/meeting_port_{_num_torchrun_restarts()}"
     if os.environ["RANK"] == "0":
         own_store = TCPStore(os.environ["MASTER_ADDR"], 0, is_master=True, wait_for_workers=False, multi_tenant=True)
         store.set(key, str(own_store.port))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
+from trainkit.cluster import ClusterJob, cluster_job
 from trainkit.config.errors import ConfigError
 from trainkit.config.schema import AUTOTUNE_MODES, RunConfig, TrainerConfig
 from trainkit.metrics.environment import num_gpus_of_machine, sees_own_gpu_alone
@@ -50,10 +51,15 @@ def select_devices(config: RunConfig) -> Devices:
 
 
 def processes(trainer: TrainerConfig) -> tuple[int, int]:
-    """(processes on each node, nodes): those that torchrun launched, or else those requested, by default one.
+    """(processes on each node, nodes): those that torchrun or a cluster launched, or else those requested, by default
+    one.
 
-    Raises ConfigError if torchrun launched another number than requested.
+    Raises ConfigError if another number was launched than requested.
     """
+    job = cluster_job()
+    if job is not None:
+        _check_tasks(trainer, job)
+        return job.tasks_per_node, job.num_nodes
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return trainer.devices or 1, trainer.num_nodes or 1
     per_node = int(os.environ["LOCAL_WORLD_SIZE"])
@@ -69,6 +75,17 @@ def processes(trainer: TrainerConfig) -> tuple[int, int]:
             f"use torchrun --nnodes={trainer.num_nodes}, or leave trainer.num_nodes out"
         )
     return per_node, num_nodes
+
+
+def _check_tasks(trainer: TrainerConfig, job: ClusterJob) -> None:
+    """Raise ConfigError if a cluster launched another number of tasks than requested."""
+    launched = {"devices": job.tasks_per_node, "num_nodes": job.num_nodes}
+    for name, number in launched.items():
+        requested = getattr(trainer, name)
+        if requested not in (None, number):
+            raise ConfigError(
+                f"trainer.{name} = {requested}: the cluster launched {number}, one task a device; leave it out"
+            )
 
 
 def _check_cpu(config: RunConfig) -> None:

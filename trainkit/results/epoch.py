@@ -53,7 +53,7 @@ class EpochRecord:
         None, "Fraction of the validation targets that were predicted.", logged="val/accuracy",
         over_ranks=OverRanks.MEAN,
     )  # fmt: skip
-    num_restarts: int = column(0, "Restarts by torchrun before the epoch was trained.")
+    num_restarts: int = column(0, "Restarts by torchrun or by a cluster before the epoch was trained.")
     num_steady_steps: int = column(0, "Steady steps.", unit="steps")
     num_skipped_steps: int | None = column(
         None, "Steps skipped because a gradient overflowed fp16.", unit="steps", logged="epoch/num_skipped_steps"

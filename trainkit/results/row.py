@@ -35,8 +35,8 @@ class Identity:
     kind: str = column("train", "`train`, or `forward` for calls of the network alone.")
     num_restarts: int = column(
         0,
-        "Restarts by torchrun (`--max-restarts`). The row's figures are of the process after the last one; "
-        "`row.1.json` and so on are the rows before.",
+        "Restarts by torchrun (`--max-restarts`) or by a cluster. The row's figures are of the process after the last "
+        "one; `row.1.json` and so on are the rows before.",
     )
     sweep_id: str | None = column(None, "Name of the sweep that the run belongs to.")
     repeat: int = column(0, "Number of the repeat in its sweep, from 0.")

@@ -62,11 +62,11 @@ class Recorder(Callback):
             world_size=trainer.world_size,
             strategy=strategy,
             accelerator=accelerator,
-            num_restarts=num_restarts(),
+            num_restarts=num_restarts(self.run_dir),
             **machine_columns(device),
         )
         if trainer.is_global_zero:
-            if first_attempt() is not None:
+            if first_attempt(self.run_dir) is not None:
                 set_aside(self.run_dir, [ROW_FILE])  # of the attempt before
             elif self._config.ckpt_path is None:
                 set_aside(self.run_dir)
@@ -123,7 +123,7 @@ class Recorder(Callback):
         times_ms = [step.time_ms for step in steady_steps]
         return EpochRecord(
             epoch=task.current_epoch,
-            num_restarts=num_restarts(),
+            num_restarts=num_restarts(self.run_dir),
             train_time_s=cost.train_time_s,
             val_time_s=cost.val_time_s,
             compile_time_s=cost.compile_time_s,

@@ -1,10 +1,11 @@
-"""How a run goes on after a restart by torchrun."""
+"""How a run goes on after a restart by torchrun or by a cluster."""
 
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 from trainkit.cli import rank
+from trainkit.cluster import cluster_job
 from trainkit.config.schema import RunConfig
 from trainkit.distributed.restarts import FirstAttempt, choose_on_rank_0, first_attempt, num_restarts
 from trainkit.results.files import read_row, write_row
@@ -17,10 +18,13 @@ def config_of_attempt(config: RunConfig) -> RunConfig:
 
     Without a whole checkpoint it begins as the first attempt did. All ranks get the same.
     """
-    attempt = first_attempt()
+    attempt = first_attempt(config.job.run_dir)
     if attempt is None:
-        if num_restarts() > 0 and rank() == 0:
-            print(f"{_subject()}: nothing was trained before, or its directory is unknown; begins", file=sys.stderr)
+        if num_restarts(config.job.run_dir) > 0 and rank() == 0:
+            print(
+                f"{_subject(config.job.run_dir)}: nothing was trained before, or its directory is unknown; begins",
+                file=sys.stderr,
+            )
         return config
     config = replace(config, job=replace(config.job, run_dir=attempt.run_dir))
     path = choose_on_rank_0(lambda: newest_whole_checkpoint(attempt))
@@ -40,15 +44,16 @@ def newest_whole_checkpoint(attempt: FirstAttempt) -> str:
     for path in sorted(written_ns, key=written_ns.__getitem__, reverse=True):
         problem = damage(path)
         if problem is None:
-            print(f"{_subject()}: goes on from {path}", file=sys.stderr)
+            print(f"{_subject(attempt.run_dir)}: goes on from {path}", file=sys.stderr)
             return str(path)
         print(f"{path}: {problem}; passed over", file=sys.stderr)
-    print(f"{_subject()}: no checkpoint yet, begins again", file=sys.stderr)
+    print(f"{_subject(attempt.run_dir)}: no checkpoint yet, begins again", file=sys.stderr)
     return ""
 
 
-def _subject() -> str:
-    return f"restart {num_restarts()} by torchrun"
+def _subject(run_dir: str) -> str:
+    cause = "torchrun" if cluster_job() is None else "the cluster"
+    return f"restart {num_restarts(run_dir)} by {cause}"
 
 
 def row_of_ended_training(config: RunConfig) -> Row | None:
@@ -56,12 +61,12 @@ def row_of_ended_training(config: RunConfig) -> Row | None:
 
     It is `ok` then, unless something was to be measured after the training. None without an attempt before.
     """
-    if first_attempt() is None:
+    if first_attempt(config.job.run_dir) is None:
         return None
     row = read_row(config.job.run_dir)
     if row is None:
         return None
-    row = replace(row, num_restarts=num_restarts())
+    row = replace(row, num_restarts=num_restarts(config.job.run_dir))
     if not (config.check or config.meters.breakdown):
         row = replace(row, status="ok", error=None)
     if rank() == 0:

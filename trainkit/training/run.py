@@ -12,6 +12,7 @@ import torch.distributed as dist
 from lightning import Trainer, seed_everything
 from torch import nn
 
+from trainkit.cluster import cluster_job
 from trainkit.compiler import dynamo, inductor
 from trainkit.compiler.caches import compile_cache
 from trainkit.compiler.compiler import Compiler
@@ -67,7 +68,10 @@ def run(config: RunConfig, on_epoch: Callable[[EpochRecord], None] = lambda reco
             fit(components)
         except (Exception, KeyboardInterrupt, SystemExit) as caught:  # a failure is a row
             error = caught
-        return finish(components, error)
+        row = finish(components, error)
+        if cluster_job() is not None and type(error) is SystemExit:
+            raise error  # submitit's, which has requeued the job: its exit status says so
+        return row
 
 
 @dataclass

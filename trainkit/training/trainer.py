@@ -8,6 +8,7 @@ from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.profilers import Profiler
 
 from trainkit.config.schema import RunConfig
+from trainkit.distributed.environments import cluster_environments
 from trainkit.distributed.strategies import build_strategy
 from trainkit.distributed.topology import Devices
 from trainkit.metrics.communication import WARM_UP_STEPS, WINDOW_STEPS, CommunicationWindow
@@ -23,9 +24,8 @@ def build_trainer(config: RunConfig, devices: Devices, meters: Meters, callbacks
         max_epochs=config.trainer.max_epochs,
         limit_val_batches=config.trainer.limit_val_batches,
         callbacks=[meters, *callbacks, *_checkpoints(config)],
-        plugins=[WholeCheckpointIO()],
         logger=build_logger(config) or False,
-        **shared_arguments(config, devices),
+        **shared_arguments(config, devices, WholeCheckpointIO()),
     )
     trainer.fit_loop.epoch_loop = StepLoop(trainer, meters.batch_meter)
     return trainer
@@ -77,8 +77,8 @@ def build_window_trainer(config: RunConfig, devices: Devices, window: Communicat
     return trainer
 
 
-def shared_arguments(config: RunConfig, devices: Devices) -> dict[str, Any]:
-    """The arguments that all Trainers of a run share."""
+def shared_arguments(config: RunConfig, devices: Devices, *plugins: Any) -> dict[str, Any]:
+    """The arguments that all Trainers of a run share, and these plugins."""
     accelerator = "gpu" if devices.type == "cuda" else "cpu"
     per_node, num_nodes = devices.per_node, devices.num_nodes
     if devices.one_visible:  # Lightning looks for `per_node` GPUs in each process
@@ -88,6 +88,7 @@ def shared_arguments(config: RunConfig, devices: Devices) -> dict[str, Any]:
         "devices": per_node,
         "num_nodes": num_nodes,
         "strategy": build_strategy(config, devices.world_size),
+        "plugins": [*cluster_environments(), *plugins],
         "deterministic": config.trainer.deterministic,
         "precision": config.amp.precision,
         "limit_train_batches": config.trainer.limit_train_batches,

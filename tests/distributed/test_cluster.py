@@ -1,0 +1,144 @@
+"""Tasks of a cluster's job as the ranks of a run; a job that is preempted goes on where it was."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.processes import children
+from trainkit import cli
+from trainkit.cluster import ClusterJob, cluster_job
+from trainkit.config.errors import ConfigError
+from trainkit.config.schema import TrainerConfig
+from trainkit.distributed.environments import LocalTasks, cluster_environments
+from trainkit.distributed.restarts import (
+    FirstAttempt,
+    _attempts_of_job,
+    first_attempt,
+    num_restarts,
+    publish_first_attempt,
+)
+from trainkit.distributed.topology import processes
+from trainkit.results.files import read_epochs, read_row
+
+SRUN = {  # the variables of the third of four tasks on two nodes
+    "SLURM_JOB_ID": "4711",
+    "SLURM_JOB_NAME": "train",
+    "SLURM_PROCID": "2",
+    "SLURM_LOCALID": "0",
+    "SLURM_NODEID": "1",
+    "SLURM_NTASKS": "4",
+    "SLURM_NTASKS_PER_NODE": "2",
+    "SLURM_STEP_NUM_TASKS": "4",
+    "SLURM_STEP_NUM_NODES": "2",
+}
+LOCAL = {
+    "SUBMITIT_EXECUTOR": "local",
+    "SUBMITIT_LOCAL_JOB_ID": "90123",
+    "SUBMITIT_LOCAL_GLOBALID": "1",
+    "SUBMITIT_LOCAL_NTASKS": "2",
+}
+
+
+@pytest.fixture
+def environment(monkeypatch):
+    """Sets variables, and no others of a cluster."""
+
+    def change(variables: dict[str, str]) -> None:
+        for name in list(os.environ):
+            if name.startswith(("SLURM_", "SUBMITIT_", "TORCHELASTIC_")):
+                monkeypatch.delenv(name)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+
+    return change
+
+
+def test_a_task_of_srun_is_a_rank(environment):
+    environment(SRUN)
+    assert cluster_job() == ClusterJob("4711", "slurm", rank=2, num_tasks=4, num_nodes=2)
+    assert (cli.rank(), processes(TrainerConfig())) == (2, (2, 2))
+    (slurm,) = cluster_environments()
+    assert (slurm.global_rank(), slurm.world_size(), slurm.auto_requeue) == (2, 4, False)
+
+
+def test_a_task_of_submitit_on_this_machine_is_a_rank(environment):
+    environment(LOCAL)
+    assert cluster_job() == ClusterJob("90123", "local", rank=1, num_tasks=2, num_nodes=1)
+    assert (cli.rank(), processes(TrainerConfig())) == (1, (2, 1))
+    (local,) = cluster_environments()
+    assert isinstance(local, LocalTasks)
+    assert (local.local_rank(), local.creates_processes_externally) == (1, True)
+    assert local.main_port == 20_000 + 90_123 % 40_000
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {},
+        {name: value for name, value in SRUN.items() if "STEP" not in name},  # a script of sbatch
+        SRUN | {"SLURM_JOB_NAME": "bash"},
+        SRUN | {"TORCHELASTIC_RUN_ID": "1"},
+    ],
+)
+def test_a_script_a_shell_and_torchrun_within_a_job_are_no_tasks(environment, variables):
+    environment(variables)
+    assert cluster_job() is None
+    assert cluster_environments() == []
+
+
+def test_other_numbers_than_the_cluster_launched_are_one_line(environment):
+    environment(SRUN)
+    assert processes(TrainerConfig(devices=2, num_nodes=2)) == (2, 2)
+    with pytest.raises(ConfigError, match=r"trainer\.devices = 4: the cluster launched 2, one task a device; leave it"):
+        processes(TrainerConfig(devices=4))
+
+
+def test_a_requeued_job_finds_its_own_attempts_alone(environment, tmp_path):
+    for job_id, began_ns in (("1", 10), ("4711", 20), ("4711", 30)):
+        environment(SRUN | {"SLURM_JOB_ID": job_id})
+        _attempts_of_job.cache_clear()
+        publish_first_attempt(FirstAttempt(str(tmp_path), began_ns))
+    assert (first_attempt(tmp_path), num_restarts(tmp_path)) == (FirstAttempt(str(tmp_path), 20), 2)
+    publish_first_attempt(FirstAttempt(str(tmp_path), 40))
+    assert num_restarts(tmp_path) == 2  # this attempt is none before itself
+    environment(SRUN | {"SLURM_JOB_ID": "5"})
+    _attempts_of_job.cache_clear()
+    assert first_attempt(tmp_path) is None
+    _attempts_of_job.cache_clear()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_preempted_job_is_requeued_and_goes_on_from_its_last_checkpoint(tmp_path):
+    pytest.importorskip("submitit")
+    words = ["-m", "hydra/launcher=submitit_local", "hydra.launcher.tasks_per_node=2", "sweep=s", "logger=none"]
+    words += ["model=simple_net", "compile.mode=eager", "trainer.accelerator=cpu", "trainer.max_epochs=20"]
+    env = os.environ | {"OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(ROOT / "train.py"), *words]
+    sweep = subprocess.Popen(
+        command, cwd=tmp_path, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    run_dir = tmp_path / "runs" / "sweeps" / "s" / "0"
+    deadline = time.monotonic() + 120
+    while len(list(read_epochs(run_dir))) < 2:
+        assert sweep.poll() is None, sweep.communicate()[1]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    (controller,) = [path for path in Path(tmp_path, "runs/sweeps/s/.submitit").iterdir() if path.name.isdigit()]
+    for task in children(int(controller.name)):
+        os.kill(task, signal.SIGUSR2)  # as SLURM signals each task
+    _, errors = sweep.communicate(timeout=180)
+    log = (controller / f"{controller.name}_0_log.err").read_text()
+    assert sweep.returncode == 0, errors + log
+    row = read_row(run_dir)
+    assert (run_dir / "row.1.json").exists()
+    assert (row.status, row.num_restarts, row.world_size, row.num_epochs < 20) == ("ok", 1, 2, True)
+    assert f"restart 1 by the cluster: goes on from {run_dir}/checkpoints/last.ckpt" in log
+    epochs = list(read_epochs(run_dir))
+    assert [record.epoch for record in epochs] == list(range(20))
+    assert {record.num_restarts for record in epochs} == {0, 1}
