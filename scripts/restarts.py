@@ -62,7 +62,7 @@ def main() -> None:
 
 def _launch(run_dir: Path, overrides: list[str]) -> subprocess.Popen[bytes]:
     run_dir.mkdir()
-    words = [*overrides, "logger=none", "trainer.accelerator=cpu", f"hydra.run.dir={run_dir}"]
+    words = ["logger=none", "trainer.accelerator=cpu", *overrides, f"hydra.run.dir={run_dir}"]
     with (run_dir / "output.txt").open("wb") as output:
         return subprocess.Popen([*TORCHRUN, str(ROOT / "train.py"), *words], stdout=output, stderr=subprocess.STDOUT)
 
