@@ -29,7 +29,7 @@ from trainkit import cli
 from trainkit.config.composition import compose_config
 from trainkit.config.schema import RunConfig
 from trainkit.distributed.collectives import gather
-from trainkit.distributed.strategies import ddp_arguments
+from trainkit.distributed.ddp import ddp_arguments
 from trainkit.distributed.topology import select_devices
 from trainkit.metrics.timer import timed_ms
 from trainkit.results.files import read_row

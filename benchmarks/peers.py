@@ -81,7 +81,7 @@ def ours(config: RunConfig, data: DataModule, batches: list[Batch]) -> Arm:
     """Our network and loss in one graph, compiled as `compile.*` says."""
     objective = build_objective(config, build_model(config, data, select_devices(config)))
     compiler = Compiler(config.compile)
-    compiler.apply(objective.cuda().train(), config.ddp.optimize_ddp)
+    compiler.apply(objective.cuda().train(), config.ddp)
     return Arm("ours", objective, compiler, config, batches)
 
 

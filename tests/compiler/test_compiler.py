@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch._inductor import cudagraph_trees
 
 from trainkit.compiler.compiler import Compiler
-from trainkit.config.schema import CompileConfig, Mode, OnError
+from trainkit.config.schema import CompileConfig, DdpConfig, Mode, OnError
 from trainkit.training.run import run
 
 
@@ -53,7 +53,7 @@ def test_each_call_of_what_is_compiled_begins_a_step_of_cuda_graphs(mode, num_ma
     monkeypatch.delitem(sys.modules, "torch._inductor.cudagraph_trees", raising=False)
     monkeypatch.setattr(torch.compiler, "cudagraph_mark_step_begin", lambda: marks.append(1))
     with Compiler(CompileConfig(mode=Mode[mode], backend="eager")) as compiler:
-        compiler.apply(Doubled(), optimize_ddp=True)
+        compiler.apply(Doubled(), DdpConfig())
         for _ in range(2):
             compiler(torch.ones(2))
     assert len(marks) == num_marks
@@ -75,7 +75,7 @@ def test_what_it_changes_in_torch_is_restored():
     before = torch_settings()
     config = CompileConfig(mode=Mode["reduce-overhead"], backend="eager", dynamic=False, max_recompiles=20)
     with Compiler(config) as compiler:
-        compiler.apply(Doubled(), optimize_ddp="no_optimization")
+        compiler.apply(Doubled(), DdpConfig(optimize_ddp="no_optimization"))
         for size in range(2, 24):
             compiler(torch.ones(size))
         within = torch_settings()
@@ -97,7 +97,7 @@ def test_one_call_of_trainkits_is_between_the_step_and_the_objective(mode):
     objective = RecordsFrames()
     objective.forward = torch.compiler.disable(objective.forward)
     with Compiler(CompileConfig(mode=Mode[mode], backend="eager")) as compiler:
-        compiler.apply(objective, optimize_ddp=True)
+        compiler.apply(objective, DdpConfig())
         compiler(torch.ones(2))
     trainkits = [frame.name for frame in objective.stack if f"{os.sep}trainkit{os.sep}" in frame.filename]
     assert trainkits == ["__call__"]
@@ -113,7 +113,7 @@ def test_with_on_error_eager_it_goes_on_uncompiled_and_says_so():
     kinds, eager_calls = [], []
     config = CompileConfig(backend="eager", fullgraph=True, on_error=OnError["eager"])
     with Compiler(config, kinds.append, kinds.append, lambda: eager_calls.append(1)) as compiler:
-        compiler.apply(Breaks(), optimize_ddp=True)
+        compiler.apply(Breaks(), DdpConfig())
         assert [compiler(torch.ones(2)).tolist() for _ in range(3)] == [[2.0, 2.0]] * 3
     assert kinds[-2:] == ["forward", "forward"]  # another program runs from there on
     assert len(eager_calls) == 3

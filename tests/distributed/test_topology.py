@@ -4,7 +4,16 @@ import pytest
 
 from trainkit.compiler import inductor
 from trainkit.config.errors import ConfigError
-from trainkit.config.schema import Accelerator, Cache, Mode, Precision, RunConfig, TrainerConfig
+from trainkit.config.schema import (
+    Accelerator,
+    Cache,
+    Compression,
+    Mode,
+    Precision,
+    RunConfig,
+    Strategy,
+    TrainerConfig,
+)
 from trainkit.distributed.topology import Devices, processes, select_devices, shares_autotuning
 from trainkit.training.trainer import shared_arguments
 
@@ -93,6 +102,12 @@ def test_more_ranks_than_gpus_are_refused_whatever_a_rank_sees(torchrun, monkeyp
 def test_settings_of_a_gpu_are_refused_on_a_cpu():
     with pytest.raises(ConfigError, match=r"trainer\.memory_limit_gib = 2: limits a GPU's memory"):
         select_devices(config(accelerator=Accelerator.cpu, memory_limit_gib=2))
+    compressed = config(accelerator=Accelerator.cpu)
+    compressed.ddp.compression = Compression.bf16
+    with pytest.raises(ConfigError, match=r"ddp\.compression = bf16: DistributedDataParallel compresses for NCCL"):
+        select_devices(compressed)
+    compressed.ddp.strategy = Strategy.compiled
+    assert select_devices(compressed).type == "cpu"
     half = config(accelerator=Accelerator.cpu)
     half.amp.precision = Precision["16-mixed"]
     with pytest.raises(ConfigError, match=r"amp\.precision = 16-mixed: fp16 needs a GPU"):

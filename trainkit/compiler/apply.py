@@ -21,15 +21,20 @@ LEFT_OUT = "left out by compile.parts"  # diagnosis/remedies/graph_breaks.py loo
 
 
 def compile_in_place(
-    config: CompileConfig, objective: nn.Module, observer: Observer, undo: ExitStack
+    config: CompileConfig, objective: nn.Module, observer: Observer, undo: ExitStack, leave_hooks: bool = False
 ) -> list[CompiledRegion]:
     """Compile `objective` (scope step), `objective.net` (net) or regions of it (parts, blocks), which are returned.
-    Checkpoint keys stay as they are. Functions are replaced in their Python modules until `undo`."""
+    Checkpoint keys stay as they are. Functions are replaced in their Python modules until `undo`. `leave_hooks`: hooks
+    of a region's module run uncompiled around it, also those that it gets later."""
     if config.scope in ("parts", "blocks"):
-        return _compile_regions(config, objective.get_submodule("net"), observer, undo)
-    target = objective if config.scope == "step" else objective.get_submodule("net")
-    target.compile(**options(config))
+        return _compile_regions(config, objective.get_submodule("net"), observer, undo, leave_hooks)
+    target_module(config, objective).compile(**options(config))
     return []
+
+
+def target_module(config: CompileConfig, objective: nn.Module) -> nn.Module:
+    """The module that is compiled as a whole, with scope step or net."""
+    return objective if config.scope == "step" else objective.get_submodule("net")
 
 
 def uncompile(objective: nn.Module) -> None:
@@ -47,7 +52,7 @@ def options(config: CompileConfig | PartConfig) -> dict[str, Any]:
 
 
 def _compile_regions(
-    config: CompileConfig, net: nn.Module, observer: Observer, undo: ExitStack
+    config: CompileConfig, net: nn.Module, observer: Observer, undo: ExitStack, leave_hooks: bool
 ) -> list[CompiledRegion]:
     targets = select_targets(config, net)
     regions = [CompiledRegion(target) for target in targets if target.compiles]
@@ -58,10 +63,14 @@ def _compile_regions(
             call = _region_call(region, target.function, target.function, observer)
             undo.enter_context(dynamo.replaced(target.owner, target.attribute, call))
         else:
-            function = _module_function(target.module, target.config, shared_codes)
+            plain = target.module.forward if leave_hooks else target.module._call_impl
+            function = _module_function(target.module, target.config, shared_codes, leave_hooks)
             region.code = function.__code__
-            call = _region_call(region, function, target.module._call_impl, observer)
-            target.module._compiled_call_impl = call
+            call = _region_call(region, function, plain, observer)
+            if leave_hooks:
+                undo.enter_context(dynamo.replaced(target.module, "forward", call))
+            else:
+                target.module._compiled_call_impl = call
     for target in targets:
         if not target.compiles:
             _leave_out(target, regions, undo)
@@ -88,8 +97,10 @@ def _region_call(
     return call
 
 
-def _module_function(module: nn.Module, config: PartConfig, shared_codes: dict[Hashable, CodeType]) -> FunctionType:
-    """A function that calls a module, to be compiled in its place.
+def _module_function(
+    module: nn.Module, config: PartConfig, shared_codes: dict[Hashable, CodeType], leave_hooks: bool
+) -> FunctionType:
+    """A function that calls a module, without its hooks if they are left, to be compiled in its place.
 
     It is needed because torch.compile skips the frames of torch's own classes (nn.Sequential, the wrapper of activation
     checkpointing), but takes them into the graph of another frame.
@@ -102,10 +113,14 @@ def _module_function(module: nn.Module, config: PartConfig, shared_codes: dict[H
     def call(*args: Any, **kwargs: Any) -> Any:
         return module._call_impl(*args, **kwargs)
 
+    def call_forward(*args: Any, **kwargs: Any) -> Any:
+        return type(module).forward(module, *args, **kwargs)
+
+    function = call_forward if leave_hooks else call
     sizes = tuple(tensor.shape for tensor in chain(module.parameters(), module.buffers()))
     shares_graphs = type(unwrapped(module)), sizes, str(options(config))
-    call.__code__ = shared_codes.setdefault(shares_graphs, call.__code__.replace())
-    return call  # type: ignore[return-value]  # a def is a FunctionType
+    function.__code__ = shared_codes.setdefault(shares_graphs, function.__code__.replace())
+    return function  # type: ignore[return-value]  # a def is a FunctionType
 
 
 def give_own_code(network: nn.Module) -> None:

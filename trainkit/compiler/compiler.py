@@ -16,10 +16,16 @@ from trainkit.compiler.facts import Observations
 from trainkit.compiler.observer import Observer
 from trainkit.compiler.recompiles import Recompile
 from trainkit.compiler.regions import CompiledRegion
-from trainkit.config.schema import CUDAGRAPH_MODES, CompileConfig
+from trainkit.config.schema import CUDAGRAPH_MODES, CompileConfig, DdpConfig
 from trainkit.results.effective import CompileFacts
 
 MAX_COMPILES = 100_000  # whose metrics torch keeps; by default the last 64, and a run with many shapes has more
+# Inductor starts a collective as soon as its input is there, and waits for it before it starts the next one. Its passes
+# that wait later choose the order of collectives by costs, and two ranks must not choose two orders.
+OVERLAP = {
+    "reorder_for_compute_comm_overlap": True,
+    "reorder_for_compute_comm_overlap_passes": ["sink_waits", "raise_comms"],
+}
 
 
 class Compiler:
@@ -81,13 +87,15 @@ class Compiler:
         startup.wait_for_workers()
         self.__enter__()
 
-    def apply(self, objective: nn.Module, optimize_ddp: Any) -> None:
-        """Compile an objective in place. Called once, before DDP wraps it."""
+    def apply(self, objective: nn.Module, ddp: DdpConfig) -> None:
+        """Compile an objective in place. Called once, before DDP wraps it or its blocks are sharded."""
         self._objective = objective
         self._undo_settings.enter_context(dynamo.metrics_limit(MAX_COMPILES))
         if not self._compiles:
             return
-        self._undo_settings.enter_context(dynamo.settings(optimize_ddp=optimize_ddp))
+        self._undo_settings.enter_context(dynamo.settings(optimize_ddp=ddp.optimize_ddp))
+        if ddp.strategy == "compiled":
+            self._undo_settings.enter_context(dynamo.settings(**OVERLAP))
         modes = {self.config.mode}
         for part in self.config.parts:
             modes.add(part.mode)
@@ -95,7 +103,9 @@ class Compiler:
             self._undo.enter_context(dynamo.on_cudagraph_skips(self._skips.append))
         if self._budget is not None:
             self._budget.raise_torch_limits(self._undo)
-        self._regions = compile_in_place(self.config, objective, self._observer, self._undo)
+        self._regions = compile_in_place(
+            self.config, objective, self._observer, self._undo, leave_hooks=ddp.strategy == "fsdp2"
+        )
 
     def __call__(self, *inputs: torch.Tensor) -> Any:
         """The objective's outputs. With on_error=eager, an objective that cannot be compiled runs uncompiled.

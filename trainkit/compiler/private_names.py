@@ -66,6 +66,8 @@ PRIVATE_NAMES = (
     PrivateName("torch._inductor.config", "compile_threads", "each rank compiles with as many threads as it has cores"),
     PrivateName("torch._inductor.config", "distributed_max_autotune_gemm", "compile.share_autotuning"),
     PrivateName("torch._inductor.distributed_autotune", "_AUTOTUNE_PG", "compile.share_autotuning in a second run"),
+    PrivateName("torch._inductor.config", "reorder_for_compute_comm_overlap", "ddp.strategy=compiled"),
+    PrivateName("torch._inductor.config", "reorder_for_compute_comm_overlap_passes", "ddp.strategy=compiled"),
     PrivateName("torch._dynamo", "mark_dynamic", "compile.mark_dynamic"),
     PrivateName(
         "torch.compiler._cache", "CacheArtifactManager", "compile.artifacts has earlier runs of the process too"
@@ -73,6 +75,7 @@ PRIVATE_NAMES = (
     # modules
     PrivateName("torch.nn", "Module._call_impl", "compile.scope=parts and blocks"),
     PrivateName("torch.nn", "Module._compiled_call_impl", "compile.scope=parts and blocks, compile.on_error=eager"),
+    PrivateName("torch.nn.utils.stateless", "_reparametrize_module", "ddp.strategy=compiled"),
     # backends
     PrivateName("torch._dynamo", "lookup_backend", "graphs in a profile, and their code"),
     PrivateName("torch._dynamo", "register_backend", "graphs in a profile, and their code"),

@@ -30,7 +30,8 @@ OnError = StrEnum("OnError", ["raise", "eager"])
 Input = StrEnum("Input", ["inputs", "targets"])
 Precision = StrEnum("Precision", ["32-true", "bf16-mixed", "16-mixed"])
 MatmulPrecision = StrEnum("MatmulPrecision", ["highest", "high", "medium"])
-Strategy = StrEnum("Strategy", ["auto", "ddp"])
+Strategy = StrEnum("Strategy", ["auto", "ddp", "compiled", "fsdp2"])
+Compression = StrEnum("Compression", ["none", "bf16"])
 Kind = StrEnum("Kind", ["train", "forward"])
 Accelerator = StrEnum("Accelerator", ["auto", "cpu", "gpu"])
 Schedule = StrEnum("Schedule", ["constant", "cosine"])
@@ -159,9 +160,18 @@ class AmpConfig:
 @dataclass
 class DdpConfig:
     strategy: Strategy = setting(
-        Strategy["auto"], "auto: DDP where there are several processes", column="strategy", started_only=True
+        Strategy["auto"],
+        "auto: ddp where there are several processes | ddp: DistributedDataParallel | compiled: gradients are averaged "
+        "within the compiled graph | fsdp2: parameters, gradients and the optimizer's state are sharded by blocks",
+        column="strategy",
+        started_only=True,
     )
-    bucket_cap_mb: int = setting(25, "as in DistributedDataParallel", bounds=(at_least(1),))
+    bucket_cap_mb: int = setting(25, "as in DistributedDataParallel; of strategy=compiled too", bounds=(at_least(1),))
+    compression: Compression = setting(
+        Compression["none"],
+        "bf16: gradients are averaged in bfloat16, with half the traffic (ddp on a GPU, compiled)",
+        work=True,
+    )
     static_graph: bool = setting(False, "as in DistributedDataParallel")
     gradient_as_bucket_view: bool = setting(True, "as in DistributedDataParallel")
     broadcast_buffers: bool = setting(True, "as in DistributedDataParallel")

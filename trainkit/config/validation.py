@@ -8,21 +8,24 @@ from typing import Any
 
 from trainkit.config.errors import refuse
 from trainkit.config.schema import (
+    CUDAGRAPH_MODES,
     SETTINGS,
     TRAINING_ONLY,
     CompileConfig,
+    DdpConfig,
     DimConfig,
     ForwardConfig,
     Kind,
     PartConfig,
     RunConfig,
 )
-from trainkit.config.settings import default_of, in_groups, value_of
+from trainkit.config.settings import default_of, in_groups, typed_value, value_of
 
 OTHER_KIND = {  # by kind of run: to do about a setting of the other kind
     "train": "train.py trains; use it with scripts/bench.py",
     "forward": "belongs to training, and scripts/bench.py does not train; leave it out",
 }
+OF_DDP = ["static_graph", "gradient_as_bucket_view", "broadcast_buffers", "find_unused_parameters", "optimize_ddp"]
 SIZES = ("channels", "image_size", "num_classes", "vocab_size", "seq_len", "pad_token")
 SIZES_WITH_ROOM = ("vocab_size", "seq_len")  # padded vocabularies, a longest length
 
@@ -36,6 +39,7 @@ def check(config: RunConfig) -> None:
             _compile(config.compile),
             _other_kind(config),
             _training(config),
+            _strategy(config),
             _targets(config),
         )
     )
@@ -190,6 +194,48 @@ def _training(config: RunConfig) -> Iterator[str]:
         )
     if config.optimizer.get("fused") is True and config.optimizer.get("foreach") is True:
         yield "optimizer.fused = True: excludes optimizer.foreach = True; leave one of them out"
+
+
+def _strategy(config: RunConfig) -> Iterator[str]:
+    """A complaint for each setting that `ddp.strategy` cannot be combined with, or that it would ignore."""
+    strategy = config.ddp.strategy
+    if config.job.kind == "forward" or strategy in ("auto", "ddp"):
+        return
+    if strategy == "compiled":
+        ignored = OF_DDP
+        yield from _compiled_strategy(config.compile)
+    else:
+        ignored = [*OF_DDP, "bucket_cap_mb", "compression"]
+        yield from _fsdp2(config)
+    for declared in fields(DdpConfig):
+        value = getattr(config.ddp, declared.name)
+        if declared.name in ignored and value != default_of(declared):
+            subject = f"ddp.{declared.name} = {typed_value(value)}"
+            yield f"{subject}: has no effect with ddp.strategy = {strategy}; leave it out"
+
+
+def _compiled_strategy(config: CompileConfig) -> Iterator[str]:
+    subject = "ddp.strategy = compiled"
+    if config.mode == "eager":
+        yield f"{subject}: averages gradients within the compiled graph, and compile.mode = eager has none; use ddp"
+    elif config.scope not in ("step", "net"):
+        yield f"{subject}: needs the network in one graph, not compile.scope = {config.scope}; use scope step"
+
+
+def _fsdp2(config: RunConfig) -> Iterator[str]:
+    subject, mode, scope = "ddp.strategy = fsdp2", config.compile.mode, config.compile.scope
+    if mode != "eager" and scope != "blocks":
+        yield (
+            f"{subject}: gathers parameters between the blocks, where compile.scope = {scope} has no seam; use "
+            "compile.scope=blocks or compile.mode=eager"
+        )
+    if mode in CUDAGRAPH_MODES:
+        yield (
+            f"{subject}: gathers parameters anew each time, and compile.mode = {mode} records CUDA graphs of fixed "
+            "addresses; use default or max-autotune-no-cudagraphs"
+        )
+    if config.amp.precision == "16-mixed":
+        yield f"{subject}: Lightning scales no sharded gradients, as amp.precision = 16-mixed needs it; use amp=bf16"
 
 
 def _targets(config: RunConfig) -> Iterator[str]:

@@ -24,7 +24,7 @@ from trainkit.compiler.caches import compile_cache
 from trainkit.compiler.compiler import Compiler
 from trainkit.compiler.errors import first_line
 from trainkit.compiler.source import shortened, source_line, user_frames
-from trainkit.config.schema import CompileConfig, Mode, OnError, RunConfig
+from trainkit.config.schema import CompileConfig, DdpConfig, Mode, OnError, RunConfig
 from trainkit.config.validation import check
 from trainkit.data.batches import Batch
 from trainkit.diagnosis.output import suppressed_output
@@ -147,7 +147,7 @@ class Trial:
             suppressed_output(),
             self.compiler,
         ):
-            self.compiler.apply(self._objective, False)
+            self.compiler.apply(self._objective, DdpConfig(optimize_ddp=False))
             yield self
         dynamo.reset()
 

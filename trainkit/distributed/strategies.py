@@ -1,54 +1,64 @@
 """The Lightning strategies with which the ranks train together."""
 
-import inspect
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 
-from lightning.pytorch.strategies import DDPStrategy, Strategy
+from lightning.pytorch.strategies import Strategy
 from torch import nn
+from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
-from trainkit.config.schema import DdpConfig, RunConfig
+from trainkit.config.errors import ConfigError
+from trainkit.config.schema import RunConfig
+from trainkit.distributed.ddp import TrainingDDP
+from trainkit.distributed.replicas import CompiledReplicas
+from trainkit.distributed.shards import ShardedBlocks
 
 
 def build_strategy(config: RunConfig, world_size: int) -> Strategy | str:
-    """DDP if there are several processes or it is requested; else "auto", Lightning's choice for one device."""
-    if world_size == 1 and config.ddp.strategy == "auto":
-        return "auto"
-    return TrainingDDP(**ddp_arguments(config.ddp))
+    """The requested strategy, by default DDP if there are several processes; "auto" is Lightning's for one device.
 
-
-def ddp_arguments(ddp: DdpConfig) -> dict[str, Any]:
-    """The arguments of DistributedDataParallel."""
-    return {
-        "bucket_cap_mb": ddp.bucket_cap_mb,
-        "static_graph": ddp.static_graph,
-        "gradient_as_bucket_view": ddp.gradient_as_bucket_view,
-        "find_unused_parameters": ddp.find_unused_parameters,
-        _buffers_argument(): ddp.broadcast_buffers,
-    }
-
-
-def _buffers_argument() -> str:
-    """DDP's argument for `ddp.broadcast_buffers`. torch 2.13 renamed it; the old name warns there."""
-    if "forward_sync_buffers" in inspect.signature(DistributedDataParallel).parameters:
-        return "forward_sync_buffers"
-    return "broadcast_buffers"
-
-
-class TrainingDDP(DDPStrategy):
-    """DDP for training alone, on the stream that trains.
-
-    Validation calls the network itself: it needs no DDP, whose forward waits forever for a rank that has one batch
-    less.
+    Raises ConfigError if one process cannot train with it.
     """
+    requested = config.ddp.strategy
+    if requested == "compiled":
+        return CompiledReplicas()
+    if requested == "fsdp2":
+        if world_size == 1:
+            raise ConfigError(
+                "ddp.strategy = fsdp2: shards over several processes, and this run has one; use torchrun or "
+                "trainer.devices, or ddp.strategy=auto"
+            )
+        return ShardedBlocks(world_size)
+    if requested == "ddp" or world_size > 1:
+        return TrainingDDP(config.ddp)
+    return "auto"
 
-    def validation_step(self, *args: Any, **kwargs: Any) -> Any:
-        assert self.lightning_module is not None
-        with self.precision_plugin.val_step_context():
-            return self.lightning_module.validation_step(*args, **kwargs)
 
-    def _setup_model(self, model: nn.Module) -> DistributedDataParallel:
-        # Lightning 2.6 wraps the model on a side stream, so that each backward waits between streams. Remove this
-        # method with the release that has https://github.com/Lightning-AI/pytorch-lightning/pull/21746.
-        # tests/test_workarounds.py fails when it is no longer needed. `_ddp_kwargs` is Lightning's private name.
-        return DistributedDataParallel(module=model, device_ids=self.determine_ddp_device_ids(), **self._ddp_kwargs)
+def strategy_name(strategy: Strategy) -> str:
+    """The row's `strategy`."""
+    names = {TrainingDDP: "ddp", CompiledReplicas: "compiled", ShardedBlocks: "fsdp2"}
+    return names.get(type(strategy), "single")
+
+
+def gradient_accumulation(model: nn.Module) -> Callable[[], AbstractContextManager[None]]:
+    """Contexts for the backward of all but the last batch of a step, in which no gradients are exchanged.
+
+    With `ddp.strategy=compiled` each backward averages: the step's gradients are the sum of averages.
+    """
+    if isinstance(model, DistributedDataParallel):
+        return model.no_sync
+    for module in model.modules():
+        if isinstance(module, FSDPModule):  # the outermost, with all others in it
+            return partial(_unsynchronised, module)
+    return nullcontext
+
+
+@contextmanager
+def _unsynchronised(module: FSDPModule) -> Iterator[None]:
+    module.set_requires_gradient_sync(False)
+    try:
+        yield
+    finally:
+        module.set_requires_gradient_sync(True)

@@ -92,6 +92,11 @@ def _check_cpu(config: RunConfig) -> None:
     """Raise ConfigError for settings that need a GPU."""
     if config.amp.precision == "16-mixed":
         raise ConfigError("amp.precision = 16-mixed: fp16 needs a GPU, none was found; use amp=bf16 or amp=off")
+    if config.ddp.compression != "none" and config.ddp.strategy != "compiled":
+        raise ConfigError(
+            f"ddp.compression = {config.ddp.compression}: DistributedDataParallel compresses for NCCL alone; on a CPU "
+            "leave it out, or use ddp.strategy=compiled"
+        )
     limit_gib = config.trainer.memory_limit_gib
     if limit_gib is not None:
         raise ConfigError(f"trainer.memory_limit_gib = {limit_gib}: limits a GPU's memory; on a CPU leave it out")

@@ -50,7 +50,7 @@ class CascadeStage:
         """Apply the transformations in their order: channels_last, compilation in place, move to the device."""
         if self.config.trainer.channels_last:
             convert_to_channels_last(self.network)
-        self.compiler.apply(self.network.eval(), self.config.ddp.optimize_ddp)
+        self.compiler.apply(self.network.eval(), self.config.ddp)
         self.network.to(device)
 
     @contextmanager

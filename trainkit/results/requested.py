@@ -21,7 +21,11 @@ class Requested:
     batch_sizes: list[int] | None = column(None, "The batch sizes, where they vary.", unit="samples")
     precision: str = column("", "`amp.precision`.", shown={Section.ENVIRONMENT: "precision"})
     matmul_precision: str = column("", "`amp.matmul_precision`.", shown={Section.ENVIRONMENT: "matmul precision"})
-    strategy: str = column("", "`single` or `ddp`, once the run has started.", shown={Section.ENVIRONMENT: "strategy"})
+    strategy: str = column(
+        "",
+        "`single`, `ddp`, `compiled` or `fsdp2`, once the run has started.",
+        shown={Section.ENVIRONMENT: "strategy"},
+    )
     accelerator: str = column("", "`cpu` or `gpu`, once the run has started.")
     compile_mode: str = column("", "`compile.mode`.")
     compile_dynamic: bool | None = column(None, "`compile.dynamic`.")

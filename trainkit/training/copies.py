@@ -97,7 +97,7 @@ class CopyTraining:
             precision = "32-true"  # no autocast
         call: Callable[..., Tensor] = objective
         if compiled:
-            self.compiler.apply(objective, self._config.ddp.optimize_ddp)
+            self.compiler.apply(objective, self._config.ddp)
             call = self.compiler
         optimizer = self._optimizer(objective.parameters())
         factor = schedule_factor("constant", self._config.trainer.warmup_steps, 0)

@@ -78,10 +78,12 @@ def build_objective(config: RunConfig, net: nn.Module, prepare: nn.Module | None
     The order of all transformations of a network:
       1. channels_last                  here
       2. activation checkpointing       here
-      3. compilation, in place          Task.configure_model
-      4. move to the device             Lightning, from here on
-      5. parameters of a checkpoint
-      6. DDP
+      3. averaging in the graph         Task.configure_model, with ddp.strategy=compiled
+      4. compilation, in place          Task.configure_model
+      5. sharding                       Task.configure_model, with ddp.strategy=fsdp2
+      6. move to the device             Lightning, from here on
+      7. parameters of a checkpoint
+      8. DDP
     The later ones keep the layout and the names of the parameters.
 
     Raises ConfigError if the network has nothing to transform as requested.

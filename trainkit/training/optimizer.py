@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from itertools import chain
 from math import cos, pi
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from hydra.utils import get_object, instantiate
 from torch import Tensor, nn
 from torch.amp import GradScaler
+from torch.distributed.tensor import DTensor
 from torch.optim import SGD, Adam, Optimizer  # AdamW is an Adam
 
 from trainkit.compiler.errors import first_line
@@ -92,7 +94,12 @@ def schedule_factor(schedule: str, warmup_steps: int, total_steps: int) -> Calla
 
 def clips_in_kernel(optimizer: Optimizer) -> bool:
     """Whether `clip_in_kernel` can clip the gradients of this optimizer."""
-    return isinstance(optimizer, Adam | SGD) and bool(optimizer.defaults["fused"])
+    return isinstance(optimizer, Adam | SGD) and bool(optimizer.defaults["fused"]) and not is_sharded(optimizer)
+
+
+def is_sharded(optimizer: Optimizer) -> bool:
+    """Whether the optimizer has shards of parameters."""
+    return any(isinstance(parameter, DTensor) for parameter in optimized_parameters(optimizer))
 
 
 def clip_in_kernel(optimizer: Optimizer, max_norm: float, scaler: GradScaler | None) -> None:
@@ -101,7 +108,7 @@ def clip_in_kernel(optimizer: Optimizer, max_norm: float, scaler: GradScaler | N
     The kernel of a fused optimizer divides the gradients by `grad_scale` as it reads them, which saves one pass over
     them. With a GradScaler the gradients are still scaled, and it multiplies `grad_scale` by its own scale.
     """
-    gradients = [parameter.grad for parameter in _optimized_parameters(optimizer) if parameter.grad is not None]
+    gradients = [parameter.grad for parameter in optimized_parameters(optimizer) if parameter.grad is not None]
     norm = nn.utils.get_total_norm(gradients)
     if scaler is not None:
         norm = norm / scaler.scale(torch.ones_like(norm))
@@ -144,10 +151,11 @@ def adapt_checkpoint_state(optimizer: Optimizer, state_dict: dict[str, Any]) -> 
     for name in ("fused", "foreach"):
         if name in optimizer.defaults:
             requested[name] = optimizer.defaults[name]
-    parameters = _optimized_parameters(optimizer)
+    keys = chain.from_iterable(group["params"] for group in state_dict["param_groups"])
+    parameters = dict(zip(keys, optimized_parameters(optimizer), strict=False))  # torch complains of another number
     adapted_states = {}
-    for index, state in state_dict["state"].items():
-        adapted_states[index] = {name: _laid_out_as(parameters[index], value) for name, value in state.items()}
+    for key, state in state_dict["state"].items():
+        adapted_states[key] = {name: _laid_out_as(parameters[key], value) for name, value in state.items()}
     return {"param_groups": [group | requested for group in state_dict["param_groups"]], "state": adapted_states}
 
 
@@ -158,7 +166,7 @@ def _laid_out_as(parameter: Tensor, value: Any) -> Any:
     return torch.empty_like(parameter, dtype=value.dtype, device=value.device).copy_(value)
 
 
-def _optimized_parameters(optimizer: Optimizer) -> list[Tensor]:
+def optimized_parameters(optimizer: Optimizer) -> list[Tensor]:
     parameters: list[Tensor] = []
     for group in optimizer.param_groups:
         parameters.extend(group["params"])

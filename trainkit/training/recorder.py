@@ -8,7 +8,6 @@ from typing import Any
 
 from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
-from lightning.pytorch.strategies import DDPStrategy
 
 from trainkit.compiler import dynamo, facts, inductor
 from trainkit.compiler.compiler import Compiler
@@ -17,6 +16,7 @@ from trainkit.compiler.generated_code import CompiledCode, compiled_code
 from trainkit.config.schema import RunConfig
 from trainkit.distributed.collectives import gather
 from trainkit.distributed.restarts import FirstAttempt, first_attempt, num_restarts, publish_first_attempt
+from trainkit.distributed.strategies import strategy_name
 from trainkit.metrics.environment import machine_columns
 from trainkit.metrics.epochs import reduce_ranks
 from trainkit.metrics.memory import limit_memory
@@ -55,12 +55,11 @@ class Recorder(Callback):
         """Write the first row, `interrupted`, and compile something small, apart from the network's own compiles."""
         self.run_dir = Path(trainer.strategy.broadcast(str(self.run_dir)))
         device = trainer.strategy.root_device
-        strategy = "ddp" if isinstance(trainer.strategy, DDPStrategy) else "single"
         accelerator = "gpu" if device.type == "cuda" else device.type
         self._row = replace(
             self._row,
             world_size=trainer.world_size,
-            strategy=strategy,
+            strategy=strategy_name(trainer.strategy),
             accelerator=accelerator,
             num_restarts=num_restarts(self.run_dir),
             **machine_columns(device),

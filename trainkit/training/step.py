@@ -6,8 +6,8 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.loops.progress import _OptimizerProgress
 from lightning.pytorch.trainer import call
 from torch import Tensor
-from torch.nn.parallel import DistributedDataParallel
 
+from trainkit.distributed.strategies import gradient_accumulation
 from trainkit.metrics.batches import BatchMeter
 from trainkit.training.task import Task
 
@@ -27,6 +27,7 @@ class TrainingStep:
         self._trainer, self._meter, self._hooks, self._progress = trainer, meter, hooks, progress
         self._task = trainer.lightning_module
         self._model = trainer.strategy.model  # the task, or DDP around it
+        self._accumulation = gradient_accumulation(self._model)
         self._optimizer = trainer.optimizers[0]
         self._scaler = trainer.scaler
         self._precision = trainer.precision_plugin
@@ -41,11 +42,9 @@ class TrainingStep:
         if is_last:
             loss = self._forward_backward(batch, is_first)
             self._step_optimizer()
-        elif isinstance(self._model, DistributedDataParallel):
-            with self._model.no_sync():
-                loss = self._forward_backward(batch, is_first)
         else:
-            loss = self._forward_backward(batch, is_first)
+            with self._accumulation():
+                loss = self._forward_backward(batch, is_first)
         self._meter.end_batch()
         return loss.detach()
 

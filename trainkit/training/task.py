@@ -10,9 +10,13 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
+from trainkit.compiler import regions
+from trainkit.compiler.apply import target_module
 from trainkit.compiler.compiler import Compiler
 from trainkit.config.schema import RunConfig
 from trainkit.distributed.collectives import gather
+from trainkit.distributed.replicas import CompiledReplicas, average_gradients
+from trainkit.distributed.shards import ShardedBlocks, shard
 from trainkit.training.objective import build_objective
 from trainkit.training.optimizer import (
     OptimizerFactory,
@@ -20,8 +24,11 @@ from trainkit.training.optimizer import (
     adapt_checkpoint_state,
     clip_in_kernel,
     clips_in_kernel,
+    is_sharded,
+    optimized_parameters,
     schedule_factor,
 )
+from trainkit.training.precision import AUTOCAST_DTYPES
 from trainkit.training.rng import restore_rng_state, rng_state
 
 
@@ -81,10 +88,17 @@ class Task(LightningModule):
         self._compiler, self._optimizer, self._config = compiler, optimizer, config
 
     def configure_model(self) -> None:
-        """Compile the objective in place, once. Lightning calls this hook for every fit."""
-        if not self._compiled:
-            self._compiled = True
-            self._compiler.apply(self.objective, self._config.ddp.optimize_ddp)
+        """Compile the objective in place and shard it, once. Lightning calls this hook for every fit."""
+        if self._compiled:
+            return
+        self._compiled = True
+        config, strategy = self._config, self.trainer.strategy
+        if isinstance(strategy, CompiledReplicas):
+            average_gradients(target_module(config.compile, self.objective), config.ddp)
+        self._compiler.apply(self.objective, config.ddp)
+        if isinstance(strategy, ShardedBlocks):
+            blocks = regions.blocks(self.objective.net).values()
+            shard(self.objective, blocks, strategy.data_parallel_mesh, AUTOCAST_DTYPES.get(config.amp.precision))
 
     def forward(self, *batch: Tensor) -> Any:
         """The objective's outputs. DDP calls it: the training loop calls what `Trainer.model` is."""
@@ -104,7 +118,10 @@ class Task(LightningModule):
         self, optimizer: Optimizer, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
     ) -> None:
         """Limit the norm of all gradients, as `nn.utils.clip_grad_norm_` does, without waiting for the device."""
-        if gradient_clip_val is None or not clips_in_kernel(optimizer):
+        if gradient_clip_val is not None and is_sharded(optimizer):
+            # Lightning refuses to clip for fused optimizers: their gradients may be scaled. Sharded ones never are.
+            nn.utils.clip_grad_norm_(optimized_parameters(optimizer), gradient_clip_val)
+        elif gradient_clip_val is None or not clips_in_kernel(optimizer):
             self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
         else:
             clip_in_kernel(optimizer, gradient_clip_val, self.trainer.scaler)

@@ -96,6 +96,7 @@ def shared_arguments(config: RunConfig, devices: Devices, *plugins: Any) -> dict
         "gradient_clip_val": config.trainer.gradient_clip_val,
         "default_root_dir": config.job.run_dir,
         "num_sanity_val_steps": 0,
+        "inference_mode": config.ddp.strategy != "fsdp2",  # gathered parameters are saved for a later backward
         "use_distributed_sampler": False,
         "enable_progress_bar": False,
         "enable_model_summary": False,
