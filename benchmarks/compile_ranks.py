@@ -1,6 +1,6 @@
 """The compile time of one and of several ranks: cold, and from a file of `compile.artifacts`.
 
-    python benchmarks/compile_ranks.py [--ranks N ...] [--repeats N] [--artifacts DIR] [override ...]
+    python benchmarks/compile_ranks.py [--ranks N,N] [--repeats N] [--artifacts DIR] [override ...]
     python benchmarks/compile_ranks.py model=gpt2 data=synthetic amp=bf16 compile.mode=max-autotune
 
 Each run is a process, or a torchrun, of its own with a fresh compile cache. Its graphs are those of training alone. The
@@ -54,6 +54,10 @@ def measure(num_ranks: int, overrides: list[str], run_dir: Path) -> Measured:
     return Measured(row, process_s)
 
 
+def numbers(text: str) -> list[int]:
+    return [int(number) for number in text.split(",")]
+
+
 def compile_s(runs: list[Measured]) -> float:
     return median(run.row.compile_time_s or 0.0 for run in runs)
 
@@ -87,7 +91,7 @@ def print_ratios(runs_by_case: dict[tuple[int, str], list[Measured]], ranks: lis
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--ranks", type=numbers, default=[1, 2], metavar="N,N")
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--artifacts", type=Path, metavar="DIR")
     arguments, overrides = parser.parse_known_args()
