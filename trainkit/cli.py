@@ -72,6 +72,13 @@ def entry(
             ) from error
 
 
+def _failed_job_line(error: Exception) -> str:
+    """The line about a job of submitit: its name, and the last line that it has printed."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip(" -")]
+    name, _, _ = lines[0].partition(" with path ")
+    return f"{name} failed: {lines[-1]}; the other jobs go on, and scripts/report.py compares their rows"
+
+
 def _with_overrides(argv: list[str], overrides: list[str]) -> list[str]:
     """A command line with these overrides, but for `hydra.run.dir` if the user has typed it."""
     added = overrides
@@ -101,7 +108,8 @@ def importing() -> Iterator[None]:
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """Print the lines of a ConfigError on stderr, once over all ranks, and exit with status 2.
+    """Print the lines of a ConfigError on stderr, once over all ranks, and exit with status 2; of a job that submitit
+    has lost print one line, and exit with status 1.
 
     It stands inside of a Hydra main too: Hydra prints a line of its own about every exception that leaves it.
     """
@@ -113,3 +121,7 @@ def one_line_errors() -> Iterator[None]:
         if rank() == 0 or _under_torchrun():  # which has ended this process by now if rank 0 complains too
             print("\n".join(error.complaints), file=sys.stderr, flush=True)
         sys.exit(2)
+    except RuntimeError as error:
+        if not type(error).__module__.startswith("submitit."):
+            raise
+        sys.exit(_failed_job_line(error))

@@ -142,3 +142,14 @@ def test_a_preempted_job_is_requeued_and_goes_on_from_its_last_checkpoint(tmp_pa
     epochs = list(read_epochs(run_dir))
     assert [record.epoch for record in epochs] == list(range(20))
     assert {record.num_restarts for record in epochs} == {0, 1}
+
+
+def test_a_job_of_submitit_that_fails_is_one_line(tmp_path):
+    pytest.importorskip("submitit")
+    words = ["-m", "hydra/launcher=submitit_local", "data.batch_size=-1", "trainer.accelerator=cpu", "logger=none"]
+    command = [sys.executable, str(ROOT / "train.py"), *words]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    line = done.stderr.splitlines()[-1]
+    assert "failed: data.batch_size = -1: expected a whole number of at least 1; try data.batch_size=1; the" in line
+    assert "Traceback" not in done.stderr
