@@ -67,7 +67,8 @@ def row_of_ended_training(config: RunConfig) -> Row | None:
     if row is None:
         return None
     row = replace(row, num_restarts=num_restarts(config.job.run_dir))
-    if not (config.check or config.meters.breakdown):
+    measured_afterwards = config.check or config.meters.breakdown or config.meters.communication
+    if not measured_afterwards:
         row = replace(row, status="ok", error=None)
     if rank() == 0:
         write_row(config.job.run_dir, row)
