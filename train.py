@@ -22,7 +22,7 @@ def main(cfg: DictConfig) -> None:
     if cli.rank() == 0:
         summary.print_run(row, Path(config.job.run_dir))
     if row.status != "ok":
-        sys.exit(1)
+        sys.exit(cli.exit_status(row.status, row.error))
 
 
 def first_run_dir() -> str | None:

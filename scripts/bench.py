@@ -26,7 +26,7 @@ def main(cfg: DictConfig) -> None:
         row = run_forward(config, fallback)
     summary.print_run(row, Path(config.job.run_dir))
     if row.status != "ok":
-        sys.exit(1)
+        sys.exit(cli.exit_status(row.status, row.error))
 
 
 if __name__ == "__main__":

@@ -43,7 +43,8 @@ def entry(
     `find_run_dir` finds.
     """
     if "LOCAL_RANK" in os.environ:  # started by torchrun, or by rank 0: no rank outlives them
-        signal_at_end_of_parent(signal.SIGKILL)
+        # The others say in the row that rank 0 was lost, and end.
+        signal_at_end_of_parent(signal.SIGKILL if _under_torchrun() else signal.SIGTERM)
     # `1,2` processes become the list `[1,2]`: Hydra refuses sweeps of its own settings.
     sys.argv[1:] = [PROCESS_COUNTS.sub(r"\1[\2]", argument) for argument in sys.argv[1:]]
     if _under_torchrun() and rank() > 0:
@@ -70,6 +71,15 @@ def entry(
             raise ConfigError(
                 f"hydra.run.dir = {error.filename}: {error.strerror}; choose another, or another hydra.sweep.dir"
             ) from error
+
+
+def exit_status(status: str, error: str | None) -> int:
+    """The exit status of a run whose row has this status, not `ok`, and error: 128 and the signal that stopped it (130
+    after Ctrl-C, 143 after SIGTERM), else 1. Mistakes in the settings are 2."""
+    stopped = re.match(r"stopped by (SIG\w+)", error or "")
+    if status == "interrupted" and stopped:
+        return 128 + signal.Signals[stopped[1]]
+    return 1
 
 
 def _failed_job_line(error: Exception) -> str:

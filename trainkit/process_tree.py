@@ -64,6 +64,20 @@ def tree(pid: int) -> list[Process]:
     return processes
 
 
+def is_running(pid: int) -> bool:
+    """Whether a process of this machine has not ended; one that has, and that nobody has reaped, has. Elsewhere than on
+    Linux that counts as running."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    with suppress(OSError):
+        return b") Z " not in Path(f"/proc/{pid}/stat").read_bytes()
+    return True
+
+
 def running_processes() -> dict[int, Process]:
     """The processes of this machine, or of this container, by id."""
     processes = {}

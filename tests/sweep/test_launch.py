@@ -135,7 +135,7 @@ def test_a_rank_that_fails_alone_is_in_the_row(train, tmp_path):
     done = train("model._target_=mine.Net", *EAGER, "hydra.run.dir=run", ranks=2)
     assert done.returncode != 0
     row = read_row(tmp_path / "run")
-    assert (row.status, row.error) == ("oom", "rank 1: OutOfMemoryError: rank one has no memory")
+    assert (row.status, row.error) == ("oom", "rank 1, step 1 (epoch 0): OutOfMemoryError: rank one has no memory")
 
 
 def test_a_killed_run_leaves_the_row_of_its_last_epoch(start, tmp_path):

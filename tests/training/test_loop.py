@@ -2,6 +2,7 @@
 
 import time
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,13 +12,18 @@ from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
 
 from tests.networks import network
 from trainkit.data.digits import Digits
+from trainkit.distributed.launch import Launch
+from trainkit.distributed.watch import Watch
 from trainkit.metrics.meters import Meters
+from trainkit.results.row import Row
 from trainkit.training import step
 from trainkit.training.loop import BATCH_HOOKS, StepLoop
 from trainkit.training.recorder import Recorder
 from trainkit.training.run import build
 
 SMALL = (network("Plain"), "compile.mode=eager", "trainer.max_epochs=2", "trainer.limit_train_batches=7")
+
+ROW = Row("run/run", "interrupted")
 
 
 def hook_names():
@@ -50,7 +56,8 @@ for _hook in hook_names():
 def fit(config, loop_class, *callbacks):
     """The Trainer after a fit with a loop, with these callbacks in place of the Recorder."""
     with ExitStack() as contexts:
-        parts = build(config, lambda record: None, contexts)
+        watch = Watch(Launch(Path(config.job.run_dir)), ROW)
+        parts = build(config, lambda record: None, watch, contexts)
         trainer = parts.trainer
         trainer.callbacks = [callback for callback in trainer.callbacks if not isinstance(callback, Recorder)]
         trainer.callbacks.extend(callbacks)

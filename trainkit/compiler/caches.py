@@ -1,12 +1,22 @@
 """The cache of compiled code between processes: the user's own, or a fresh directory."""
 
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import torch
+
+COLD_PREFIX = "trainkit-cold-"
+
+
+def remove_cold_cache() -> None:
+    """Remove the fresh directory of `compile_cache`, in a process that ends without leaving that context."""
+    folder = os.environ.get("TORCHINDUCTOR_CACHE_DIR", "")
+    if Path(folder).name.startswith(COLD_PREFIX):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
@@ -17,8 +27,7 @@ def compile_cache(kind: str, attention: str = "auto") -> Iterator[None]:
         if attention != "auto":
             stack.enter_context(_attention_in_keys(attention))
         if kind == "cold":
-            prefix = "trainkit-cold-"
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True))
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix=COLD_PREFIX, ignore_cleanup_errors=True))
             stack.enter_context(_environment_variable("TORCHINDUCTOR_CACHE_DIR", folder))
             stack.enter_context(_environment_variable("TRITON_CACHE_DIR", str(Path(folder, "triton"))))
         yield

@@ -176,6 +176,12 @@ class DdpConfig:
     gradient_as_bucket_view: bool = setting(True, "as in DistributedDataParallel")
     broadcast_buffers: bool = setting(True, "as in DistributedDataParallel")
     find_unused_parameters: bool = setting(False, "as in DistributedDataParallel")
+    timeout_s: float = setting(
+        1800.0,
+        "seconds that ranks wait for one that does not get on, while none compiles; then the run has failed",
+        bounds=(ABOVE_0, FINITE),
+        silent=True,
+    )
     optimize_ddp: bool | str = setting(
         True,
         "torch._dynamo.config.optimize_ddp: true | false | ddp_optimizer | python_reducer | no_optimization",

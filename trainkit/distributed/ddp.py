@@ -9,6 +9,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compr
 from torch.nn.parallel import DistributedDataParallel
 
 from trainkit.config.schema import DdpConfig
+from trainkit.distributed.collectives import COLLECTIVE_TIMEOUT
 
 
 class TrainingDDP(DDPStrategy):
@@ -20,7 +21,7 @@ class TrainingDDP(DDPStrategy):
 
     def __init__(self, ddp: DdpConfig):
         hook = bf16_compress_hook if ddp.compression == "bf16" else None
-        super().__init__(ddp_comm_hook=hook, **ddp_arguments(ddp))
+        super().__init__(timeout=COLLECTIVE_TIMEOUT, ddp_comm_hook=hook, **ddp_arguments(ddp))
 
     def validation_step(self, *args: Any, **kwargs: Any) -> Any:
         assert self.lightning_module is not None

@@ -9,14 +9,19 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-from trainkit.distributed.collectives import gather
+from trainkit.distributed.collectives import COLLECTIVE_TIMEOUT, gather
 
 
 class ShardedBlocks(ModelParallelStrategy):
     """FSDP2 over all ranks. A checkpoint is one file with whole tensors, as those of other strategies."""
 
     def __init__(self, world_size: int):
-        super().__init__(data_parallel_size=world_size, tensor_parallel_size=1, save_distributed_checkpoint=False)
+        super().__init__(
+            data_parallel_size=world_size,
+            tensor_parallel_size=1,
+            save_distributed_checkpoint=False,
+            timeout=COLLECTIVE_TIMEOUT,
+        )
         self._most_batches: int | float = 0  # of a validation, over all ranks
 
     def validation_step(self, *args: Any, **kwargs: Any) -> Any:

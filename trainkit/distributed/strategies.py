@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from trainkit.config.errors import ConfigError
 from trainkit.config.schema import RunConfig
+from trainkit.distributed.collectives import COLLECTIVE_TIMEOUT
 from trainkit.distributed.ddp import TrainingDDP
 from trainkit.distributed.replicas import CompiledReplicas
 from trainkit.distributed.shards import ShardedBlocks
@@ -23,7 +24,7 @@ def build_strategy(config: RunConfig, world_size: int) -> Strategy | str:
     """
     requested = config.ddp.strategy
     if requested == "compiled":
-        return CompiledReplicas()
+        return CompiledReplicas(timeout=COLLECTIVE_TIMEOUT)
     if requested == "fsdp2":
         if world_size == 1:
             raise ConfigError(

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import torch
 from lightning.pytorch.loggers import Logger
@@ -11,17 +12,21 @@ from trainkit.compiler.caches import compile_cache
 from trainkit.config.errors import ConfigError
 from trainkit.config.schema import RunConfig
 from trainkit.config.validation import check
+from trainkit.distributed.launch import Launch
 from trainkit.distributed.topology import Devices, select_devices
+from trainkit.distributed.watch import Watch
 from trainkit.inference.cascade import build_stages
 from trainkit.inference.serving import Serving
 from trainkit.metrics.calls import CallMeters
 from trainkit.results.files import end_row
+from trainkit.results.requested import requested_fields
 from trainkit.results.row import Row
 from trainkit.training.logger import build_logger, close_logger
 from trainkit.training.model import build_data
 from trainkit.training.precision import attention_kernel
-from trainkit.training.process import run_settings, sigterm_raises
-from trainkit.training.status import end_reason, end_status, print_error, raise_config_error
+from trainkit.training.process import run_settings
+from trainkit.training.status import print_error, raise_config_error
+from trainkit.training.watching import record_error
 
 
 def run_forward(config: RunConfig, fallback: Sequence[RunConfig] = ()) -> Row:
@@ -47,17 +52,19 @@ def run_forward(config: RunConfig, fallback: Sequence[RunConfig] = ()) -> Row:
         if logger is not None:
             logger.log_hyperparams(asdict(config))
         error: BaseException | None = None
+        request = Row(status="interrupted", **requested_fields(config))
+        watch = contexts.enter_context(Watch(Launch(Path(config.job.run_dir)), request))
         try:
-            with sigterm_raises():
-                data.prepare_data()
-                data.setup("predict")
-                serving.begin()
-                serving.run()
+            data.prepare_data()
+            data.setup("predict")
+            serving.begin()
+            serving.run()
         except (Exception, KeyboardInterrupt, SystemExit) as caught:  # a failure is a row
             error = caught
+            record_error(watch, error)
             if not isinstance(error, torch.AcceleratorError):  # after which CUDA answers nothing
                 meters.end(complete=False)
-        return finish_serving(config, serving, logger, error)
+        return finish_serving(serving, logger, watch, error)
 
 
 def _select_device(config: RunConfig) -> Devices:
@@ -70,14 +77,18 @@ def _select_device(config: RunConfig) -> Devices:
     return devices
 
 
-def finish_serving(config: RunConfig, serving: Serving, logger: Logger | None, error: BaseException | None) -> Row:
+def finish_serving(serving: Serving, logger: Logger | None, watch: Watch, error: BaseException | None) -> Row:
     """Write the last row, close the logger, and raise an error of the user's configuration again."""
-    status, reason = end_status(error), end_reason(error)
+    row = replace(serving.current_row(), status="ok")
+    if error is not None:
+        cause = watch.cause()
+        row = replace(row, status=cause.status, error=cause.reason)
     settings = serving.last_stage.settings
     if settings and isinstance(error, Exception):
         error.add_note(f"forward.fallback, {settings}")
-        reason = f"forward.fallback, {settings}: {reason}"
-    row = end_row(config.job.run_dir, replace(serving.current_row(), status=status, error=reason))
+        row = replace(row, error=f"forward.fallback, {settings}: {row.error}")
+    end_row(watch.launch.run_dir, row)
+    watch.end(is_ok=error is None)
     close_logger(logger, row)
     print_error(error)
     raise_config_error(error)

@@ -3,10 +3,14 @@
 import json
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from filelock import FileLock
+
 from trainkit.results.epoch import EpochRecord
+from trainkit.results.ranks import FOLDER, LOCK, Cause
 from trainkit.results.row import Row
 from trainkit.results.typed import parse
 
@@ -101,22 +105,26 @@ def _is_planned(run_dir: Path | str) -> bool:
     return row is not None and row.status == "interrupted" and row.device_name is None
 
 
-def fail_row(run_dir: Path | str, status: str, error: str) -> bool:
-    """Set status and error of a run that another process measures. The first reason stays.
-
-    Returns whether this reason is the first.
-    """
-    row = read_row(run_dir)
-    if row is None or row.status != "interrupted" or status == "interrupted":
-        return False
-    write_row(run_dir, replace(row, status=status, error=error))
-    return True
+def fail_row(run_dir: Path | str, cause: Cause, request: Row) -> None:
+    """Set status and error of a run that has not ended `ok`, from any rank. `request` is its row if it has none yet."""
+    with _locked(run_dir):
+        row = read_row(run_dir) or request
+        if row.status != "ok":
+            write_row(run_dir, replace(row, status=cause.status, error=cause.reason))
 
 
-def end_row(run_dir: Path | str, row: Row) -> Row:
-    """Write the last row of a run. A reason that another process has given by `fail_row` stays. Returns the row."""
-    before = read_row(run_dir)
-    if row.status != "ok" and before is not None and before.status not in ("ok", "interrupted"):
-        row = replace(row, status=before.status, error=before.error)
-    write_row(run_dir, row)
-    return row
+def end_row(run_dir: Path | str, row: Row) -> None:
+    """Write the last row of a run, from the rank that measured it."""
+    with _locked(run_dir):
+        write_row(run_dir, row)
+
+
+@contextmanager
+def _locked(run_dir: Path | str) -> Iterator[None]:
+    """A context in which no other rank changes the row. One process alone needs no lock."""
+    folder = Path(run_dir, FOLDER)
+    if not folder.exists():
+        yield
+        return
+    with FileLock(folder / LOCK):
+        yield

@@ -14,6 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from trainkit.config.schema import RunConfig
 from trainkit.results.files import read_row, write_row
+from trainkit.results.ranks import first_cause, read_reports
 from trainkit.results.requested import requested_fields
 from trainkit.results.row import Row
 from trainkit.sweep.forkserver import ForkedJob, Forkserver
@@ -62,8 +63,8 @@ def final_row(sweep: Sweep, job: Job, run_dir: Path, returncode: int, stopped_by
         row = replace(row, status="timeout", error=timeout_reason(sweep.timeout_s))
     elif stopped_by == "interrupted" and row.status != "ok":
         row = replace(row, status="interrupted", error="the sweep was interrupted")
-    elif row.status == "interrupted":
-        row = replace(row, status="failed", error=_cause_of_death(returncode, run_dir / "output.log"))
+    elif row.status == "interrupted" and row.error is None:
+        row = replace(row, status="failed", error=_cause_of_death(returncode, run_dir))
     write_row(run_dir, row)
     return row
 
@@ -127,12 +128,16 @@ def row_of_request(sweep: Sweep, job: Job, run_dir: Path) -> Row:
     return Row(status="interrupted", **requested_fields(request))
 
 
-def _cause_of_death(returncode: int, log: Path) -> str:
-    """Why a job ended that could not say so: the signal that killed it, its complaint, or its last line."""
+def _cause_of_death(returncode: int, run_dir: Path) -> str:
+    """Why a job ended that could not say so: what its ranks reported, the signal that killed it, its complaint, or its
+    last line."""
+    cause = first_cause(read_reports(run_dir), is_gone=lambda report: True)
+    if cause is not None:
+        return cause.reason
     if returncode < 0:
         return f"killed by {signal.Signals(-returncode).name}"
     lines = []
-    for line in log.read_text(errors="replace").splitlines():
+    for line in (run_dir / "output.log").read_text(errors="replace").splitlines():
         if COMPLAINT.match(line.strip()):
             return line.strip()
         if line.strip():

@@ -18,9 +18,11 @@ from lightning.pytorch.core.hooks import DataHooks
 from lightning.pytorch.loops.fetchers import _DataFetcher
 from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
 from lightning.pytorch.trainer import call
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from lightning.pytorch.utilities.types import LRSchedulerConfig
 
+from trainkit.distributed.stop import Stop
 from trainkit.metrics.batches import BatchMeter
 from trainkit.training import step
 from trainkit.training.step import TrainingStep
@@ -37,9 +39,9 @@ class StepLoop(_TrainingEpochLoop):
     callback implements is not called.
     """
 
-    def __init__(self, trainer: Trainer, meter: BatchMeter):
+    def __init__(self, trainer: Trainer, meter: BatchMeter, stop: Stop):
         super().__init__(trainer)
-        self._meter = meter
+        self._meter, self._stop = meter, stop
         self._steps_optimizer = False  # after the batch that is trained on
 
     def on_run_start(self, data_fetcher: _DataFetcher) -> None:
@@ -75,8 +77,8 @@ class StepLoop(_TrainingEpochLoop):
         """Train on the next batch."""
         if self.restarting and self._prepare_restart(data_fetcher):
             return
-        if self.trainer.world_size > 1:
-            self._broadcast_sigterm_tensor()
+        if not self._stop.begin_batch():
+            raise SIGTERMException
         batch = self._next_batch(data_fetcher)
         self.batch_progress.increment_ready()
         if self._hooks:

@@ -2,15 +2,14 @@
 
 import logging
 import os
-import signal
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import torch
-from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from trainkit.config.schema import RunConfig
+from trainkit.distributed.launch import ID_VARIABLE
 
 # Set by Lightning: by seed_everything, and by a Trainer with deterministic=True
 LIGHTNING_VARIABLES = ("PL_GLOBAL_SEED", "PL_SEED_WORKERS", "CUBLAS_WORKSPACE_CONFIG")
@@ -41,7 +40,7 @@ def run_settings(config: RunConfig) -> Iterator[None]:
     """
     with ExitStack() as restore:
         _restore_torch(restore)
-        _restore_variables(restore, [*LIGHTNING_VARIABLES, "WANDB_SILENT"])
+        _restore_variables(restore, [*LIGHTNING_VARIABLES, ID_VARIABLE, "WANDB_SILENT"])
         torch.set_float32_matmul_precision(config.amp.matmul_precision)
         restore.enter_context(warnings.catch_warnings())
         for message in IGNORED_WARNINGS:
@@ -80,17 +79,3 @@ def _restore_variables(restore: ExitStack, names: list[str]) -> None:
             restore.callback(os.environ.pop, name, None)
         else:
             restore.callback(os.environ.__setitem__, name, value)
-
-
-@contextmanager
-def sigterm_raises() -> Iterator[None]:
-    """A context in which SIGTERM raises SIGTERMException, as it does during a fit of Lightning."""
-
-    def stop(*_: object) -> None:
-        raise SIGTERMException
-
-    handler = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, handler)

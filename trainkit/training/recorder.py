@@ -17,6 +17,7 @@ from trainkit.config.schema import RunConfig
 from trainkit.distributed.collectives import gather
 from trainkit.distributed.restarts import FirstAttempt, first_attempt, num_restarts, publish_first_attempt
 from trainkit.distributed.strategies import strategy_name
+from trainkit.distributed.watch import Watch
 from trainkit.metrics.environment import machine_columns
 from trainkit.metrics.epochs import reduce_ranks
 from trainkit.metrics.memory import limit_memory
@@ -40,9 +41,17 @@ class Recorder(Callback):
     So a failed or killed run keeps its measurements. `on_epoch` is called with each record on rank 0.
     """
 
-    def __init__(self, config: RunConfig, meters: Meters, compiler: Compiler, on_epoch: Callable[[EpochRecord], None]):
+    def __init__(
+        self,
+        config: RunConfig,
+        watch: Watch,
+        meters: Meters,
+        compiler: Compiler,
+        on_epoch: Callable[[EpochRecord], None],
+    ):
         self.run_dir = Path(config.job.run_dir)
-        self._config, self._meters, self._compiler, self._on_epoch = config, meters, compiler, on_epoch
+        self._config, self._watch = config, watch
+        self._meters, self._compiler, self._on_epoch = meters, compiler, on_epoch
         self._row = Row(status="interrupted", **requested_fields(config))
         self._num_skipped_steps: int | None = None  # in all complete epochs; None without a GradScaler
         self._code: CompiledCode | None = None
@@ -53,7 +62,6 @@ class Recorder(Callback):
 
     def setup(self, trainer: Trainer, task: LightningModule, stage: str) -> None:
         """Write the first row, `interrupted`, and compile something small, apart from the network's own compiles."""
-        self.run_dir = Path(trainer.strategy.broadcast(str(self.run_dir)))
         device = trainer.strategy.root_device
         accelerator = "gpu" if device.type == "cuda" else device.type
         self._row = replace(
@@ -76,7 +84,9 @@ class Recorder(Callback):
         self.artifacts = load_artifacts(self._config, device)
         self._row = replace(self._row, **vars(self.artifacts))
         limit_memory(device, self._config.trainer.memory_limit_gib)
+        self._watch.is_compiling = True
         self._meters.epoch_meter.compile_clock.start_up(lambda: self._compiler.start_up(device))
+        self._watch.is_compiling = False
 
     def on_train_start(self, trainer: Trainer, task: LightningModule) -> None:
         if trainer.is_global_zero:

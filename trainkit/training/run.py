@@ -20,9 +20,11 @@ from trainkit.compiler.startup import shared_cores
 from trainkit.config.schema import RunConfig
 from trainkit.config.validation import check
 from trainkit.data.module import DataModule
-from trainkit.distributed.collectives import gather
+from trainkit.distributed.collectives import gather, leave_process_group
+from trainkit.distributed.launch import join_launch
 from trainkit.distributed.restarts import meeting_apart
 from trainkit.distributed.topology import Devices, select_devices, shares_autotuning
+from trainkit.distributed.watch import Watch
 from trainkit.metrics.communication import CommunicationWindow
 from trainkit.metrics.foreign import ForeignProcesses, total_foreign
 from trainkit.metrics.memory import limit_memory
@@ -31,6 +33,7 @@ from trainkit.metrics.timer import Breakdown
 from trainkit.results.columns import columns
 from trainkit.results.epoch import EpochRecord
 from trainkit.results.files import end_row, fail_row
+from trainkit.results.requested import requested_fields
 from trainkit.results.row import Row
 from trainkit.training import artifacts, checkpoint, numerics
 from trainkit.training.agreement import RankTraining, check_ranks
@@ -42,9 +45,10 @@ from trainkit.training.precision import attention_kernel
 from trainkit.training.process import run_settings
 from trainkit.training.recorder import Recorder
 from trainkit.training.restart import config_of_attempt, row_of_ended_training
-from trainkit.training.status import end_reason, end_status, print_error, raise_config_error
+from trainkit.training.status import print_error, raise_config_error
 from trainkit.training.task import Task
 from trainkit.training.trainer import build_profiling_trainer, build_trainer, build_window_trainer
+from trainkit.training.watching import record_error
 
 
 def run(config: RunConfig, on_epoch: Callable[[EpochRecord], None] = lambda record: None) -> Row:
@@ -54,20 +58,34 @@ def run(config: RunConfig, on_epoch: Callable[[EpochRecord], None] = lambda reco
     reason. Raises ConfigError, before any device is touched, for a config that cannot run.
     """
     check(config)
-    with run_settings(config), meeting_apart(), ExitStack() as contexts:
-        config = config_of_attempt(config)
+    with run_settings(config):
+        launch = join_launch(config)
+        config = replace(config, job=replace(config.job, run_dir=str(launch.run_dir)))
+        request = Row(status="interrupted", **requested_fields(config))
+        with Watch(launch, request, config.ddp.timeout_s) as watch, meeting_apart():
+            return run_watched(config, on_epoch, watch, request)
+
+
+def run_watched(config: RunConfig, on_epoch: Callable[[EpochRecord], None], watch: Watch, request: Row) -> Row:
+    """Train, validate and write the last row. `request` is the row of a run that ends before it has one."""
+    components: Components | None = None
+    error: BaseException | None = None
+    with ExitStack() as contexts:
         try:
-            components = build(config, on_epoch, contexts)
-        except TrainingEndedError:
-            row = row_of_ended_training(config)
-            if row is None:
-                raise
-            return row
-        error: BaseException | None = None
-        try:
+            config = config_of_attempt(config)
+            components = build(config, on_epoch, watch, contexts)
             fit(components)
         except (Exception, KeyboardInterrupt, SystemExit) as caught:  # a failure is a row
             error = caught
+        if isinstance(error, TrainingEndedError):
+            ended_row = row_of_ended_training(config)
+            if ended_row is not None:
+                watch.end(is_ok=True)
+                return ended_row
+        if error is not None:
+            record_error(watch, error)
+        if components is None:
+            return finish_unbuilt(watch, request, error)
         row = finish(components, error)
         if cluster_job() is not None and type(error) is SystemExit:
             raise error  # submitit's, which has requeued the job: its exit status says so
@@ -79,6 +97,7 @@ class Components:
     """The objects of a run."""
 
     config: RunConfig
+    watch: Watch
     devices: Devices
     data: DataModule
     untrained_net: nn.Module | None  # a copy for the numerics check
@@ -90,7 +109,7 @@ class Components:
     trainer: Trainer
 
 
-def build(config: RunConfig, on_epoch: Callable[[EpochRecord], None], contexts: ExitStack) -> Components:
+def build(config: RunConfig, on_epoch: Callable[[EpochRecord], None], watch: Watch, contexts: ExitStack) -> Components:
     """Build all objects of a run, without touching a device.
 
     The attention kernel, the compile cache and the compiler are entered in `contexts`. Raises ConfigError.
@@ -113,12 +132,23 @@ def build(config: RunConfig, on_epoch: Callable[[EpochRecord], None], contexts: 
         contexts.enter_context(inductor.own_artifacts())
     meters = Meters()
     events = meters.epoch_meter
-    compiler = Compiler(config.compile, events.on_compile_start, events.on_compile_end, events.on_eager)
+
+    def on_compile_start(kind: str) -> None:
+        watch.is_compiling = True
+        events.on_compile_start(kind)
+
+    def on_compile_end(kind: str) -> None:
+        watch.is_compiling = False
+        events.on_compile_end(kind)
+
+    compiler = Compiler(config.compile, on_compile_start, on_compile_end, events.on_eager)
     contexts.enter_context(compiler)
-    recorder = Recorder(config, meters, compiler, on_epoch)
+    recorder = Recorder(config, watch, meters, compiler, on_epoch)
     task = Task(net, compiler, optimizer, config, data.prepare)
-    trainer = build_trainer(config, devices, meters, [recorder])
-    return Components(config, devices, data, untrained_net, optimizer, ckpt_path, compiler, task, recorder, trainer)
+    trainer = build_trainer(config, devices, watch, meters, [recorder])
+    return Components(
+        config, watch, devices, data, untrained_net, optimizer, ckpt_path, compiler, task, recorder, trainer
+    )
 
 
 def fit(components: Components) -> None:
@@ -143,7 +173,7 @@ def fit(components: Components) -> None:
 def measure_breakdown(components: Components) -> dict[str, Any]:
     """Train one more epoch, and return its forward, backward and optimizer times over all ranks."""
     breakdown = Breakdown(components.config.trainer.accumulate_grad_batches)
-    trainer = build_profiling_trainer(components.config, components.devices, breakdown)
+    trainer = build_profiling_trainer(components.config, components.devices, components.watch, breakdown)
     trainer.fit(components.task, datamodule=components.data)
     ranks = gather(breakdown.summary_ms())
     times_ms = {}
@@ -156,7 +186,7 @@ def measure_breakdown(components: Components) -> dict[str, Any]:
 def measure_communication(components: Components) -> dict[str, Any]:
     """Train some more steps, and return the time of a step in which a GPU did nothing but communicate."""
     window = CommunicationWindow()
-    trainer = build_window_trainer(components.config, components.devices, window)
+    trainer = build_window_trainer(components.config, components.devices, components.watch, window)
     trainer.fit(components.task, datamodule=components.data)
     times_of_ranks = gather(window.exposed_comm_ms())
     return {"exposed_comm_ms": columns(Row)["exposed_comm_ms"].over_ranks.reduce(times_of_ranks)}
@@ -184,22 +214,34 @@ def check_numbers(components: Components, untrained_net: nn.Module) -> None:
 
 def finish(components: Components, error: BaseException | None) -> Row:
     """Write the last row, close the logger, and raise an error of the user's configuration again."""
-    trainer, recorder = components.trainer, components.recorder
-    status, reason = end_status(error), end_reason(error)
-    row = replace(recorder.final_row(components.task, failed=error is not None), status=status, error=reason)
-    failed_first = True  # among the ranks: the others failed because of this one, which prints its error
+    trainer, recorder, watch = components.trainer, components.recorder, components.watch
+    row = replace(recorder.final_row(components.task, failed=error is not None), status="ok")
+    if error is not None:
+        cause = watch.cause()
+        row = replace(row, status=cause.status, error=cause.reason)
+        if not trainer.is_global_zero:
+            fail_row(recorder.run_dir, cause, row)
+        if watch.is_own(cause):  # the other ranks failed because of this one, which prints its error
+            print_error(error)
     if trainer.is_global_zero:
-        row = end_row(recorder.run_dir, row)
-        close_logger(trainer.logger, row)
-        failed_first = row.error == reason
-    elif reason is not None:
-        failed_first = fail_row(recorder.run_dir, status, f"rank {trainer.global_rank}: {reason}")
-    if failed_first:
-        print_error(error)
+        end_row(recorder.run_dir, row)
+    watch.end(is_ok=error is None)
+    close_logger(trainer.logger, row)
     is_limited = components.config.trainer.memory_limit_gib is not None
     if is_limited and not isinstance(error, torch.AcceleratorError):  # after which CUDA answers nothing
         limit_memory(trainer.strategy.root_device, None)
     raise_config_error(error)
-    if error is None and dist.is_initialized():
-        dist.destroy_process_group()
+    if dist.is_initialized():
+        leave_process_group(is_ok=error is None)
     return row
+
+
+def finish_unbuilt(watch: Watch, request: Row, error: BaseException | None) -> Row:
+    """Write the row of a run that ended before it began. Raises ConfigError for a config that cannot run."""
+    raise_config_error(error)
+    cause = watch.cause()
+    fail_row(watch.launch.run_dir, cause, request)
+    watch.end(is_ok=False)
+    if watch.is_own(cause):
+        print_error(error)
+    return replace(request, status=cause.status, error=cause.reason)

@@ -11,29 +11,39 @@ from trainkit.config.schema import RunConfig
 from trainkit.distributed.environments import cluster_environments
 from trainkit.distributed.strategies import build_strategy
 from trainkit.distributed.topology import Devices
+from trainkit.distributed.watch import Watch
 from trainkit.metrics.communication import WARM_UP_STEPS, WINDOW_STEPS, CommunicationWindow
 from trainkit.metrics.meters import Meters
 from trainkit.training.checkpoint_file import WholeCheckpointIO
 from trainkit.training.logger import build_logger
 from trainkit.training.loop import StepLoop
+from trainkit.training.watching import StopSignals, WatchedFit
 
 
-def build_trainer(config: RunConfig, devices: Devices, meters: Meters, callbacks: list[Callback]) -> Trainer:
+def build_trainer(
+    config: RunConfig, devices: Devices, watch: Watch, meters: Meters, callbacks: list[Callback]
+) -> Trainer:
     """The Trainer of a run, which the meters measure. It keeps the last and the best checkpoint, `last` and `best`."""
     trainer = Trainer(
         max_epochs=config.trainer.max_epochs,
         limit_val_batches=config.trainer.limit_val_batches,
-        callbacks=[meters, *callbacks, *_checkpoints(config)],
+        callbacks=[WatchedFit(watch), meters, *callbacks, *_checkpoints(config)],
         logger=build_logger(config) or False,
         **shared_arguments(config, devices, WholeCheckpointIO()),
     )
-    trainer.fit_loop.epoch_loop = StepLoop(trainer, meters.batch_meter)
+    trainer.fit_loop.epoch_loop = StepLoop(trainer, meters.batch_meter, watch.stop)
+    _replace_signals(trainer, watch)
     return trainer
 
 
-def build_profiling_trainer(config: RunConfig, devices: Devices, profiler: Profiler) -> Trainer:
+def _replace_signals(trainer: Trainer, watch: Watch) -> None:
+    """Have the Watch handle signals. `_signal_connector` is a private name of Lightning 2.6."""
+    trainer._signal_connector = StopSignals(watch.stop)  # type: ignore[assignment]
+
+
+def build_profiling_trainer(config: RunConfig, devices: Devices, watch: Watch, profiler: Profiler) -> Trainer:
     """A Trainer for one more epoch, without validation, checkpoints or a logger."""
-    return Trainer(
+    trainer = Trainer(
         max_epochs=1,
         max_steps=config.trainer.max_steps,
         limit_val_batches=0,
@@ -42,6 +52,8 @@ def build_profiling_trainer(config: RunConfig, devices: Devices, profiler: Profi
         logger=False,
         **shared_arguments(config, devices),
     )
+    _replace_signals(trainer, watch)
+    return trainer
 
 
 def build_checking_trainer(config: RunConfig, devices: Devices, callback: Callback) -> Trainer:
@@ -62,7 +74,7 @@ def _checkpoints(config: RunConfig) -> list[ModelCheckpoint]:
     return callbacks
 
 
-def build_window_trainer(config: RunConfig, devices: Devices, window: CommunicationWindow) -> Trainer:
+def build_window_trainer(config: RunConfig, devices: Devices, watch: Watch, window: CommunicationWindow) -> Trainer:
     """A Trainer with the run's own loop for the steps of a window, over as many epochs as they take."""
     meters = Meters()
     trainer = Trainer(
@@ -73,7 +85,8 @@ def build_window_trainer(config: RunConfig, devices: Devices, window: Communicat
         logger=False,
         **shared_arguments(config, devices),
     )
-    trainer.fit_loop.epoch_loop = StepLoop(trainer, meters.batch_meter)
+    trainer.fit_loop.epoch_loop = StepLoop(trainer, meters.batch_meter, watch.stop)
+    _replace_signals(trainer, watch)
     return trainer
 
 

@@ -1,0 +1,99 @@
+"""Two real ranks, one of which is killed, hangs, is told to stop, or compiles for long: what the row says."""
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests import forked
+from trainkit.results.files import read_row
+from trainkit.results.ranks import FOLDER
+
+ROOT = Path(__file__).parents[2]
+NETWORK = """
+import ctypes, os, signal, time
+import torch
+from torch._dynamo import register_backend
+from tests.networks import Plain
+
+IS_CHOSEN = os.environ["RANK"] == os.environ["CHOSEN"]
+
+class Net(Plain):
+    steps = 0
+    def forward(self, images):
+        if self.training and not torch.compiler.is_compiling():
+            Net.steps += 1
+            print("step", Net.steps, flush=True)
+            if IS_CHOSEN and Net.steps == 3:
+                {at_step_3}
+        return super().forward(images)
+
+@register_backend
+def slow(graph, inputs):
+    if IS_CHOSEN and len(graph.graph.nodes) > 6:  # not the throw-away function
+        {in_compile}
+    return graph.forward
+"""
+IN_C = (
+    "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM]); "  # so that the call is not interrupted
+    "os.kill(os.getpid(), signal.SIGTERM); ctypes.CDLL(None).sleep(60)"
+)
+
+
+@pytest.fixture
+def train_chosen(tmp_path, monkeypatch):
+    """(rank, ..., settings): runs two ranks of which one does something. Returns the process and the row."""
+
+    def trained(chosen: int, *settings: str, at_step_3: str = "pass", in_compile: str = "pass"):
+        monkeypatch.setenv("CHOSEN", str(chosen))
+        (tmp_path / "mine.py").write_text(NETWORK.format(at_step_3=at_step_3, in_compile=in_compile))
+        words = ("model._target_=mine.Net", "model.width=4", "logger=none", "trainer.accelerator=cpu")
+        done = forked.python(
+            ROOT / "train.py", *words, *settings, "hydra.run.dir=run", cwd=tmp_path, path=str(tmp_path), ranks=2
+        )
+        return done, read_row(tmp_path / "run")
+
+    return trained
+
+
+@pytest.mark.parametrize("chosen", [0, 1])
+def test_a_rank_that_is_killed_is_in_the_row(chosen, train_chosen):
+    done, row = train_chosen(chosen, "compile.mode=eager", at_step_3="os.kill(os.getpid(), signal.SIGKILL)")
+    assert done.returncode != 0
+    reason = f"rank {chosen}, step 3 (epoch 0): its process was lost (killed, or out of memory)"
+    assert (row.status, row.error) == ("failed", reason)
+    assert row.device_name
+
+
+def test_a_rank_that_hangs_is_in_the_row(train_chosen):
+    done, row = train_chosen(1, "compile.mode=eager", "ddp.timeout_s=3", at_step_3="time.sleep(200)")
+    assert done.returncode != 0
+    reason = "rank 1, step 3 (epoch 0): hung; the others waited for it for 3 s (ddp.timeout_s)"
+    assert (row.status, row.error) == ("failed", reason)
+
+
+def test_ranks_wait_for_one_that_compiles_longer_than_their_timeout(train_chosen, tmp_path):
+    settings = ("compile.backend=slow", "compile.scope=net", "ddp.timeout_s=2", "trainer.max_epochs=1")
+    limits = ("trainer.limit_train_batches=3", "trainer.limit_val_batches=0")
+    done, row = train_chosen(1, *settings, *limits, in_compile="time.sleep(8)")
+    assert (row.status, row.error, row.num_steps) == ("ok", None, 3), done.stderr
+    assert row.compile_time_s > 8
+    assert not (tmp_path / "run" / FOLDER).exists()
+
+
+def test_a_rank_that_is_told_to_stop_stops_all_before_the_same_batch(train_chosen, tmp_path):
+    settings = ("compile.mode=eager", "trainer.max_epochs=10000")
+    done, row = train_chosen(1, *settings, at_step_3="os.kill(os.getpid(), signal.SIGTERM)")
+    assert (row.status, row.error) == ("interrupted", "stopped by SIGTERM"), done.stderr
+    steps = [line for line in done.stdout.splitlines() if line.startswith("step")]
+    assert steps.count("step 3") == 2
+    assert len(steps) == 2 * len(set(steps))
+    reports = [json.loads(path.read_text()) for path in (tmp_path / "run" / FOLDER).glob("*.json")]
+    assert len({report["place"] for report in reports}) == 1
+
+
+def test_a_rank_that_compiles_in_c_is_ended_with_a_row(train_chosen):
+    done, row = train_chosen(1, "compile.backend=slow", "compile.scope=net", "compile.cache=cold", in_compile=IN_C)
+    assert done.returncode != 0
+    assert (row.status, row.error) == ("interrupted", f"stopped by {signal.SIGTERM.name} while compiling")

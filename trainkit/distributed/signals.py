@@ -1,0 +1,80 @@
+"""Signals that reach a thread at once, however long the main thread is inside of a call."""
+
+import os
+import select
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+STOPS = ("SIGTERM", "SIGHUP")  # handled here; SIGINT raises KeyboardInterrupt, as always
+
+
+class SignalPipe:
+    """Between `open` and `close`, signals that stop a process go to a pipe, and to `handle` in the main thread.
+
+    A signal that the process ignores, as SIGHUP under nohup, is left alone; so are all if another thread opens it.
+    """
+
+    def __init__(self, handle: Callable[[int], None]):
+        self._handle = handle
+        self._read_end, self._write_end = os.pipe()
+        os.set_blocking(self._read_end, False)
+        os.set_blocking(self._write_end, False)
+        self._handlers: dict[int, Any] = {}
+        self._wakeup_before = -1
+        self._is_open = False
+
+    def open(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return
+        self._is_open = True
+        self._wakeup_before = signal.set_wakeup_fd(self._write_end, warn_on_full_buffer=False)
+        for name in STOPS:
+            number = getattr(signal, name)
+            if signal.getsignal(number) != signal.SIG_IGN:
+                self._handlers[number] = signal.signal(number, self._on_signal)
+        _open_pipes.append(self)
+
+    def wait(self, timeout_s: float | None) -> int | None:
+        """Wait for a signal that stops a process. Returns None after `timeout_s`, or after `wake`."""
+        readable, _, _ = select.select([self._read_end], [], [], timeout_s)
+        if not readable:
+            return None
+        stops = {getattr(signal, name) for name in (*STOPS, "SIGINT")}
+        numbers = [number for number in os.read(self._read_end, 4096) if number in stops]
+        return numbers[0] if numbers else None
+
+    def wake(self) -> None:
+        os.write(self._write_end, b"\0")
+
+    def close(self) -> None:
+        """Restore what handled the signals before."""
+        if self._is_open:
+            _open_pipes.remove(self)
+            self.restore()
+        os.close(self._read_end)
+        os.close(self._write_end)
+
+    def restore(self) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(self._wakeup_before)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._handle(number)
+
+
+_open_pipes: list[SignalPipe] = []
+
+
+def _forget_pipes() -> None:
+    """In a forked process, as a DataLoader's worker: a signal to it must not reach its parent by the pipe."""
+    for pipe in reversed(_open_pipes):
+        pipe.restore()
+    _open_pipes.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_pipes)
