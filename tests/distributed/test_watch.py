@@ -1,6 +1,5 @@
 """Two real ranks, one of which is killed, hangs, is told to stop, or compiles for long: what the row says."""
 
-import json
 import signal
 from pathlib import Path
 
@@ -31,7 +30,7 @@ class Net(Plain):
 
 @register_backend
 def slow(graph, inputs):
-    if IS_CHOSEN and len(graph.graph.nodes) > 6:  # not the throw-away function
+    if IS_CHOSEN and "conv2d" not in graph.code:  # which a process compiles first and throws away
         {in_compile}
     return graph.forward
 """
@@ -82,15 +81,13 @@ def test_ranks_wait_for_one_that_compiles_longer_than_their_timeout(train_chosen
     assert not (tmp_path / "run" / FOLDER).exists()
 
 
-def test_a_rank_that_is_told_to_stop_stops_all_before_the_same_batch(train_chosen, tmp_path):
+def test_a_rank_that_is_told_to_stop_stops_all_before_the_same_batch(train_chosen):
     settings = ("compile.mode=eager", "trainer.max_epochs=10000")
     done, row = train_chosen(1, *settings, at_step_3="os.kill(os.getpid(), signal.SIGTERM)")
     assert (row.status, row.error) == ("interrupted", "stopped by SIGTERM"), done.stderr
     steps = [line for line in done.stdout.splitlines() if line.startswith("step")]
     assert steps.count("step 3") == 2
     assert len(steps) == 2 * len(set(steps))
-    reports = [json.loads(path.read_text()) for path in (tmp_path / "run" / FOLDER).glob("*.json")]
-    assert len({report["place"] for report in reports}) == 1
 
 
 def test_a_rank_that_compiles_in_c_is_ended_with_a_row(train_chosen):
