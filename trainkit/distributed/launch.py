@@ -41,10 +41,9 @@ def join_launch(config: RunConfig) -> Launch:
     if "TORCHELASTIC_RUN_ID" in os.environ:
         return _meet(run_dir, world_size)
     job = cluster_job()
-    if job is None:
-        launch_id = os.environ.setdefault(ID_VARIABLE, uuid4().hex)
-    else:
-        launch_id = f"{job.id}.{num_restarts(run_dir)}"
+    if job is not None:  # requeued, it keeps its id
+        return Launch(run_dir, job.rank, world_size, f"{job.id}.{num_restarts(run_dir)}", socket.gethostname())
+    launch_id = os.environ.setdefault(ID_VARIABLE, uuid4().hex)
     return Launch(run_dir, cli.rank(), world_size, launch_id, socket.gethostname())
 
 
