@@ -75,6 +75,8 @@ class Watch:
         It `follows` if another rank ended first, whose cause may be known in a moment.
         """
         self._unwinds = True
+        place = self.find_place()
+        self.find_place = lambda: place  # where it failed, and not where it cleans up
         if self.has_peers and status != "interrupted":
             reason = f"rank {self.launch.rank}, {self._place()}: {reason}"
         self._fail(Cause(status, reason), follows)
@@ -161,6 +163,7 @@ class Watch:
         with self._lock:
             if not self.has_peers:
                 return self._own_cause()
+            self._refresh()
             self._peers.look(self._report)
             cause = self._peers.cause()
             if cause is not None and all(report.reason != cause.reason for report in self._peers.reports):
