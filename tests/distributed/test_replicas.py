@@ -49,7 +49,8 @@ def test_two_ranks_train_as_with_ddp(train, tmp_path):
     assert same(parameters(tmp_path / "compiled"), parameters(tmp_path / "ddp"))
 
 
-def test_the_network_alone_may_be_compiled(compose, tmp_path):
+def test_the_network_alone_may_be_compiled(compose, tmp_path, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # else Lightning sets another number for the second run
     trained = []
     for name, settings in (("plain", ()), ("averaged", ("ddp.strategy=compiled",))):
         row = run(compose("compile.scope=net", "compile.backend=aot_eager", *QUICK, *settings, run_dir=tmp_path / name))

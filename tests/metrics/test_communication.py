@@ -2,13 +2,16 @@
 
 from contextlib import ExitStack
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.profiler import ProfilerActivity, profile
 
+from trainkit.distributed.launch import Launch
 from trainkit.distributed.topology import select_devices
+from trainkit.distributed.watch import Watch
 from trainkit.metrics import communication
 from trainkit.metrics.communication import (
     WARM_UP_STEPS,
@@ -20,6 +23,8 @@ from trainkit.metrics.communication import (
     union,
 )
 from trainkit.results.files import read_row
+from trainkit.results.requested import requested_fields
+from trainkit.results.row import Row
 from trainkit.training.run import build, fit
 from trainkit.training.trainer import build_window_trainer
 
@@ -83,10 +88,11 @@ def test_the_window_is_profiled_after_the_warm_up_over_epochs_and_accumulated_ba
         "trainer.accumulate_grad_batches=2",
     )
     with ExitStack() as contexts:
-        components = build(config, lambda record: None, contexts)
+        watch = Watch(Launch(Path(config.job.run_dir)), Row(status="interrupted", **requested_fields(config)))
+        components = build(config, lambda record: None, watch, contexts)
         fit(components)
         window = CommunicationWindow()
-        trainer = build_window_trainer(config, select_devices(config), window)
+        trainer = build_window_trainer(config, select_devices(config), watch, window)
         trainer.fit(components.task, datamodule=components.data)
     assert trainer.global_step == WARM_UP_STEPS + WINDOW_STEPS
     (profiler,) = profilers

@@ -35,10 +35,15 @@ def settings() -> dict[str, Any]:
 COMPILED = ("compile.backend=aot_eager", "compile.max_recompiles=20", "ddp.optimize_ddp=false")
 
 
-@pytest.mark.parametrize("compile_settings", [("compile.mode=eager",), COMPILED], ids=["eager", "compiled"])
-def test_a_run_restores_the_settings_it_changes(compile_settings, compose):
+@pytest.mark.parametrize(
+    "own_settings",
+    [("compile.mode=eager",), COMPILED, ("compile.mode=eager", "ddp.strategy=ddp")],
+    ids=["eager", "compiled", "ddp"],
+)
+def test_a_run_restores_the_settings_it_changes(own_settings, compose, monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)  # else Lightning's DDP leaves the threads as they are
     before = settings()
-    words = ("amp.matmul_precision=medium", "trainer.attention=math", "check=true", *compile_settings, *SHORT)
+    words = ("amp.matmul_precision=medium", "trainer.attention=math", "check=true", *own_settings, *SHORT)
     assert run(compose(*words)).status == "ok"
     assert settings() == before
 

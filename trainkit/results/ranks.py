@@ -1,8 +1,8 @@
 """The reports of a run's ranks: signs of life, and why a rank failed. They outlive the processes that wrote them."""
 
 import json
-import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -67,7 +67,7 @@ def remove_report(run_dir: Path, rank: int) -> None:
     folder = Path(run_dir, FOLDER)
     Path(folder, f"{rank}.json").unlink(missing_ok=True)
     Path(folder, LOCK).unlink(missing_ok=True)
-    if folder.exists() and not os.listdir(folder):
+    with suppress(OSError):  # other reports are in it, or the rank of the last one has just removed it
         folder.rmdir()
 
 

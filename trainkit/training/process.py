@@ -11,8 +11,8 @@ import torch
 from trainkit.config.schema import RunConfig
 from trainkit.distributed.launch import ID_VARIABLE
 
-# Set by Lightning: by seed_everything, and by a Trainer with deterministic=True
-LIGHTNING_VARIABLES = ("PL_GLOBAL_SEED", "PL_SEED_WORKERS", "CUBLAS_WORKSPACE_CONFIG")
+# Set by Lightning: by seed_everything, by a Trainer with deterministic=True, and by DDP
+LIGHTNING_VARIABLES = ("PL_GLOBAL_SEED", "PL_SEED_WORKERS", "CUBLAS_WORKSPACE_CONFIG", "OMP_NUM_THREADS")
 LOG_LEVELS = {
     "lightning.pytorch": logging.WARNING,
     "lightning.fabric": logging.WARNING,
@@ -58,6 +58,7 @@ def _restore_torch(restore: ExitStack) -> None:
     """Have the exit stack restore torch's global settings to their values of now."""
     cudnn = torch.backends.cudnn
     restore.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
+    restore.callback(torch.set_num_threads, torch.get_num_threads())
     restore.callback(setattr, cudnn, "benchmark", cudnn.benchmark)
     restore.callback(setattr, cudnn, "deterministic", cudnn.deterministic)
     deterministic = torch.are_deterministic_algorithms_enabled()
