@@ -63,10 +63,10 @@ def total_foreign(counts: Sequence[int | None]) -> int | None:
 
 def _unless_unknown(reduce: Callable[[list[int]], int], counts: Sequence[int | None]) -> int | None:
     """One number for several; None if it would be 0 and one of them is unknown."""
-    known = [count for count in counts if count is not None]
-    if len(known) < len(counts) and not any(known):
+    counted = [count for count in counts if count is not None]
+    if len(counted) < len(counts) and not any(counted):
         return None
-    return reduce(known)
+    return reduce(counted)
 
 
 def _compute_pids(device: torch.device) -> set[int]:
