@@ -108,7 +108,6 @@ class Watch:
             if signum is not None:
                 self._receive(signum)
             if self.has_peers:
-                self._refresh()
                 self._watch_peers()
             if self._has_waited_enough() and not self._is_over:
                 self._end_process()
@@ -160,6 +159,7 @@ class Watch:
         return self.find_place() + (", compiling" if self.is_compiling else "")
 
     def _look(self) -> Cause | None:
+        """Write this rank's report and read those of the others. Returns the first cause on any rank."""
         with self._lock:
             if not self.has_peers:
                 return self._own_cause()
@@ -230,5 +230,7 @@ class Watch:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         remove_cold_cache()
-        interrupted = self._stopped_by is not None and cause.status == "interrupted"
-        os._exit(128 + self._stopped_by if interrupted and self._stopped_by is not None else 1)
+        exit_status = 1
+        if self._stopped_by is not None and cause.status == "interrupted":
+            exit_status = 128 + self._stopped_by
+        os._exit(exit_status)
