@@ -116,9 +116,9 @@ def _run_jobs(sweep: Sweep, settings: Sequence[SweptSetting], lock: int) -> Iter
                 own.append(f"nproc_per_node={setting.nproc_per_node}")
             label, shown_number = " ".join(own), f"[{number}/{num_jobs}]"
             jobs.append(Job(setting.overrides, setting.config, setting.nproc_per_node, label, repeat, shown_number))
-        waiting = []
+        rows, waiting = read_rows(sweep.folder), []
         for job in jobs:
-            finished = _finished_row(sweep, job)
+            finished = _finished_row(rows, sweep, job)
             if finished is None:
                 waiting.append(job)
             else:
@@ -198,9 +198,9 @@ def _title(sweep: Sweep, job: Job) -> str:
     return f"{job.number} {job.label or 'job'}{repeat}"
 
 
-def _finished_row(sweep: Sweep, job: Job) -> Row | None:
+def _finished_row(rows: Sequence[Row], sweep: Sweep, job: Job) -> Row | None:
     """The row of a job that ended, well or not, in an earlier start of the sweep; None if it must run."""
-    for row in read_rows(sweep.folder):
+    for row in rows:
         if _is_of_job(row, job, sweep) and _has_ended(row, sweep):
             return row
     return None
