@@ -50,7 +50,7 @@ def join_launch(config: RunConfig) -> Launch:
 def _meet(run_dir: Path, world_size: int) -> Launch:
     """Of the ranks that torchrun starts, rank 0 alone knows Hydra's directory: it tells the others."""
     store, rank, _ = next(rendezvous("env://"))
-    key = f"trainkit/launch/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}"
+    key = f"trainkit/launch/{num_restarts(run_dir)}"
     if rank == 0:
         store.set(key, f"{uuid4().hex} {run_dir.absolute()}")
     while not store.check([key]):  # store.get would wait where no signal interrupts it

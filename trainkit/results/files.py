@@ -21,10 +21,14 @@ EPOCHS_FILE = "epochs.jsonl"
 def write_row(run_dir: Path | str, row: Row) -> Path:
     """Write `<run_dir>/row.json` atomically: a reader sees the previous row or the new one. Returns its path."""
     path = Path(run_dir) / ROW_FILE
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(asdict(row), indent=2) + "\n")
-    temporary.replace(path)
+    _replace_text(path, json.dumps(asdict(row), indent=2) + "\n")
     return path
+
+
+def _replace_text(path: Path, text: str) -> None:
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    temporary.write_text(text)
+    temporary.replace(path)
 
 
 def read_row(run_dir: Path | str) -> Row | None:
@@ -79,9 +83,7 @@ def keep_epochs(run_dir: Path | str, before: int) -> None:
     if not path.exists():
         return
     kept = [record for record in read_epochs(run_dir) if record.epoch < before]
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    temporary.write_text("".join(json.dumps(asdict(record)) + "\n" for record in kept))
-    temporary.replace(path)
+    _replace_text(path, "".join(json.dumps(asdict(record)) + "\n" for record in kept))
 
 
 def set_aside(run_dir: Path | str, names: Iterable[str] = (ROW_FILE, EPOCHS_FILE)) -> None:

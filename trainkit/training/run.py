@@ -175,12 +175,7 @@ def measure_breakdown(components: Components) -> dict[str, Any]:
     breakdown = Breakdown(components.config.trainer.accumulate_grad_batches)
     trainer = build_profiling_trainer(components.config, components.devices, components.watch, breakdown)
     trainer.fit(components.task, datamodule=components.data)
-    ranks = gather(breakdown.summary_ms())
-    times_ms = {}
-    for name in ranks[0]:
-        times_of_ranks = [rank[name] for rank in ranks]
-        times_ms[name] = columns(Row)[name].over_ranks.reduce(times_of_ranks)
-    return times_ms
+    return _over_ranks(breakdown.summary_ms())
 
 
 def measure_communication(components: Components) -> dict[str, Any]:
@@ -188,8 +183,17 @@ def measure_communication(components: Components) -> dict[str, Any]:
     window = CommunicationWindow()
     trainer = build_window_trainer(components.config, components.devices, components.watch, window)
     trainer.fit(components.task, datamodule=components.data)
-    times_of_ranks = gather(window.exposed_comm_ms())
-    return {"exposed_comm_ms": columns(Row)["exposed_comm_ms"].over_ranks.reduce(times_of_ranks)}
+    return _over_ranks({"exposed_comm_ms": window.exposed_comm_ms()})
+
+
+def _over_ranks(own: dict[str, float | None]) -> dict[str, Any]:
+    """Columns of this rank as those of all ranks, each by its rule."""
+    ranks = gather(own)
+    reduced = {}
+    for name in own:
+        values = [rank[name] for rank in ranks]
+        reduced[name] = columns(Row)[name].over_ranks.reduce(values)
+    return reduced
 
 
 def check_numbers(components: Components, untrained_net: nn.Module) -> None:
