@@ -54,7 +54,8 @@ def fp16_on_the_cpu(monkeypatch):
 
 @pytest.mark.parametrize("implementation", ["fused", "foreach"])
 def test_the_row_and_the_records_count_skipped_steps(implementation, compose, tmp_path, fp16_on_the_cpu, recwarn):
-    row = run(compose(network("Plain"), *EAGER, f"optimizer.{implementation}=true"))
+    schedule = ("trainer.schedule=cosine", "trainer.warmup_steps=1")
+    row = run(compose(network("Plain"), *EAGER, *schedule, f"optimizer.{implementation}=true"))
     assert (row.status, row.num_steps, row.num_skipped_steps) == ("ok", 44, 2)
     assert [record.num_skipped_steps for record in read_epochs(tmp_path / "run")] == [2, 0]
     assert [str(warning.message) for warning in recwarn if "lr_scheduler" in str(warning.message)] == []

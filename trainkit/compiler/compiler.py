@@ -128,7 +128,7 @@ class Compiler:
                 raise
         if goes_on_uncompiled:  # not in the handler, which keeps the failed call's tensors alive
             outputs = self._objective(*inputs)
-        if self._observer.call_ran_uncompiled() or self.error or not self._observer.has_graphs:
+        if not self._compiles or self._observer.call_ran_uncompiled() or self.error or not self._observer.has_graphs:
             self._on_eager()
             if self._budget is not None and self._budget.spent:
                 self._budget.exceeded = True

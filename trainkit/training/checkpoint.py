@@ -13,11 +13,11 @@ from trainkit.config.errors import ConfigError
 from trainkit.config.schema import RunConfig
 from trainkit.results.files import read_row
 from trainkit.training.checkpoint_file import damage
-from trainkit.training.optimizer import OptimizerFactory
+from trainkit.training.optimizer import OptimizerFactory, has_schedule
 
 NET_PREFIX = "objective.net."  # of the names of the network's tensors in a checkpoint
 # A checkpoint's entries beside the parameters, without which training does not go on as if it had never stopped
-RESUMED = ("optimizer_states", "lr_schedulers", "loops", "callbacks")
+RESUMED = ("optimizer_states", "loops", "callbacks")
 
 
 class TrainingEndedError(ConfigError):
@@ -94,7 +94,10 @@ def resume_path(config: RunConfig, net: nn.Module, optimizer: OptimizerFactory, 
     if checkpoint is None:
         return None
     subject = f"ckpt_path = {config.ckpt_path}"
-    lacking = [name for name in RESUMED if not checkpoint.content.get(name)]
+    entries = list(RESUMED)
+    if has_schedule(config.trainer):
+        entries.append("lr_schedulers")
+    lacking = [name for name in entries if not checkpoint.content.get(name)]
     if lacking:
         raise ConfigError(f"{subject}: has no {', '.join(lacking)}, which training goes on with; give another one")
     if not checkpoint.end_of_epoch:

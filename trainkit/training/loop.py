@@ -143,6 +143,8 @@ class StepLoop(_TrainingEpochLoop):
 
     def _step_schedule(self) -> None:
         schedules = self.trainer.lr_scheduler_configs
+        if not schedules:
+            return
         if len(schedules) == 1 and _steps_with_optimizer(schedules[0]):
             self.scheduler_progress.increment_ready()
             schedules[0].scheduler.step()

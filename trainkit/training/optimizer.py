@@ -15,7 +15,7 @@ from torch.optim import SGD, Adam, Optimizer  # AdamW is an Adam
 
 from trainkit.compiler.errors import first_line
 from trainkit.config.errors import ConfigError, refuse
-from trainkit.config.schema import RunConfig
+from trainkit.config.schema import RunConfig, TrainerConfig
 from trainkit.training.instantiate import type_complaints
 
 OptimizerFactory = Callable[..., Optimizer]  # parameters -> optimizer
@@ -76,6 +76,11 @@ def _check_factory(factory: OptimizerFactory, subject: str) -> None:
     closure = inspect.signature(optimizer.step).parameters.get("closure")
     if closure is not None and closure.default is inspect.Parameter.empty:
         raise ConfigError(f"{subject}: computes the loss several times in a step; choose optimizer=adamw")
+
+
+def has_schedule(settings: TrainerConfig) -> bool:
+    """Whether the learning rate changes during training."""
+    return settings.schedule != "constant" or settings.warmup_steps > 0
 
 
 def schedule_factor(schedule: str, warmup_steps: int, total_steps: int) -> Callable[[int], float]:

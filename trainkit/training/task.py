@@ -24,6 +24,7 @@ from trainkit.training.optimizer import (
     adapt_checkpoint_state,
     clip_in_kernel,
     clips_in_kernel,
+    has_schedule,
     is_sharded,
     optimized_parameters,
     schedule_factor,
@@ -104,10 +105,13 @@ class Task(LightningModule):
         """The objective's outputs. DDP calls it: the training loop calls what `Trainer.model` is."""
         return self._compiler(*batch)
 
-    def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
+    def configure_optimizers(self) -> Optimizer | OptimizerLRSchedulerConfig:
+        """The optimizer, with its schedule if it has one: to schedule a constant rate would cost each step time."""
         optimizer = self._optimizer(self.parameters())
         optimizer.register_load_state_dict_pre_hook(adapt_checkpoint_state)
         settings = self._config.trainer
+        if not has_schedule(settings):
+            return optimizer
         total_steps = int(self.trainer.estimated_stepping_batches)
         if settings.max_steps > 0:
             total_steps = min(total_steps, settings.max_steps)
