@@ -1,7 +1,7 @@
 """Make the pages of the studies from their rows: `python scripts/studies.py measurements --into docs/studies`.
 
 A study of conf/experiment/studies has its rows in ROWS/NAME.jsonl or below ROWS/NAME. Writes FOLDER/NAME.md for each of
-them, its plots, and FOLDER/README.md.
+them, its plots and figures in FOLDER/NAME, and FOLDER/README.md.
 """
 
 import argparse

@@ -12,10 +12,10 @@ MEASUREMENTS = ROOT / "measurements"
 
 
 def files_in(folder: Path) -> dict[str, str]:
-    """The text of every page and plot below a folder, by its path in it."""
+    """The text of every page, plot and table below a folder, by its path in it."""
     texts = {}
     for path in sorted(folder.rglob("*")):
-        if path.suffix in (".md", ".svg", ".html"):
+        if path.suffix in (".md", ".svg", ".html", ".csv"):
             texts[str(path.relative_to(folder))] = path.read_text(encoding="utf-8")
     return texts
 

@@ -12,6 +12,8 @@ from tests import forked
 from tests.conftest import ROOT
 from tests.report.conftest import line_of
 from tests.sweeps import EPOCH, ROW, changed, five_modes
+from trainkit.analysis.comparison import compare
+from trainkit.report.csv_file import csv_comparison
 from trainkit.results.files import append_epoch, read_epochs, write_row
 from trainkit.results.runs import read_rows, read_runs, write_measurements
 
@@ -200,3 +202,15 @@ def test_pack_writes_the_runs_into_one_file(sweep, tmp_path):
     assert (ended.returncode, ended.stdout) == (0, f"written: {packed} ({len(five_modes())} runs)\n")
     times_ms = [row.step_time_ms_p50 for row in read_rows(packed)]
     assert times_ms == [row.step_time_ms_p50 for row in read_rows(sweep)]
+
+
+def test_csv_writes_a_line_for_each_setting_and_nothing_else(sweep, tmp_path):
+    file = tmp_path / "settings.csv"
+    before = set(sweep.rglob("*"))
+    ended = script(sweep, "--csv", file, "--steps", "1000", cwd=tmp_path)
+    assert (ended.returncode, ended.stdout) == (0, f"written: {file}\n")
+    assert set(sweep.rglob("*")) == before
+    assert file.read_text() == csv_comparison(compare(read_rows(sweep), 1000))
+    ended = script(sweep, "--csv", tmp_path / "missing" / "settings.csv", cwd=tmp_path)
+    complaint = f"report: --csv = {tmp_path / 'missing' / 'settings.csv'}: expected a file in an existing folder\n"
+    assert (ended.returncode, ended.stderr) == (2, complaint)

@@ -205,7 +205,12 @@ def test_pages_are_made_of_the_rows_alone(tmp_path):
         write_row(tmp_path / "crossing_point" / one.run_id, one)
     written = write_pages(tmp_path, STUDIES, tmp_path)
     texts = {path.relative_to(tmp_path).as_posix(): path.read_text() for path in written}
-    assert set(texts) == {"crossing_point.md", "crossing_point/plot0.svg", "README.md"}
+    assert set(texts) == {
+        "crossing_point.md",
+        "crossing_point/settings.csv",
+        "crossing_point/plot0.svg",
+        "README.md",
+    }
     page, index = texts["crossing_point.md"], texts["README.md"]
     assert "; claimed" not in page
     assert "60x \\[0.60, 0.60\\]. Claimed to be about 0.35x: did not hold.\n" in page

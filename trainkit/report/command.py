@@ -6,6 +6,7 @@ from pathlib import Path
 from trainkit.analysis.comparison import Comparison, compare
 from trainkit.analysis.regressions import find_changes
 from trainkit.diagnosis.findings import read_diagnoses
+from trainkit.report.csv_file import csv_comparison
 from trainkit.report.markdown import markdown_comparison
 from trainkit.report.page import write_report
 from trainkit.report.terminal import print_changes, print_comparison
@@ -35,6 +36,22 @@ def report_markdown(paths: list[Path], num_planned_steps: int | None) -> int:
     except ValueError as error:
         return _complain(str(error))
     print(markdown_comparison(compare(rows, num_planned_steps)), end="")
+    return 0
+
+
+def report_csv(paths: list[Path], file: Path, num_planned_steps: int | None) -> int:
+    """Write the comparison as comma-separated values.
+
+    Returns the exit status: 2 if a path has no runs, or if the file has no folder.
+    """
+    if file.is_dir() or not file.parent.is_dir():
+        return _complain(f"--csv = {file}: expected a file in an existing folder")
+    try:
+        rows = _read_rows(paths)
+    except ValueError as error:
+        return _complain(str(error))
+    file.write_text(csv_comparison(compare(rows, num_planned_steps)), encoding="utf-8")
+    print(f"written: {file}")
     return 0
 
 

@@ -7,6 +7,7 @@ from trainkit.analysis.comparison import Group
 from trainkit.analysis.pairs import PairwiseComparison
 from trainkit.analysis.studies import PlannedComparison, StudyResult, evaluate_study, read_study
 from trainkit.diagnosis.findings import Diagnosis, read_diagnoses
+from trainkit.report.csv_file import csv_comparison
 from trainkit.report.labels import machine_label, pair_label
 from trainkit.report.markdown import escape, markdown_comparison, markdown_compiled, markdown_stages
 from trainkit.report.pairwise import claim_sentence, pairwise_sentences
@@ -28,8 +29,8 @@ RULE = (
 
 
 def write_pages(measurements: Path, experiments: Path, folder: Path) -> list[Path]:
-    """Write into `folder` a page `NAME.md` for each study that has rows, its plots in `NAME/`, and an index as
-    `README.md`. The index begins with `about.md` if there is one: it says how the rows were obtained.
+    """Write into `folder` a page `NAME.md` for each study that has rows, its plots and `settings.csv` in `NAME/`, and
+    an index as `README.md`. The index begins with `about.md` if there is one: it says how the rows were obtained.
 
     The rows of a study are in or below the directory `measurements/NAME`, or of `measurements/NAME.jsonl`
     with `NAME-diagnosis*.json` beside it. Returns the files that were written. The same rows give the same text.
@@ -86,7 +87,9 @@ def _write_page(folder: Path, result: StudyResult, diagnoses: Sequence[Diagnosis
     plots_dir.mkdir(exist_ok=True)
     plots = _plots(result)
     page.write_text(_study_page(result, plots, diagnoses), encoding="utf-8")
-    written = [page]
+    figures = plots_dir / "settings.csv"
+    figures.write_text(csv_comparison(result.comparison), encoding="utf-8")
+    written = [page, figures]
     for file_name, plot in plots.items():
         path = plots_dir / file_name
         path.write_text(standalone_svg(plot.svg), encoding="utf-8")
@@ -107,7 +110,8 @@ def _study_page(result: StudyResult, plots: dict[str, Plot], diagnoses: Sequence
     for file_name, plot in plots.items():
         title = escape(plot.title)
         blocks += [f"**{title}**", f"![{title}]({study.name}/{file_name})", escape(plot.note)]
-    blocks += ["## All that was measured", markdown_comparison(result.comparison)]
+    blocks += ["## All that was measured", f"As numbers: [settings.csv]({study.name}/settings.csv)."]
+    blocks.append(markdown_comparison(result.comparison))
     blocks += ["## What the compiler did", markdown_compiled(result.rows)]
     staged = [diagnosis for diagnosis in diagnoses if diagnosis.stages]
     if staged:
