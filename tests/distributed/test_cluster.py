@@ -1,5 +1,6 @@
 """Tasks of a cluster's job as the ranks of a run; a job that is preempted goes on where it was."""
 
+import json
 import os
 import signal
 import subprocess
@@ -136,7 +137,8 @@ def test_a_preempted_job_is_requeued_and_goes_on_from_its_last_checkpoint(tmp_pa
     log = (controller / f"{controller.name}_0_log.err").read_text()
     assert sweep.returncode == 0, errors + log
     row = read_row(run_dir)
-    assert (run_dir / "row.1.json").exists()
+    before = json.loads((run_dir / "row.1.json").read_text())
+    assert (before["status"], before["error"]) == ("interrupted", "stopped by SIGUSR2")
     assert (row.status, row.num_restarts, row.world_size, row.num_epochs < 20) == ("ok", 1, 2, True)
     assert f"restart 1 by the cluster: goes on from {run_dir}/checkpoints/last.ckpt" in log
     epochs = list(read_epochs(run_dir))

@@ -1,9 +1,11 @@
 """Two real ranks, one of which is killed, hangs, is told to stop, or compiles for long: what the row says."""
 
+import re
 import signal
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests import forked
 from trainkit.results.files import read_row
@@ -81,13 +83,15 @@ def test_ranks_wait_for_one_that_compiles_longer_than_their_timeout(train_chosen
     assert not (tmp_path / "run" / FOLDER).exists()
 
 
-def test_a_rank_that_is_told_to_stop_stops_all_before_the_same_batch(train_chosen):
+def test_a_rank_that_is_told_to_stop_stops_all_before_the_same_step(train_chosen, tmp_path):
     settings = ("compile.mode=eager", "trainer.max_epochs=10000")
     done, row = train_chosen(1, *settings, at_step_3="os.kill(os.getpid(), signal.SIGTERM)")
     assert (row.status, row.error) == ("interrupted", "stopped by SIGTERM"), done.stderr
-    steps = [line for line in done.stdout.splitlines() if line.startswith("step")]
+    steps = re.findall(r"^step \d+$", done.stdout, re.MULTILINE)
     assert steps.count("step 3") == 2
     assert len(steps) == 2 * len(set(steps))
+    written = torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)
+    assert (written["global_step"], len(written["ranks"])) == (len(set(steps)), 2)
 
 
 def test_a_rank_that_compiles_in_c_is_ended_with_a_row(train_chosen):

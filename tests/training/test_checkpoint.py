@@ -1,8 +1,11 @@
 """Resuming: the parameters of an uninterrupted run, and checkpoints that do not fit."""
 
+import os
+import signal
+
 import pytest
 import torch
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 
 from tests import forked
 from tests.conftest import CONF, parameters, same
@@ -76,6 +79,29 @@ def test_a_checkpoint_of_a_callback_inside_of_an_epoch_resumes_with_the_next_bat
     path = tmp_path / "mine" / "epoch=1-step=12.ckpt"
     row = run(compose(*asked, f"ckpt_path='{path}'"))
     assert same(parameters(tmp_path / "run"), parameters(tmp_path / "whole"))
+    assert (row.train_loss, row.val_loss) == (whole.train_loss, whole.val_loss)
+
+
+class Terminates(Callback):
+    """Sends SIGTERM to its process as the fourth batch of the second epoch begins."""
+
+    def on_train_batch_start(self, trainer, task, batch, batch_idx):
+        if (trainer.current_epoch, batch_idx) == (1, 3):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.parametrize("num_batches", [1, 2])
+def test_a_run_that_was_told_to_stop_resumes_with_the_next_step(num_batches, compose, tmp_path, monkeypatch):
+    asked = ("compile.mode=eager", *NINE_STEPS, f"trainer.accumulate_grad_batches={num_batches}")
+    whole = run(compose(*asked, run_dir=tmp_path / "whole"))
+    with monkeypatch.context() as patched:
+        patched.setattr(trainer_module, "_checkpoints", lambda config: [*checkpoints(config), Terminates()])
+        stopped = run(compose(*asked, run_dir=tmp_path / "parts"))
+    assert (stopped.status, stopped.num_epochs) == ("interrupted", 1)
+    epochs = []
+    row = run(compose(*asked, "ckpt_path=last", run_dir=tmp_path / "parts"), on_epoch=epochs.append)
+    assert [record.num_steps for record in epochs] == [5 if num_batches == 1 else 3, 9 if num_batches == 1 else 5]
+    assert same(parameters(tmp_path / "parts"), parameters(tmp_path / "whole"))
     assert (row.train_loss, row.val_loss) == (whole.train_loss, whole.val_loss)
 
 

@@ -15,6 +15,7 @@ class SignalPipe:
     """Between `open` and `close`, signals that stop a process go to a pipe, and to `handle` in the main thread.
 
     A signal that the process ignores, as SIGHUP under nohup, is left alone; so are all if another thread opens it.
+    The signal by which submitit tells a job that its time is over is handled here too, then passed on to submitit.
     """
 
     def __init__(self, handle: Callable[[int], None]):
@@ -31,8 +32,10 @@ class SignalPipe:
             return
         self._is_open = True
         self._wakeup_before = signal.set_wakeup_fd(self._write_end, warn_on_full_buffer=False)
-        for name in STOPS:
-            number = getattr(signal, name)
+        numbers = [getattr(signal, name) for name in STOPS]
+        if "SUBMITIT_EXECUTOR" in os.environ:
+            numbers.append(preemption())
+        for number in numbers:
             if signal.getsignal(number) != signal.SIG_IGN:
                 self._handlers[number] = signal.signal(number, self._on_signal)
         _open_pipes.append(self)
@@ -42,7 +45,7 @@ class SignalPipe:
         readable, _, _ = select.select([self._read_end], [], [], timeout_s)
         if not readable:
             return None
-        stops = {getattr(signal, name) for name in (*STOPS, "SIGINT")}
+        stops = {signal.SIGINT, *self._handlers}
         numbers = [number for number in os.read(self._read_end, 4096) if number in stops]
         return numbers[0] if numbers else None
 
@@ -57,6 +60,11 @@ class SignalPipe:
         os.close(self._read_end)
         os.close(self._write_end)
 
+    def pass_on(self, number: int) -> None:
+        """Have submitit handle its signal: on rank 0 it requeues the job and raises SystemExit."""
+        if number in self._handlers and number == preemption():
+            self._handlers[number](number, None)
+
     def restore(self) -> None:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
@@ -64,6 +72,11 @@ class SignalPipe:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._handle(number)
+
+
+def preemption() -> int:
+    """The signal by which submitit tells a job that it is preempted, or that its time is over."""
+    return int(getattr(signal, "SIG" + os.environ.get("SUBMITIT_PREEMPT_SIGNAL", "USR2")))
 
 
 _open_pipes: list[SignalPipe] = []

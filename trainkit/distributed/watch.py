@@ -30,8 +30,8 @@ SETTLE_S = 5.0  # for another rank's cause to be known, after the connection to 
 class Watch:
     """Watches one rank of a run while the context is open. `request` is the row of a run that has written none.
 
-    The main thread tells where it is (`find_place`, `is_compiling`, `stop.begin_batch`) and why it fails (`record`).
-    Told to stop, it stops after its batch if `stops_in_order`, else at once. If it does not, because it compiles, or
+    The main thread tells where it is (`find_place`, `is_compiling`, `stop.begin_step`) and why it fails (`record`).
+    Told to stop, it stops after its step if `stops_in_order`, else at once. If it does not, because it compiles, or
     waits for a rank that is lost or hangs, then this thread writes the row and ends the process.
     """
 
@@ -64,6 +64,8 @@ class Watch:
         self._signals.close()
         if self._report.status == "ok":
             remove_report(self.launch.run_dir, self.launch.rank)
+        if self._stopped_by is not None:
+            self._signals.pass_on(self._stopped_by)
 
     @property
     def has_peers(self) -> bool:
@@ -233,4 +235,8 @@ class Watch:
         exit_status = 1
         if self._stopped_by is not None and cause.status == "interrupted":
             exit_status = 128 + self._stopped_by
+            try:
+                self._signals.pass_on(self._stopped_by)
+            except SystemExit as requeued:
+                exit_status = int(requeued.code or 0)
         os._exit(exit_status)

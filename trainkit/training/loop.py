@@ -9,6 +9,7 @@ demands. tests/training/test_loop.py holds this loop against Lightning's own: th
 parameters and progress.
 """
 
+from pathlib import Path
 from typing import Any
 
 from lightning.fabric.utilities import move_data_to_device
@@ -77,7 +78,9 @@ class StepLoop(_TrainingEpochLoop):
         """Train on the next batch."""
         if self.restarting and self._prepare_restart(data_fetcher):
             return
-        if not self._stop.begin_batch():
+        is_first = self.batch_progress.current.ready % self.trainer.accumulate_grad_batches == 0
+        if is_first and not self._stop.begin_step():
+            self._save_checkpoint()
             raise SIGTERMException
         batch = self._next_batch(data_fetcher)
         self.batch_progress.increment_ready()
@@ -86,7 +89,6 @@ class StepLoop(_TrainingEpochLoop):
             call._call_callback_hooks(self.trainer, "on_train_batch_start", batch, self.batch_idx)
         self.batch_progress.increment_started()
         self._steps_optimizer = not self._should_accumulate()
-        is_first = self.batch_idx % self.trainer.accumulate_grad_batches == 0
         loss = self._step.train(batch, is_first, is_last=self._steps_optimizer)
         self.batch_progress.increment_processed()
         if self._steps_optimizer:
@@ -112,6 +114,15 @@ class StepLoop(_TrainingEpochLoop):
         self.val_loop.restarting = False
         return False
 
+    def _save_checkpoint(self) -> None:
+        """Write `last.ckpt` where the run stops, which goes on from there with the next batch. Before the first batch
+        of an epoch there is one."""
+        if not self.batch_progress.current.ready:
+            return
+        for callback in self.trainer.checkpoint_callbacks:
+            if isinstance(callback, ModelCheckpoint) and callback.filename == "last":
+                self.trainer.save_checkpoint(Path(str(callback.dirpath), "last.ckpt"))
+
     def _on_before_fetch(self) -> None:
         self._meter.begin_wait()
 
@@ -122,7 +133,7 @@ class StepLoop(_TrainingEpochLoop):
         """As Lightning's, which looks after each batch whether to validate. Here only the last of an epoch can be
         followed by that: a Trainer has no val_check_interval."""
         trainer = self.trainer
-        if self._num_ready_batches_reached() or trainer.should_stop or trainer.received_sigterm or self._skip_next_val:
+        if self._num_ready_batches_reached() or trainer.should_stop or self._skip_next_val:
             super().on_advance_end(data_fetcher)
         elif self._steps_optimizer:
             self._batches_that_stepped += 1

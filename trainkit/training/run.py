@@ -12,7 +12,6 @@ import torch.distributed as dist
 from lightning import Trainer, seed_everything
 from torch import nn
 
-from trainkit.cluster import cluster_job
 from trainkit.compiler import dynamo, inductor
 from trainkit.compiler.caches import compile_cache
 from trainkit.compiler.compiler import Compiler
@@ -86,10 +85,7 @@ def run_watched(config: RunConfig, on_epoch: Callable[[EpochRecord], None], watc
             record_error(watch, error)
         if components is None:
             return finish_unbuilt(watch, request, error)
-        row = finish(components, error)
-        if cluster_job() is not None and type(error) is SystemExit:
-            raise error  # submitit's, which has requeued the job: its exit status says so
-        return row
+        return finish(components, error)
 
 
 @dataclass

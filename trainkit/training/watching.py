@@ -1,4 +1,4 @@
-"""How a Trainer and its run's Watch work together: where the rank is, why it fails, and the batch it stops after."""
+"""How a Trainer and its run's Watch work together: where the rank is, why it fails, and the step it stops after."""
 
 from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
@@ -47,7 +47,7 @@ class StopSignals:
     """In place of Lightning's connector of signals, whose handler begins a collective that no other rank may join, and
     whose loop asks all ranks before each batch and waits for the answer: so the host could not run ahead of the GPU.
 
-    No issue of Lightning's is known. `received_sigterm` is true on all ranks after the same batch.
+    No issue of Lightning's is known. `received_sigterm` is true on all ranks after the same step.
     """
 
     def __init__(self, stop: Stop):
