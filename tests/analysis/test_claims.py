@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainkit.analysis.claims import Outcome, judge_claim, read_claim
+from trainkit.analysis.claims import Outcome, judge_claim, read_claimed, read_published
 from trainkit.analysis.pairs import PairwiseComparison
 from trainkit.report.pairwise import claim_sentence
 from trainkit.stats import Ratio
@@ -18,7 +18,7 @@ from trainkit.stats import Ratio
     ],
 )
 def test_a_number_is_missed_by_more_than_the_noise(found, said):
-    assert judge_claim(read_claim("about 1", None), PairwiseComparison(None, "a=1", "a=2", {}, found)) is said
+    assert judge_claim(read_claimed("about 1", None, None), PairwiseComparison(None, "a=1", "a=2", {}, found)) is said
 
 
 @pytest.mark.parametrize(
@@ -33,6 +33,39 @@ def test_a_number_is_missed_by_more_than_the_noise(found, said):
 )
 def test_a_claim_of_shares_is_decided_where_no_run_of_one_side_is_among_the_other(these, those, said):
     pair = PairwiseComparison("deadline_miss_frac", "a=1", "a=2", {}, None, these, those)
-    claim = read_claim("below 1", pair.column)
+    claim = read_claimed("below 1", pair.column, None)
     assert judge_claim(claim, pair) is said
     assert claim_sentence(claim, [pair]) == f"Claimed to be fewer: {said.value}."
+
+
+@pytest.mark.parametrize(
+    ("choice", "baseline", "column", "ratio"),
+    [
+        ("47.04 ms", "75.58 ms", None, 75.58 / 47.04),  # how many times as fast
+        ("157.4 s", "133.6 s", "compile_time_s", 157.4 / 133.6),
+        ("1,522.7 ms", "1.5 ms", "step_time_ms_p50", 1522.7 / 1.5),
+        ("12.3 s", "0 s", "compile_time_s", None),
+    ],
+)
+def test_the_published_ratio_follows_from_the_published_figures(choice, baseline, column, ratio):
+    published = read_published(choice, baseline, column)
+    assert (published.choice, published.baseline) == (choice, baseline)
+    assert published.ratio == (pytest.approx(ratio) if ratio else None)
+    if ratio:
+        assert read_claimed(None, column, published).number == pytest.approx(ratio)
+    else:
+        with pytest.raises(ValueError, match="claimed is left out: expected below 1, above 1 or about NUMBER"):
+            read_claimed(None, column, published)
+
+
+@pytest.mark.parametrize(
+    ("choice", "baseline", "complaint"),
+    [
+        ("12.3890", "8.4707 ms", "published 12.3890: expected a number and its unit, as in 8.4707 ms"),
+        ("about 3 ms", "8.4707 ms", "published about 3 ms: expected a number and its unit"),
+        ("1.5 s", "3 ms", "published 1.5 s, 3 ms: expected the same unit"),
+    ],
+)
+def test_published_figures_are_two_numbers_of_one_unit(choice, baseline, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        read_published(choice, baseline, None)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.sweeps import crossing, ops_row
-from trainkit.analysis.claims import Outcome, judge_claim, read_claim
+from trainkit.analysis.claims import Outcome, judge_claim, read_claimed
 from trainkit.analysis.comparison import compare
 from trainkit.analysis.pairs import PairwiseComparison, compare_pairs
 from trainkit.report.pairwise import claim_sentence, pairwise_sentences
@@ -121,7 +121,7 @@ def test_a_claim_held_or_did_not_where_the_interval_decides_it(words, steps_ms, 
         for mode, ms in (("eager", 1 + 0.2 * num_ops), ("default", compiled))
         for repeat in range(3)
     ]
-    claim = read_claim(words, None)
+    claim = read_claimed(words, None, None)
     assert (
         claim_sentence(claim, compare_pairs(rows, "compile.mode=default", "compile.mode=eager"))
         == f"Claimed to be {said}."

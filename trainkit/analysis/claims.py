@@ -20,26 +20,60 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True)
-class Claim:
-    """A claim that a ratio is `below` or `above` 1, or `about` a number."""
+class ClaimedRatio:
+    """A ratio claimed to be `below` or `above` 1, or `about` a number."""
 
     side: str
     number: float | None = None
 
 
-def read_claim(text: str, column: str | None) -> Claim:
-    """Read `below 1`, `above 1` or `about 0.5`. Raises ValueError for anything else, and for `about` a fraction."""
+@dataclass(frozen=True)
+class Published:
+    """The figures that a source gives for the two sides of a comparison, as printed, and their ratio: as of a pairwise
+    comparison, None if a side is 0."""
+
+    choice: str
+    baseline: str
+    ratio: float | None
+
+
+def read_published(choice: str, baseline: str, column: str | None) -> Published:
+    """Read two figures, each a number and one unit: `8.4707 ms`. Raises ValueError for anything else."""
+    figures = []
+    for text in (choice, baseline):
+        match = re.fullmatch(r"([0-9][0-9,]*(?:\.[0-9]+)?) (\S+)", text)
+        if match is None:
+            raise ValueError(f"published {text}: expected a number and its unit, as in 8.4707 ms")
+        figures.append((float(match[1].replace(",", "")), match[2]))
+    (choice_value, choice_unit), (baseline_value, baseline_unit) = figures
+    if choice_unit != baseline_unit:
+        raise ValueError(f"published {choice}, {baseline}: expected the same unit")
+    if column is None:  # of times: how many times as fast
+        choice_value, baseline_value = baseline_value, choice_value
+    ratio = None
+    if choice_value and baseline_value:
+        ratio = choice_value / baseline_value
+    return Published(choice, baseline, ratio)
+
+
+def read_claimed(text: str | None, column: str | None, published: Published | None) -> ClaimedRatio:
+    """Read `below 1`, `above 1` or `about 0.5`; without a text the ratio of the published figures is claimed. Raises
+    ValueError for anything else, and for `about` a fraction."""
+    if text is None:
+        if published is None or published.ratio is None or is_fraction(column):
+            raise ValueError("claimed is left out: expected below 1, above 1 or about NUMBER")
+        return ClaimedRatio("about", published.ratio)
     match = re.fullmatch(r"(below|above) 1|about (\d+(?:\.\d+)?)", text.strip())
     if is_fraction(column) and (match is None or match[2]):
         raise ValueError(f"claimed {text}: expected below 1 or above 1")
     if match is None:
         raise ValueError(f"claimed {text}: expected below 1 or above 1, or about and a number")
     if match[1]:
-        return Claim(match[1])
-    return Claim("about", float(match[2]))
+        return ClaimedRatio(match[1])
+    return ClaimedRatio("about", float(match[2]))
 
 
-def judge_claim(claim: Claim, pair: PairwiseComparison) -> Outcome:
+def judge_claim(claim: ClaimedRatio, pair: PairwiseComparison) -> Outcome:
     """Judge a claim by a pair. It is undecided if the difference may be chance, if the interval lies partly within the
     claim, and if a side has a single run. A claim about fractions needs every run of one side below every run of the
     other."""

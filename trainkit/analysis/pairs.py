@@ -58,6 +58,12 @@ def is_fraction(column: str | None) -> bool:
     return column is not None and column.endswith("_frac")
 
 
+def rows_with(choice: str, rows: Iterable[Row]) -> list[Row]:
+    """The rows with the settings of a choice, all rows for an empty one."""
+    requirements = _requirements(choice)
+    return [row for row in rows if all(requirement.holds(row) for requirement in requirements)]
+
+
 def compare_pairs(
     rows: Iterable[Row], choice: str, baseline: str, column: str | None = None
 ) -> list[PairwiseComparison]:
@@ -123,12 +129,7 @@ def _requirements(choice: str) -> list[_Requirement]:
 
 def _rows_by_conditions(rows: list[Row], choice: str, chosen_names: set[str]) -> dict[Conditions, list[Row]]:
     """The rows with the settings of a choice, by their other settings and their machine."""
-    requirements = _requirements(choice)
-    matching = []
-    for row in rows:
-        if all(requirement.holds(row) for requirement in requirements):
-            matching.append(row)
-    by_conditions = grouping.group_by(matching, lambda row: _conditions(row, chosen_names))
+    by_conditions = grouping.group_by(rows_with(choice, rows), lambda row: _conditions(row, chosen_names))
     for repeats in by_conditions.values():
         if len({grouping.candidate_key(row) for row in repeats}) > 1:
             raise ValueError(f"{choice}: fits several settings that were measured; add what tells them apart")

@@ -1,6 +1,6 @@
-"""A study: one question, the sweep that answers it, and the comparisons that its rows are made into."""
+"""A study: one question, the sweep that answers it, the claims that its rows test, and its own comparisons."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,59 +8,106 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from trainkit.analysis.claims import Claim, read_claim
+from trainkit.analysis.claims import ClaimedRatio, Published, read_claimed, read_published
 from trainkit.analysis.comparison import Comparison, compare
-from trainkit.analysis.pairs import PairwiseComparison, compare_pairs
-from trainkit.config.schema import ComparisonConfig, StudyConfig
+from trainkit.analysis.pairs import PairwiseComparison, compare_pairs, rows_with
+from trainkit.config.schema import ClaimConfig, ComparisonConfig, StudyConfig
 from trainkit.results.row import Row
 
-EXPECTED = "expected question, claimed and measured: [{choice: SETTINGS, baseline: SETTINGS[, column, claimed]}, ...]"
+EXPECTED = (
+    "expected question, and claims: [{source, claim, comparisons: [{choice, baseline, column, published, claimed}, "
+    "...]}, ...] or comparisons: [{choice, baseline, column}, ...]"
+)
 
 
 @dataclass(frozen=True)
 class PlannedComparison:
-    """One choice of settings against another, by a column of a row (None: by speed), and the claim about it, if any."""
+    """One choice of settings against another, by a column of a row (None: by speed). Of a claim, the ratio that it
+    claims, and the figures that its source published, if any."""
 
     column: str | None
     choice: str
     baseline: str
-    claim: Claim | None = None
+    claimed: ClaimedRatio | None = None
+    published: Published | None = None
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a source says, and the comparisons that test it; see ClaimConfig."""
+
+    source: str
+    text: str
+    work: str
+    comparisons: tuple[PlannedComparison, ...]
+    published: str | None = None
+    not_measured: str | None = None
 
 
 @dataclass(frozen=True)
 class Study:
-    """A question, the answer that was claimed elsewhere, and the comparisons that check it.
-
-    In an index the first comparison with rows answers the question.
-    """
+    """A question, the claims about it, and comparisons that no source made; see StudyConfig."""
 
     name: str
     question: str
-    claimed: str
+    claims: tuple[Claim, ...]
     comparisons: tuple[PlannedComparison, ...]
+    why: str | None
+    not_measured: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class MeasuredComparison:
+    """A planned comparison and its pairs, none if it was not measured. `other_work`: they are of other work than the
+    source's, of which there are no rows."""
+
+    planned: PlannedComparison
+    pairs: list[PairwiseComparison]
+    other_work: bool = False
+
+
+@dataclass(frozen=True)
+class MeasuredClaim:
+    claim: Claim
+    comparisons: list[MeasuredComparison]
 
 
 @dataclass(frozen=True)
 class StudyResult:
-    """A study and its rows: all of them compared, and the pairs of each planned comparison."""
+    """A study and its rows: all of them compared, its claims and its own comparisons with the pairs of each."""
 
     study: Study
     rows: list[Row]
     comparison: Comparison
-    pairs: list[list[PairwiseComparison]]
+    claims: list[MeasuredClaim]
+    comparisons: list[MeasuredComparison]
+
+    @property
+    def all_comparisons(self) -> list[MeasuredComparison]:
+        """The comparisons of the claims, in their order, then the study's own."""
+        comparisons: list[MeasuredComparison] = []
+        for claim in self.claims:
+            comparisons += claim.comparisons
+        return comparisons + self.comparisons
 
 
 def evaluate_study(study: Study, rows: Sequence[Row]) -> StudyResult:
     """Compare the rows of a study. Raises ValueError if a planned comparison fits several candidates."""
-    return StudyResult(study, list(rows), compare(rows), planned_pairs(study, rows))
+    claims = []
+    for claim in study.claims:
+        tested = [_measure(planned, rows, claim.work) for planned in claim.comparisons]
+        claims.append(MeasuredClaim(claim, tested))
+    own = [_measure(planned, rows) for planned in study.comparisons]
+    return StudyResult(study, list(rows), compare(rows), claims, own)
 
 
-def planned_pairs(study: Study, rows: Sequence[Row]) -> list[list[PairwiseComparison]]:
-    """The pairs of each planned comparison, in the order of the study."""
-    pairs = []
-    for planned in study.comparisons:
-        pairs.append(compare_pairs(rows, planned.choice, planned.baseline, planned.column))
-    return pairs
+def _measure(planned: PlannedComparison, rows: Sequence[Row], work: str = "") -> MeasuredComparison:
+    """The pairs among the rows of this work, or else among all rows."""
+    pairs = compare_pairs(rows_with(work, rows), planned.choice, planned.baseline, planned.column)
+    if pairs or not work:
+        return MeasuredComparison(planned, pairs)
+    pairs = compare_pairs(rows, planned.choice, planned.baseline, planned.column)
+    return MeasuredComparison(planned, pairs, other_work=bool(pairs))
 
 
 def read_study(path: Path) -> Study:
@@ -72,17 +119,37 @@ def read_study(path: Path) -> Study:
         problem = str(error).partition("\n")[0]
         raise ValueError(f"{path}: study: {problem}; {EXPECTED}") from None
     assert isinstance(config, StudyConfig)
-    if not config.measured:
-        raise ValueError(f"{path}: study: measured is empty; {EXPECTED}")
+    if not config.claims and not config.comparisons:
+        raise ValueError(f"{path}: study: compares nothing; {EXPECTED}")
     try:
-        comparisons = tuple(_planned(comparison) for comparison in config.measured)
+        claims = tuple(map(read_claim, config.claims))
+        comparisons = tuple(map(_own_comparison, config.comparisons))
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
-    return Study(path.stem, config.question, config.claimed, comparisons)
+        raise ValueError(f"{path}: study: {error}") from None
+    return Study(path.stem, config.question, claims, comparisons, config.why, config.not_measured)
 
 
-def _planned(comparison: ComparisonConfig) -> PlannedComparison:
-    claim = None
-    if comparison.claimed is not None:
-        claim = read_claim(comparison.claimed, comparison.column)
-    return PlannedComparison(comparison.column, comparison.choice, comparison.baseline, claim)
+def read_claim(config: ClaimConfig) -> Claim:
+    """Raises ValueError, beginning with the claim's words, if nothing tests it and no reason is given."""
+    try:
+        if not config.comparisons and config.not_measured is None:
+            raise ValueError("no comparison tests it; add one, or not_measured: REASON")
+        comparisons = tuple(map(_tested_comparison, config.comparisons))
+    except ValueError as error:
+        raise ValueError(f"{config.claim} ({config.source}): {error}") from None
+    return Claim(config.source, config.claim, config.work, comparisons, config.published, config.not_measured)
+
+
+def _tested_comparison(config: ComparisonConfig) -> PlannedComparison:
+    """A comparison of a claim. Raises ValueError if it claims no ratio, or none that its column can have."""
+    published = None
+    if config.published is not None:
+        published = read_published(config.published.choice, config.published.baseline, config.column)
+    claimed = read_claimed(config.claimed, config.column, published)
+    return PlannedComparison(config.column, config.choice, config.baseline, claimed, published)
+
+
+def _own_comparison(config: ComparisonConfig) -> PlannedComparison:
+    if config.claimed is not None or config.published is not None:
+        raise ValueError(f"{config.choice}: claimed and published belong to a comparison of a claim; move it there")
+    return PlannedComparison(config.column, config.choice, config.baseline)

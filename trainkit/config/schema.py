@@ -3,7 +3,7 @@
 OmegaConf matches an Enum by member name, so the names are the very words that a user types.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -278,23 +278,55 @@ class MetersConfig:
 
 
 @dataclass
+class PublishedConfig:
+    """The figures that a source gives for the two sides of a comparison, as it prints them: 8.4707 ms."""
+
+    choice: str = "???"
+    baseline: str = "???"
+
+
+@dataclass
 class ComparisonConfig:
     """A choice of settings (`compile.mode=default model.width!=64`) against a baseline, by a column of a row (null: by
-    speed), and the claim about it, if any: below 1 | above 1 | about NUMBER."""
+    speed).
+
+    In a claim: what is claimed of the ratio, below 1 | above 1 | about NUMBER; null: that of the published figures.
+    """
 
     choice: str = "???"
     baseline: str = "???"
     column: str | None = None
+    published: PublishedConfig | None = None
     claimed: str | None = None
 
 
 @dataclass
+class ClaimConfig:
+    """What a source says, and the comparisons that test it. A claim that none tests says why in `not_measured`, and has
+    its figures, as they are printed, in `published`.
+
+    `work` has the settings of what the source ran (`kind=forward data.batch_size=32`): comparisons are of rows with
+    them, or else of all rows, which are then named as other work.
+    """
+
+    source: str = "???"
+    claim: str = "???"
+    work: str = ""
+    comparisons: list[ComparisonConfig] = setting([])
+    published: str | None = None
+    not_measured: str | None = None
+
+
+@dataclass
 class StudyConfig:
-    """The question of an experiment, the answer that was claimed elsewhere, and the comparisons that check it."""
+    """The question of an experiment, the claims that it tests, comparisons for questions of its own, why the sources
+    saw what they saw, and the reason for each thing that it does not measure."""
 
     question: str = "???"
-    claimed: str = "???"
-    measured: list[ComparisonConfig] = setting([])
+    claims: list[ClaimConfig] = setting([])
+    comparisons: list[ComparisonConfig] = setting([])
+    why: str | None = None
+    not_measured: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass

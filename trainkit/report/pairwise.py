@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from trainkit.analysis.claims import Claim, Outcome, judge_claim
+from trainkit.analysis.claims import ClaimedRatio, Outcome, judge_claim
 from trainkit.analysis.grouping import MACHINE, NUMBER, short_override
 from trainkit.analysis.pairs import PairwiseComparison
 from trainkit.formatting import clean, factor, shares
@@ -37,7 +37,7 @@ def pairwise_sentences(pairs: Pairs) -> list[str]:
     return sentences
 
 
-def claim_sentence(claim: Claim, pairs: Pairs) -> str:
+def claim_sentence(claim: ClaimedRatio, pairs: Pairs) -> str:
     """One sentence: the claim, and for how many of the pairs (at least one) it held."""
     claimed = _claim_text(claim, pairs[0].of_fraction)
     counts = Counter(judge_claim(claim, pair) for pair in pairs)
@@ -52,7 +52,7 @@ def claim_sentence(claim: Claim, pairs: Pairs) -> str:
     return f"Claimed to be {claimed}: {outcome}."
 
 
-def _claim_text(claim: Claim, of_fraction: bool) -> str:
+def _claim_text(claim: ClaimedRatio, of_fraction: bool) -> str:
     if of_fraction:
         return {"below": "fewer", "above": "more"}[claim.side]
     if claim.number is None:

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trainkit.analysis.comparison import Group
-from trainkit.analysis.pairs import PairwiseComparison
-from trainkit.analysis.studies import PlannedComparison, StudyResult, evaluate_study, read_study
+from trainkit.analysis.studies import MeasuredComparison, StudyResult, evaluate_study, read_study
 from trainkit.diagnosis.findings import Diagnosis, read_diagnoses
 from trainkit.report.csv_file import csv_comparison
 from trainkit.report.labels import machine_label, pair_label
@@ -98,11 +97,15 @@ def _write_page(folder: Path, result: StudyResult, diagnoses: Sequence[Diagnosis
 
 
 def _study_page(result: StudyResult, plots: dict[str, Plot], diagnoses: Sequence[Diagnosis]) -> str:
-    """Question, claim and answer, the plots, all settings as tables, and the stages of a compile if a diagnosis has
+    """Question, claims and answers, the plots, all settings as tables, and the stages of a compile if a diagnosis has
     them."""
     study = result.study
-    blocks = [f"# {escape(study.question)}", f"Claimed: {escape(study.claimed)}", _measured(result)]
-    if any(comparison.claim for comparison in study.comparisons):
+    blocks = [f"# {escape(study.question)}", *_claims(result), _own(result)]
+    if study.why is not None:
+        blocks.append(escape(study.why))
+    for subject, reason in study.not_measured.items():
+        blocks.append(f"Not measured: {escape(subject)}: {escape(reason)}")
+    if study.claims:
         blocks.append(RULE)
     machines = [f"- {machine}" for machine in _machines(result)]
     if machines:
@@ -121,8 +124,21 @@ def _study_page(result: StudyResult, plots: dict[str, Plot], diagnoses: Sequence
     return "\n\n".join(blocks)
 
 
-def _measured(result: StudyResult) -> str:
-    """The answer to each comparison, under a line with the commands that measured it."""
+def _claims(result: StudyResult) -> list[str]:
+    """Each claim with its source, and what was measured of it."""
+    blocks = []
+    for measured in result.claims:
+        claim = measured.claim
+        blocks.append(f"Claimed ({claim.source}): {escape(claim.text)}")
+        if claim.not_measured is not None:
+            blocks.append(f"Not measured: {escape(claim.not_measured)}")
+        if measured.comparisons:
+            blocks.append(_answers(measured.comparisons))
+    return blocks
+
+
+def _own(result: StudyResult) -> str:
+    """The answer to each comparison of the study's own, under a line with the commands that measured it."""
     commands: dict[str, None] = {}
     for row in result.rows:
         script = "train.py"
@@ -134,8 +150,7 @@ def _measured(result: StudyResult) -> str:
     heading = "Measured:"
     if commands:
         heading = f"Measured ({', '.join(commands)}):"
-    answers = "\n".join(_answers(result))
-    return f"{heading}\n\n{answers}"
+    return f"{heading}\n\n{_answers(result.comparisons)}"
 
 
 def _machines(result: StudyResult) -> list[str]:
@@ -145,22 +160,24 @@ def _machines(result: StudyResult) -> list[str]:
     return list(machines)
 
 
-def _answers(result: StudyResult) -> list[str]:
-    """The answer to each comparison of the study, as a Markdown list."""
+def _answers(comparisons: Sequence[MeasuredComparison]) -> str:
+    """The answer to each comparison, as a Markdown list."""
     answers = []
-    for comparison, pairs in zip(result.study.comparisons, result.pairs, strict=True):
-        sentences = _sentences(comparison, pairs)
-        answers.append("- " + "\n  - ".join(escape(sentence) for sentence in sentences))
-    return answers
+    for measured in comparisons:
+        answers.append("- " + "\n  - ".join(escape(sentence) for sentence in _sentences(measured)))
+    return "\n".join(answers)
 
 
-def _sentences(comparison: PlannedComparison, pairs: list[PairwiseComparison]) -> list[str]:
+def _sentences(measured: MeasuredComparison) -> list[str]:
+    planned, pairs = measured.planned, measured.pairs
     if not pairs:
-        return [f"{pair_label(comparison.column, comparison.choice, comparison.baseline)}: not measured."]
+        return [f"{pair_label(planned.column, planned.choice, planned.baseline)}: not measured."]
     sentences = pairwise_sentences(pairs)
-    if comparison.claim is None:
+    if planned.claimed is None:
         return sentences
-    judgement = claim_sentence(comparison.claim, pairs)
+    judgement = claim_sentence(planned.claimed, pairs)
+    if measured.other_work:
+        judgement += " At other work than the source's."
     if len(sentences) == 1:
         return [f"{sentences[0]} {judgement}"]
     return sentences + [judgement]
@@ -181,27 +198,16 @@ def _index(results: Sequence[StudyResult], introduction: str) -> str:
 
 
 def _entry(result: StudyResult, with_machines: bool) -> list[str]:
-    """The blocks of a study in the index.
-
-    Its first comparison that was measured answers the question; comparisons before it are named as missing. If that
-    one has no claim, those with a claim follow.
-    """
-    study = result.study
-    title, claim = escape(study.question), f"Claimed: {escape(study.claimed)}"
+    """The blocks of a study in the index: its claims, or the first comparison of a study without any."""
+    title = escape(result.study.question)
     if not result.rows:
-        return [f"## {title}", claim, "Not measured here."]
-    answers = _answers(result)
-    measured = [number for number, pairs in enumerate(result.pairs) if pairs]
-    first = min(measured, default=0)
-    shown = answers[: first + 1]
-    if study.comparisons[first].claim is None:
-        for number in measured:
-            if study.comparisons[number].claim is not None:
-                shown.append(answers[number])
-    heading = "Measured:"
+        return [f"## {title}", "Not measured here."]
+    blocks = [f"## [{title}]({result.study.name}.md)"]
     if with_machines:
-        heading = f"Measured on {' and '.join(_machines(result))}:"
-    return [f"## [{title}]({study.name}.md)", claim, heading, "\n".join(shown)]
+        blocks.append(f"Measured on {' and '.join(_machines(result))}:")
+    if result.claims:
+        return blocks + _claims(result)
+    return [*blocks, _answers(result.comparisons[:1])]
 
 
 def _plots(result: StudyResult) -> dict[str, Plot]:
@@ -218,9 +224,9 @@ def _plots(result: StudyResult) -> dict[str, Plot]:
     if not plots:
         if len(groups) <= MAX_GROUPS:
             plots += _group_plots(result, groups, looks)
-        for number, pairs in enumerate(result.pairs):
-            if len(pairs) > 1:
-                plots.append(plot_pairs(pairs, f"contrast{number}"))
+        for number, measured in enumerate(result.all_comparisons):
+            if len(measured.pairs) > 1:
+                plots.append(plot_pairs(measured.pairs, f"contrast{number}"))
     drawn: dict[str, Plot] = {}
     for plot in plots:
         if plot is not None:
@@ -230,8 +236,9 @@ def _plots(result: StudyResult) -> dict[str, Plot]:
 
 def _group_plots(result: StudyResult, groups: Sequence[Group], looks: Looks) -> list[Plot | None]:
     compares_compiling = False
-    for comparison in result.study.comparisons:
-        if comparison.column is not None and comparison.column.startswith("compile_"):
+    for measured in result.all_comparisons:
+        column = measured.planned.column
+        if column is not None and column.startswith("compile_"):
             compares_compiling = True
     plots = []
     for number, (group, condition) in enumerate(zip(groups, condition_labels(groups), strict=True)):
