@@ -19,6 +19,7 @@ from trainkit.config.fallback import compose_fallback
 from trainkit.config.schema import RunConfig
 from trainkit.inference.run import run_forward
 from trainkit.inference.serving import NUM_MEASURING
+from trainkit.report.labels import work_label
 from trainkit.report.markdown import markdown_comparison
 from trainkit.report.page import html_comparison
 from trainkit.report.summary import print_run
@@ -122,6 +123,28 @@ def test_shapes_follow_the_schedule_and_have_latencies_of_their_own(bench):
     row = bench(*EAGER, *words)
     assert [one.shape[0] for one in row.latency_by_shape] == [2, 16]
     assert sum(one.num_calls for one in row.latency_by_shape) == row.num_steady_steps == 40 - row.num_warmup_steps
+
+
+def test_calls_are_issued_back_to_back_in_windows_whose_shapes_vary(bench):
+    row = bench(
+        "data=synthetic", "data.batch_sizes=[4,5,6,7,8]", "model=simple_net", "forward.timing=stream",
+        "forward.num_calls=105", "forward.calls_per_window=10", "compile.backend=eager", "compile.dynamic=true",
+        "trainer.accelerator=cpu",
+    )  # fmt: skip
+    assert (row.status, row.timing, row.calls_per_window) == ("ok", "stream", 10)
+    assert (row.num_steps, row.num_compiling_steps, row.num_eager_steps) == (11, 1, 0)
+    assert row.num_steady_steps == 9 - row.num_warmup_steps
+    assert 0 < row.step_time_ms_p50 <= row.step_time_ms_p90
+    assert row.samples_per_s > 0
+    assert (row.latency_by_shape, row.val_accuracy, row.num_val_targets) == (None, None, None)
+
+
+def test_calls_that_are_waited_for_and_windows_are_not_compared():
+    rows = [forward_row("eager", n, 8.0 + n / 100) for n in range(3)]
+    windows = [replace(row, timing="stream", calls_per_window=20) for row in rows]
+    labels = [work_label(group) for group in compare([*rows, *windows]).groups]
+    label = "resnet50 on synthetic, batch 1, forward only"
+    assert labels == [label, f"{label}, back to back in windows of 20"]
 
 
 def test_dynamic_dimensions_and_a_recompile_budget_hold_for_calls(bench):
@@ -284,6 +307,12 @@ def test_stages_of_one_network_share_neither_code_nor_torchs_limit_of_it(words, 
         (["forward.deadline_ms=0"], "forward.deadline_ms = 0.0: expected a number of milliseconds above 0"),
         (["forward.deadline_ms=inf"], "forward.deadline_ms = inf: expected a number of milliseconds above 0"),
         (["forward.num_calls=0"], "forward.num_calls = 0: expected a whole number of at least 1"),
+        (
+            ["forward.timing=stream", "forward.deadline_ms=5"],
+            "forward.deadline_ms = 5.0: forward.timing = stream does not",
+        ),
+        (["forward.timing=stream", "forward.num_calls=3"], "forward.num_calls = 3: fills no window"),
+        (["forward.calls_per_window=9"], "forward.calls_per_window = 9: forward.timing = calls has no windows"),
         (["forward.fallback=['model=simple_net']"], "forward.fallback = ['model=simple_net']: chooses by a deadline"),
         (
             ["forward.deadline_ms=5", "forward.fallback=[['model=simple_net']]"],

@@ -46,6 +46,27 @@ def test_calls_that_measure_networks_are_warm_up():
     assert meters.latency(network=1)["num_calls"] == 2
 
 
+def test_a_window_has_the_time_of_one_of_its_calls_and_does_not_count_if_something_compiled():
+    meters = CallMeters()
+    meters.begin(torch.device("cpu"))
+    for number in range(9):
+
+        def issue(compiles: bool = number == 0) -> None:
+            time.sleep(0.02)
+            if compiles:
+                meters.epoch_meter.on_compile_start("forward")
+                meters.epoch_meter.on_compile_end("forward")
+
+        meters.window(issue, [(1, 3), (3, 3)] * 5 if number < 8 else [(1, 3)])
+    meters.end(complete=True)
+    summary = meters.summary(REPORT)
+    assert (summary["num_steps"], summary["num_compiling_steps"]) == (9, 1)
+    assert summary["num_steady_steps"] + summary["num_warmup_steps"] == 7  # without the short last one
+    assert summary["step_time_ms_p50"] >= 2.0
+    assert summary["samples_per_s"] <= 20 / 0.02
+    assert summary["latency_by_shape"] is None
+
+
 def test_ending_twice_keeps_one_epoch():
     meters = CallMeters()
     meters.begin(torch.device("cpu"))

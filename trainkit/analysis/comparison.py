@@ -29,6 +29,7 @@ class Group:
     batch_size: int | None
     world_size: int
     num_parallel_jobs: int
+    calls_per_window: int | None
     precision: str | None
     overrides: tuple[str, ...]
     schema_version: int | None
@@ -111,6 +112,7 @@ def _group(rows: list[Row], num_planned_steps: int | None, num_failed: Mapping[H
         batch_size=first.batch_size,
         world_size=first.world_size,
         num_parallel_jobs=first.num_parallel_jobs,
+        calls_per_window=first.calls_per_window,
         precision=precision,
         overrides=grouping.shared_overrides(rows),
         schema_version=None,

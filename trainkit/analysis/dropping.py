@@ -96,6 +96,8 @@ def _unusable_step_time(row: Row) -> str | None:
         return None
     if step_time is not None:
         return f"a step time of {step_time} ms is impossible"
+    if row.calls_per_window is not None:
+        return f"no steady window among its {row.num_steps}: use more, forward.num_calls"
     if row.kind == "forward":
         return f"no steady call among its {row.num_steps}: use more, forward.num_calls"
     return f"no steady step among its {row.num_steps}: train for more steps"

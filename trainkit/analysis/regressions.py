@@ -22,6 +22,7 @@ class Change:
     batch_size: int | None
     world_size: int
     num_parallel_jobs: int
+    calls_per_window: int | None
     label: str
     step_time_ms: tuple[float, float]
     step_time: Ratio
@@ -159,6 +160,7 @@ def _change(label: str, current: list[Row], stored: list[Row]) -> Change:
         batch_size=first.batch_size,
         world_size=first.world_size,
         num_parallel_jobs=first.num_parallel_jobs,
+        calls_per_window=first.calls_per_window,
         label=label,
         step_time_ms=(median(current_ms), median(stored_ms)),
         step_time=step_time,

@@ -33,6 +33,7 @@ MatmulPrecision = StrEnum("MatmulPrecision", ["highest", "high", "medium"])
 Strategy = StrEnum("Strategy", ["auto", "ddp", "compiled", "fsdp2"])
 Compression = StrEnum("Compression", ["none", "bf16"])
 Kind = StrEnum("Kind", ["train", "forward"])
+Timing = StrEnum("Timing", ["calls", "stream"])
 Accelerator = StrEnum("Accelerator", ["auto", "cpu", "gpu"])
 Schedule = StrEnum("Schedule", ["constant", "cosine"])
 AttentionBackend = StrEnum("AttentionBackend", ["auto", "cudnn", "flash", "efficient", "math"])
@@ -246,6 +247,14 @@ class ForwardConfig:
         "calls that are measured, each of one batch: synthetic's training batches, else validation's",
         bounds=(at_least(1),),
     )
+    timing: Timing = setting(
+        Timing["calls"],
+        "calls: each call is waited for | stream: calls are issued back to back, a window of them is timed as a whole, "
+        "and the figure is its time over its calls",
+        column="timing",
+        work=True,
+    )
+    calls_per_window: int = setting(20, "of timing=stream", bounds=(at_least(1),), column="calls_per_window", work=True)
     deadline_ms: float | None = setting(
         None,
         "milliseconds: requests come one each deadline_ms and are due deadline_ms later",

@@ -175,12 +175,35 @@ def _forward(config: RunConfig) -> Iterator[str]:
             yield (
                 f"compile.mark_dynamic, targets {mark.dim}: forward alone is called without targets; mark inputs alone"
             )
+    yield from _timing(config.forward)
     fallback = config.forward.fallback
     if not all(isinstance(stage, str) for stage in fallback):  # OmegaConf takes lists of lists too
         entries = f"forward.fallback=[{SETTINGS['forward.fallback'].facts.entry}]"
         yield f"forward.fallback = {fallback}: expected entries as in {entries}"
     if fallback and config.forward.deadline_ms is None:
         yield f"forward.fallback = {fallback}: chooses by a deadline; set forward.deadline_ms with it"
+
+
+def _timing(forward: ForwardConfig) -> Iterator[str]:
+    """A complaint for each setting that contradicts the timing of calls."""
+    num_calls = forward.calls_per_window
+    if forward.timing == "calls":
+        if num_calls != ForwardConfig.calls_per_window:
+            yield (
+                f"forward.calls_per_window = {num_calls}: forward.timing = calls has no windows; set "
+                "forward.timing=stream with it"
+            )
+        return
+    if forward.deadline_ms is not None:
+        yield (
+            f"forward.deadline_ms = {forward.deadline_ms}: forward.timing = stream does not time the single call; use "
+            "forward.timing=calls with it"
+        )
+    if forward.num_calls < num_calls:
+        yield (
+            f"forward.num_calls = {forward.num_calls}: fills no window of forward.calls_per_window = {num_calls}; "
+            f"try forward.num_calls={10 * num_calls}"
+        )
 
 
 def _training(config: RunConfig) -> Iterator[str]:

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -65,8 +66,11 @@ class Serving:
             assert self._config.forward.deadline_ms is not None  # config.validation refuses it
             requests = Requests(self._config.forward.deadline_ms)
         self._meters.begin(self._device)
-        for epoch, batch in self._requested_batches():
-            self._serve(epoch, batch, requests)
+        if self._config.forward.timing == "stream":
+            self._stream_windows()
+        else:
+            for epoch, batch in self._requested_batches():
+                self._serve(epoch, batch, requests)
         self._meters.end(complete=True)
         self._row = replace(self._row, foreign_processes=self._foreign_processes.count())
 
@@ -87,6 +91,23 @@ class Serving:
                 stage.times_ms[shape] = times_ms[num_warmup(times_ms) :]
             stage.keep_facts()
         self._meters.end(complete=True)
+
+    def _stream_windows(self) -> None:
+        """Call the network back to back, a window at a time, whose inputs are on the device before it begins."""
+        batches = self._requested_batches()
+        while window := list(itertools.islice(batches, self._config.forward.calls_per_window)):
+            inputs = [batch[0].to(self._device) for _, batch in window]
+            shapes = [tuple(tensor.shape) for tensor in inputs]
+            with self._stages[0].ready(self._device):
+                self._meters.window(partial(self._call_all, inputs), shapes)
+
+    def _call_all(self, inputs: Sequence[Tensor]) -> None:
+        compiler = self._stages[0].compiler
+        casts = self._stages[0].config.amp.precision != "32-true"
+        for tensor in inputs:
+            compiler(tensor)
+            if casts:
+                torch.clear_autocast_cache()  # every call casts the weights, as a call by itself does
 
     def _serve(self, epoch: int, batch: Batch, requests: Requests | None) -> None:
         """Serve a batch: of several stages the one that fits into the remaining time."""

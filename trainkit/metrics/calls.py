@@ -1,9 +1,11 @@
-"""Latency of calls of a network: from the batch being on the device to the result being there, on the host's clock.
+"""Times of calls of a network, from the batch being on the device on.
 
-The device is idle when a call begins, and has finished when it ends. So a call has the host's share of the latency.
+A call by itself is timed to the result being there, on the host's clock: the device is idle when the call begins, and
+has finished when it ends. So it has the host's share of the latency. In a window of calls nothing waits for a result
+before the last: where the device is faster than the host issues calls, the time of a call is the host's.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -11,7 +13,7 @@ import torch
 from trainkit.metrics.epochs import EpochCost, EpochMeter, steps_by_epoch
 from trainkit.metrics.steps import Step, StepKind, classify, steady
 from trainkit.metrics.summary import CompilerReport, summarize
-from trainkit.metrics.timer import mark, milliseconds, synchronize
+from trainkit.metrics.timer import current_stream, mark, milliseconds, synchronize
 from trainkit.results.facts import ShapeLatency
 from trainkit.stats import percentile
 
@@ -26,8 +28,14 @@ class Call(NamedTuple):
     shape: Shape
 
 
+class Window(NamedTuple):
+    """The work of a window of calls: inputs of these shapes, in any order."""
+
+    shapes: tuple[Shape, ...]
+
+
 class CallMeters:
-    """Measures calls, in `epochs`: a step is one call.
+    """Measures calls, in `epochs`: a step is one call, or one window of calls.
 
     With `measured_first` the calls of the first epoch measure each network, so all of them are warm-up, and the later
     ones are steady unless something compiled.
@@ -72,6 +80,31 @@ class CallMeters:
         self.epoch_meter.end_step()
         return answered, step
 
+    def window(self, issue: Callable[[], None], shapes: Sequence[Shape]) -> None:
+        """Measure a window: `issue` calls a network with inputs of these shapes, without waiting. The time of the step
+        is that of one call. The device is idle when the window begins."""
+        device = self.epoch_meter.device
+        stream = current_stream(device)
+        synchronize(device)
+        self.epoch_meter.begin_step()
+        start = mark(stream)
+        issue()
+        end = mark(stream)
+        synchronize(device)
+        window_ms = milliseconds(start, end)
+        step = Step(
+            time_ms=window_ms / len(shapes),
+            period_ms=window_ms,
+            wait_ms=0.0,
+            num_batches=len(shapes),
+            compiled=self.epoch_meter.compiled(),
+            eager=self.epoch_meter.ran_eager,
+            num_samples=sum(shape[0] for shape in shapes),
+            work=Window(tuple(sorted(shapes))),
+        )
+        self._calls.append(step)
+        self.epoch_meter.end_step()
+
     def kinds(self) -> list[list[StepKind]]:
         """The kind of each call of each epoch."""
         if not self.measured_first:
@@ -99,11 +132,14 @@ class CallMeters:
         times_ms = [step.time_ms for step in self.steady_calls() if _work(step).network == network]
         return _latency_columns(times_ms)
 
-    def _latency_by_shape(self) -> list[ShapeLatency]:
-        """The latency of the steady calls with each shape of the inputs; empty if there is one shape alone."""
+    def _latency_by_shape(self) -> list[ShapeLatency] | None:
+        """The latency of the steady calls with each shape of the inputs; empty if there is one shape alone, None if
+        calls are not measured each by itself."""
         times_ms: dict[Shape, list[float]] = {}
         for epoch in self.epochs:
             for step in epoch.steps:
+                if isinstance(step.work, Window):
+                    return None
                 times_ms.setdefault(_work(step).shape, [])
         if len(times_ms) < 2:
             return []

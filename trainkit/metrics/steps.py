@@ -24,7 +24,8 @@ class StepKind(StrEnum):
 
 @dataclass
 class Step:
-    """One optimizer step, or one call of the network. Steps with equal `work` do the same work."""
+    """One optimizer step, one call of the network, or a window of calls, whose `time_ms` is that of one of them. Steps
+    with equal `work` do the same work."""
 
     time_ms: float = field(metadata=LARGEST)
     period_ms: float = field(metadata=LARGEST)  # from the end of the step before it to its own end

@@ -9,7 +9,7 @@ from trainkit.diagnosis.remedies.graph_breaks import remedy_for_break
 from trainkit.diagnosis.remedies.matching import Remedy
 from trainkit.diagnosis.remedies.recompiles import BY_BATCH_SHAPE, guard, remedy_for_recompile
 from trainkit.formatting import fixed
-from trainkit.report.labels import counted, step_noun
+from trainkit.report.labels import counted, counted_noun
 from trainkit.results.facts import Region
 from trainkit.results.row import Row
 
@@ -88,7 +88,7 @@ def uncompiled_steps(row: Row) -> str:
     """The number of steps that ran uncompiled although compilation was requested; "" if none did."""
     if not row.num_eager_steps or row.compile_mode == "eager":
         return ""
-    steps = f"{fixed(row.num_eager_steps, 0)} of {fixed(row.num_steps, 0)} {step_noun(row)}s"
+    steps = f"{fixed(row.num_eager_steps, 0)} of {fixed(row.num_steps, 0)} {counted_noun(row)}s"
     return f"{steps} ran uncompiled, as a whole or in part"
 
 

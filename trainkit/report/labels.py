@@ -30,6 +30,11 @@ def step_noun(measured: Row | Group | Change) -> str:
     return "call" if measured.kind == "forward" else "step"
 
 
+def counted_noun(row: Row) -> str:
+    """The noun of a row's counts of steps: `window` if calls were timed in windows."""
+    return step_noun(row) if row.calls_per_window is None else "window"
+
+
 def work_label(measured: Row | Group | Change) -> str:
     """Model, data, batch size, number of processes, and jobs beside it."""
     label = f"{measured.model} on {measured.data}"
@@ -41,6 +46,8 @@ def work_label(measured: Row | Group | Change) -> str:
         label += f", {measured.num_parallel_jobs} jobs side by side"
     if measured.kind == "forward":
         label += ", forward only"
+    if measured.calls_per_window is not None:
+        label += f", back to back in windows of {fixed(measured.calls_per_window, 0)}"
     return label
 
 

@@ -21,7 +21,7 @@ from trainkit.report.compiler_facts import (
     skipped_steps,
     uncompiled_steps,
 )
-from trainkit.report.labels import machine_label, step_noun, work_label
+from trainkit.report.labels import counted_noun, machine_label, step_noun, work_label
 from trainkit.report.terminal import terminal
 from trainkit.results.columns import Section, headings
 from trainkit.results.epoch import EpochRecord
@@ -166,7 +166,7 @@ def _step_lines(row: Row) -> Iterator[Line]:
     times_ms = {"p50": row.step_time_ms_p50, "p90": row.step_time_ms_p90, "p99": row.step_time_ms_p99}
     compiling, warmup = fixed(row.num_compiling_steps, 0), fixed(row.num_warmup_steps, 0)
     steady, total = fixed(row.num_steady_steps, 0), fixed(row.num_steps, 0)
-    counts = f"{compiling} compiling, {warmup} warm-up, {steady} steady of {total}"
+    counts = f"{compiling} compiling, {warmup} warm-up, {steady} steady of {total} {counted_noun(row)}s"
     yield step_noun(row), f"{_milliseconds(times_ms, 4)}; {counts}"
     for text in (uncompiled_steps(row), skipped_steps(row)):
         if text:

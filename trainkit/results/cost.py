@@ -2,7 +2,8 @@
 
 A step is one optimizer step: the time of its batches, each from its being on the device to the end of its backward, the
 last to the end of the optimizer's step, without callbacks. In a row of the kind `forward` it is one call of the
-network, from the batch being on the device to the result being there. A step is compiling, warm-up, steady, or shorter
+network, from the batch being on the device to the result being there. With `forward.timing=stream` a window of calls
+counts as one step, and its time is that of the window over its calls. A step is compiling, warm-up, steady, or shorter
 than the others at an epoch's end. The times of steps are those of steady steps, and of each step the slowest rank's.
 """
 
@@ -71,7 +72,8 @@ class Cost:
         None, "Slowest minus fastest rank: the median over steady steps.", unit="ms", over_repeats=OverRepeats.MEDIAN
     )
     latency_by_shape: list[ShapeLatency] | None = column(
-        None, "Latencies of calls for each shape of the inputs, where there are several."
+        None,
+        "Latencies of calls for each shape of the inputs, where there are several; None for windows of calls.",
     )
     deadline_miss_frac: float | None = column(
         None,

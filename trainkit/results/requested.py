@@ -40,6 +40,10 @@ class Requested:
     compile_cache: str = column("", "`compile.cache`.", shown={Section.ENVIRONMENT: "compile cache"})
     seed: int = column(0, "`seed`.")
     num_parallel_jobs: int = column(1, "Most jobs of the sweep that ran side by side.")
+    timing: str = column("calls", "`forward.timing`.")
+    calls_per_window: int | None = column(
+        None, "`forward.calls_per_window`; None if each call is waited for.", unit="calls"
+    )
     deadline_ms: float | None = column(None, "`forward.deadline_ms`.", unit="ms")
     fallback: list[str] | None = column(None, "`forward.fallback`.")
     overrides: list[str] = column(list, "The overrides as typed, without those that tell the jobs of a sweep apart.")
@@ -65,6 +69,8 @@ def requested_fields(config: RunConfig) -> dict[str, Any]:
             values[setting.facts.column] = None if value == [] else value
     if values["batch_sizes"]:
         values["batch_size"] = None
+    if values["timing"] == "calls":
+        values["calls_per_window"] = None
     values["compile_parts"] = requested_parts(config.compile) if config.compile.scope == "parts" else None
     values["compile_mark_dynamic"] = [asdict(mark) for mark in config.compile.mark_dynamic] or None
     return values

@@ -54,7 +54,10 @@ class Forward(nn.Module):
         self.prepare = prepare
 
     def forward(self, inputs: Tensor) -> Tensor:
-        logits: Tensor = logits_of(self.net(self.prepare(inputs)))
+        prepare = self.prepare
+        if type(prepare) is not nn.Identity:  # calling that one takes the host 2 us, of calls of 10
+            inputs = prepare(inputs)
+        logits: Tensor = logits_of(self.net(inputs))
         return logits
 
 
