@@ -4,10 +4,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from trainkit.analysis.candidates import Candidate
+from trainkit.analysis.company import steps_over_alone
 from trainkit.analysis.comparison import Group
 from trainkit.formatting import clean, percent
 from trainkit.report.cascades import served_shares
 from trainkit.report.compiler_facts import compiled_regions, skipped_steps
+from trainkit.report.figures import ratio_text
 from trainkit.report.labels import schema_changes, versioned_run_counts
 from trainkit.results.row import Row
 
@@ -17,9 +19,10 @@ SHARED_CACHE = (
     "graphs. compile.cache=cold measures what each costs alone."
 )
 SIDE_BY_SIDE = (
-    "{num} jobs ran side by side, each with its share of the cores; memory, caches and power they share. The same "
-    "settings with hydra.launcher.parallel=1 show what that costs."
+    "{num} jobs ran side by side, each with its share of the cores; memory, caches and power they share. {cost}"
 )
+COST_UNKNOWN = "The same settings with hydra.launcher.parallel=1 show what that costs."
+COST_BESIDE = "Their steps over those of the same settings alone: {ratios}."
 QUEUED_REQUESTS = (
     "Missed: a request comes once in each deadline and waits for those before it, so one late call can make the next "
     "ones late too."
@@ -40,7 +43,7 @@ class Notes:
 
 
 def comparison_notes(groups: Sequence[Group]) -> Notes:
-    general = [list(_general_notes(group)) for group in groups]
+    general = [list(_general_notes(group, groups)) for group in groups]
     newest = max((group.schema_version or 0 for group in groups), default=0)
     shared: list[str] = []
     if general:
@@ -89,7 +92,7 @@ def _candidate_notes(group: Group) -> Iterator[str]:
         yield AUTOTUNED_AGAIN.format(shares="; ".join(autotuned))
 
 
-def _general_notes(group: Group) -> Iterator[str]:
+def _general_notes(group: Group, groups: Sequence[Group]) -> Iterator[str]:
     num_shared, any_cold = 0, False
     for candidate in group.candidates:
         cache_states = {row.cache_found for row in candidate.rows if row.compile_cache == "warm"}
@@ -98,9 +101,18 @@ def _general_notes(group: Group) -> Iterator[str]:
     if num_shared > 1 and any_cold:
         yield SHARED_CACHE
     if group.num_parallel_jobs > 1:
-        yield SIDE_BY_SIDE.format(num=group.num_parallel_jobs)
+        yield SIDE_BY_SIDE.format(num=group.num_parallel_jobs, cost=_cost_beside(group, groups))
     if group.candidates[0].rows[0].deadline_ms is not None:
         yield QUEUED_REQUESTS
+
+
+def _cost_beside(group: Group, groups: Sequence[Group]) -> str:
+    ratios = []
+    for step in steps_over_alone(group, groups):
+        ratios.append(f"{ratio_text(step.ratio)} ({step.candidate.label})")
+    if not ratios:
+        return COST_UNKNOWN
+    return COST_BESIDE.format(ratios=", ".join(ratios))
 
 
 def _autotuned_shares(candidates: Sequence[Candidate]) -> list[str]:
