@@ -31,6 +31,8 @@ def cases():
         node = OmegaConf.load(file)
         if not node._target_.startswith("trainkit.models."):
             continue  # test_other_networks
+        if "num_classes" not in node:
+            continue  # it gives no logits: test_tutorial_networks
         yield file.stem, "synthetic", SMALL
         if node.inputs == "images":
             yield file.stem, "digits", ("data.batch_size=4",)
@@ -186,6 +188,43 @@ def test_a_block_computes_what_the_transformer_layer_of_torch_computes():
     )
     x = torch.randn(2, 7, 32)
     torch.testing.assert_close(block(x), layer(x))
+
+
+@pytest.mark.parametrize("next_token", [True, False])
+def test_a_masked_position_changes_no_other(next_token):
+    net = transformer(next_token=next_token, depth=1).eval()
+    mask = torch.ones(2, 12, 12, dtype=torch.bool)
+    mask[:, :, 3] = False
+    mask[:, 3, 3] = True
+    x = torch.randn(2, 12, 32)
+    changed = x.clone()
+    changed[:, 3] = 0
+    before, after = net.blocks[0](x, mask), net.blocks[0](changed, mask)
+    others = torch.arange(12) != 3
+    assert torch.equal(before[:, others], after[:, others])
+    assert not torch.equal(before[:, 3], after[:, 3])
+    full = torch.ones(2, 12, 12, dtype=torch.bool)
+    torch.testing.assert_close(net.blocks[0](x, full), net.blocks[0](x))
+
+
+def test_padding_is_seen_by_itself_alone():
+    net = transformer(next_token=False, padding_mask=True).eval()
+    tokens = torch.randint(1, 50, (2, 12))
+    tokens[:, 9:] = 0
+    mask = (tokens != 0)[:, None, :] | torch.eye(12, dtype=torch.bool)
+    torch.testing.assert_close(net(tokens), net(tokens, mask), rtol=0, atol=0)
+    assert not torch.allclose(net(tokens), transformer(next_token=False).eval()(tokens))
+
+
+def test_a_masked_transformer_is_one_graph():
+    torch._dynamo.reset()
+    net, tokens = transformer(padding_mask=True), torch.randint(50, (2, 12))
+    mask = torch.ones(2, 12, 12, dtype=torch.bool)
+    expected = net(tokens), net(tokens, mask)
+    counter = CompileCounterWithBackend("aot_eager")
+    net.compile(backend=counter, fullgraph=True)
+    torch.testing.assert_close((net(tokens), net(tokens, mask)), expected)
+    assert counter.frame_count == 2
 
 
 def test_residual_projections_start_smaller_the_deeper_the_network():

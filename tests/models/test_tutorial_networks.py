@@ -10,13 +10,17 @@ from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from trainkit.models import local_optimized
+from trainkit.models import costly_functions, local_optimized, statement_chain
+from trainkit.models.bottleneck_net import BottleneckNet
 from trainkit.models.complex_net import Block, ComplexNet, Context, SqueezeExcite
 from trainkit.models.convnet_mix import ConvNetMix, MultiScale
+from trainkit.models.costly_functions import CostlyFunctions
 from trainkit.models.dynamic_mlp import DynamicMLP
 from trainkit.models.local_optimized import LocalOptimized, channel_spatial_attention, costly_activation
+from trainkit.models.multi_scale_net import MultiScaleNet
 from trainkit.models.op_chain import STATEMENTS, OpChain, chain
 from trainkit.models.simple_net import SimpleNet
+from trainkit.models.statement_chain import StatementChain
 
 
 class Operations(TorchDispatchMode):
@@ -335,6 +339,124 @@ def test_dynamic_mlp_is_compiled_once_for_all_lengths():
     assert counter.frame_count == frames
 
 
+def linear_sizes(net: nn.Module) -> list[tuple[int, int]]:
+    return [(layer.in_features, layer.out_features) for layer in net.modules() if isinstance(layer, nn.Linear)]
+
+
+def outputs_of(net: nn.Module, module: nn.Module, images: Tensor) -> list[torch.Size]:
+    """The shapes that a module of the network gives for these images."""
+    shapes = []
+    hook = module.register_forward_hook(lambda module, inputs, output: shapes.append(output.shape))
+    net(images)
+    hook.remove()
+    return shapes
+
+
+def test_bottleneck_net_is_the_one_of_the_modes():
+    net = BottleneckNet(channels=3, num_classes=10).eval()
+    stem = net.stem[0]
+    assert (stem.in_channels, stem.out_channels, stem.kernel_size, stem.stride) == (3, 64, (7, 7), (2, 2))
+    widths = [(block.widen[0].out_channels, block.skip[0].in_channels) for block in net.blocks]
+    assert widths == [(128, 64), (256, 128), (512, 256), (1024, 512)]
+    for block, width in zip(net.blocks, (128, 256, 512, 1024), strict=True):
+        assert block.bottleneck[0].out_channels == width // 4
+        assert [conv.kernel_size for conv in block.branches] == [(3, 3), (5, 5), (7, 7), (1, 1)]
+        assert {conv.out_channels for conv in block.branches} == {width // 16}
+        assert (block.grouped.kernel_size, block.grouped.groups) == ((3, 3), 4)
+        assert block.gate.squeeze.out_features == width // 64
+    assert [(conv.kernel_size, conv.dilation) for conv in convolutions(net.context)] == [
+        ((1, 1), (1, 1)),
+        ((3, 3), (2, 2)),
+    ]
+    assert linear_sizes(net)[-2:] == [(512, 256), (256, 10)]
+    assert net.dropout.p == 0.5
+    assert outputs_of(net, net.context, torch.randn(1, 3, 224, 224)) == [(1, 512, 7, 7)]
+
+
+@pytest.mark.parametrize("side", [1, 8, 33])
+def test_bottleneck_net_takes_any_side(side):
+    assert BottleneckNet(channels=1, num_classes=7, width=16)(torch.randn(2, 1, side, side)).shape == (2, 7)
+
+
+def test_multi_scale_net_is_the_one_of_parts_and_whole():
+    net = MultiScaleNet(channels=3, image_size=64, num_classes=10).eval()
+    assert len(net.features) == 3
+    widths = [(3, 32), (32, 64), (64, 128)]
+    for block, (width_in, width) in zip(net.features, widths, strict=True):
+        assert [conv.kernel_size[0] for conv in convolutions(block)] == [1, 3, 5, 7, 1]
+        assert [(conv.in_channels, conv.out_channels) for conv in convolutions(block)[:4]] == 4 * [(width_in, width)]
+        assert [type(layer) for layer in block.branches[0]] == [nn.Conv2d, nn.BatchNorm2d, nn.ReLU, nn.MaxPool2d]
+        assert [type(layer) for layer in block.fuse] == [nn.Conv2d, nn.BatchNorm2d, nn.ReLU]
+    assert linear_sizes(net) == [(128 * 8 * 8, 512), (512, 10)]
+    assert outputs_of(net, net.features, torch.randn(1, 3, 64, 64)) == [(1, 128, 8, 8)]
+
+
+def test_multi_scale_net_classifies_by_the_head_that_numpy_picks():
+    sizes = {"channels": 1, "image_size": 8, "num_classes": 7, "width": 4, "hidden": 8}
+    net = MultiScaleNet(**sizes, num_classifiers=3, random_classifier=True).eval()
+    images = torch.randn(2, 1, 8, 8)
+    logits = [classifier(net.features(images).flatten(1)) for classifier in net.classifiers]
+    numpy.random.seed(0)
+    expected = [numpy.random.randint(3) for _ in range(10)]
+    numpy.random.seed(0)
+    for index in expected:
+        torch.testing.assert_close(net(images), logits[index])
+    assert set(expected) == {0, 1, 2}
+    net.features = nn.Identity()
+    net.compile(backend="eager", fullgraph=True)
+    with pytest.raises(torch._dynamo.exc.TorchDynamoException):
+        net(torch.randn(2, 16, 1, 1))
+
+
+def test_costly_functions_has_the_layers_of_functions_and_whole():
+    net = CostlyFunctions(channels=3, num_classes=10)
+    sizes = [(conv.in_channels, conv.out_channels, conv.kernel_size) for conv in convolutions(net)]
+    assert sizes == [(3, 64, (3, 3)), (64, 128, (3, 3)), (128, 128, (3, 3)), (128, 256, (3, 3))]
+    assert sum(isinstance(module, nn.BatchNorm2d) for module in net.modules()) == 4
+    assert linear_sizes(net) == [(256, 10)]
+    x = torch.tensor([-2.0, 0.0, 0.5])
+    formula = [math.sin(v) + v * v * math.tanh(v) + math.exp(-abs(v)) for v in x.tolist()]
+    logs = [math.log(max(abs(v), 1e-6)) / (1 + math.exp(-v)) for v in x.tolist()]
+    expected = torch.tensor(formula) + torch.tensor(logs)
+    torch.testing.assert_close(costly_functions.costly_activation(x), expected)
+    scale = costly_functions.channel_spatial_attention(torch.ones(2, 3, 4, 4))
+    first = 1 / (1 + math.exp(-2))
+    torch.testing.assert_close(scale, torch.full_like(scale, first / (1 + math.exp(-2 * first))))
+
+
+@pytest.mark.parametrize("name", ["costly_activation", "channel_spatial_attention"])
+def test_each_costly_function_can_be_compiled_alone(name, monkeypatch):
+    net, images = CostlyFunctions(channels=1, num_classes=7, width=8), torch.randn(2, 1, 8, 8)
+    expected = net(images)
+    counter = CompileCounterWithBackend("aot_eager")
+    function = torch.compile(getattr(costly_functions, name), backend=counter, fullgraph=True)
+    monkeypatch.setattr(costly_functions, name, function)
+    torch.testing.assert_close(net(images), expected)
+    assert counter.frame_count == 1
+
+
+def test_a_statement_chain_takes_20_statements_in_turn_and_sums():
+    x = torch.randn(8, 16, 1, 1)
+    expected = torch.exp(((x + 1).sin() * 2).cos().relu().sub(0.5) * 0.5).sigmoid().sum()
+    torch.testing.assert_close(StatementChain(num_ops=8)(x), expected)
+    assert len(statement_chain.STATEMENTS) == 20
+    for num_ops, kernels in ((1, 2), (10, 12), (20, 22), (30, 33)):  # with the sum; the seventh statement has two
+        with Operations() as operations:
+            total = StatementChain(num_ops)(x)
+        assert operations.count == kernels
+        assert total.shape == ()
+        assert total.isfinite()
+
+
+def test_a_statement_chain_is_one_graph_for_all_sizes():
+    net, counter = StatementChain(num_ops=30), CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(net, backend=counter, fullgraph=True, dynamic=True)
+    for batch_size in range(4, 14):
+        x = torch.randn(batch_size, 16, 1, 1)
+        torch.testing.assert_close(compiled(x), net(x))
+    assert counter.frame_count == 1
+
+
 def test_sizes_that_cannot_be_built_say_so():
     with pytest.raises(ValueError, match="width=10 does not divide into 4 branches and groups=2"):
         ComplexNet(channels=1, num_classes=7, width=10, groups=2)
@@ -344,6 +466,14 @@ def test_sizes_that_cannot_be_built_say_so():
         LocalOptimized(channels=1, num_classes=7, width=12)
     with pytest.raises(ValueError, match="num_heads=0 leaves nothing"):
         ConvNetMix(channels=1, num_classes=7, num_heads=0)
+    with pytest.raises(ValueError, match="width=24 does not divide into 16, or into groups=4"):
+        BottleneckNet(channels=1, num_classes=7, width=24)
+    with pytest.raises(ValueError, match="num_classifiers=2: 1, or more with random_classifier=true"):
+        MultiScaleNet(channels=1, image_size=8, num_classes=7, num_classifiers=2)
+    with pytest.raises(ValueError, match="image_size=4 is too small to be halved three times"):
+        MultiScaleNet(channels=1, image_size=4, num_classes=7)
+    with pytest.raises(ValueError, match="num_ops=0 is no chain"):
+        StatementChain(num_ops=0)
     with pytest.raises(ValueError, match="num_ops=0 is no chain"):
         OpChain(channels=1, image_size=8, num_classes=7, num_ops=0)
     with pytest.raises(ValueError, match="at least 1 token"):
