@@ -26,6 +26,21 @@ class Plain(nn.Module):
         return self.fc(images.flatten(1))
 
 
+class Regresses(Plain):
+    """One number for each image."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return super().forward(images).mean(-1)
+
+
+class ReturnsDict(Plain):
+    """Detections, in place of logits."""
+
+    def forward(self, images: Tensor) -> dict[str, Tensor | tuple[Tensor, Tensor]]:
+        scores = super().forward(images)
+        return {"scores": scores.sigmoid(), "boxes": (scores[:, :4], scores[:, :4] + 1)}
+
+
 class Raises(Plain):
     def forward(self, images: Tensor) -> Tensor:
         if self.training:

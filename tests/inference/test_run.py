@@ -34,7 +34,8 @@ from trainkit.training.run import run
 
 ROOT = Path(__file__).parents[2]
 CONF = ROOT / "conf"
-EAGER = ("compile.mode=eager", "trainer.accelerator=cpu")
+CPU = "trainer.accelerator=cpu"
+EAGER = ("compile.mode=eager", CPU)
 
 
 @pytest.fixture
@@ -109,6 +110,15 @@ def test_a_checkpoints_parameters_answer(bench, compose, tmp_path):
     assert bench(*EAGER, "forward.num_calls=6").val_accuracy < row.val_accuracy
     with pytest.raises(ConfigError, match="is of another network than model = simple_net"):
         bench(*EAGER, ckpt, "model=simple_net")
+
+
+@pytest.mark.parametrize("name", ["Regresses", "ReturnsDict"])
+@pytest.mark.parametrize("scope", ["step", "net"])
+def test_a_network_without_logits_has_no_accuracy(name, scope, bench):
+    row = bench(network(name), f"compile.scope={scope}", "compile.backend=eager", "forward.num_calls=8", CPU)
+    assert (row.status, row.num_graphs, row.effective_mode) == ("ok", 2, "default")
+    assert row.step_time_ms_p50 > 0
+    assert (row.val_accuracy, row.num_val_targets) == (None, None)
 
 
 def test_a_call_is_waited_for(bench):

@@ -23,6 +23,7 @@ from trainkit.results.facts import Stage
 from trainkit.results.files import set_aside, write_row
 from trainkit.results.requested import requested_fields
 from trainkit.results.row import Row
+from trainkit.training.objective import num_right
 
 NUM_MEASURING = 32  # calls of each stage with each shape before the first request
 
@@ -117,24 +118,25 @@ class Serving:
             expected_ms = [stage.expected_ms(shape) for stage in self._stages]
             typical_ms = [stage.typical_ms(shape) for stage in self._stages]
             index = choose_stage(expected_ms, typical_ms, requests.remaining_ms)
-        num_right, step = self._call(index, inputs, targets)
-        self._num_right += num_right
-        self._num_targets += targets.numel()
-        if epoch == 0:
-            self._num_targets_once += targets.numel()
+        right, step = self._call(index, inputs, targets)
+        if right is not None:
+            self._num_right += right
+            self._num_targets += targets.numel()
+            if epoch == 0:
+                self._num_targets_once += targets.numel()
         if requests is not None and not step.compiled:
             requests.serve(step.time_ms)
             self._stages[index].times_ms[shape].append(step.time_ms)
 
-    def _call(self, index: int, inputs: Tensor, targets: Tensor | None = None) -> tuple[int, Step]:
-        """Call a stage. Returns the number of right predictions and the measurements."""
+    def _call(self, index: int, inputs: Tensor, targets: Tensor | None = None) -> tuple[int | None, Step]:
+        """Call a stage. Returns the number of right predictions, if the outputs predict targets, and the
+        measurements."""
         stage = self.last_stage = self._stages[index]
         with stage.ready(self._device):
-            logits, step = self._meters.call(lambda: stage.compiler(inputs), index, tuple(inputs.shape))
-            num_right = 0
-            if targets is not None:
-                num_right = int((logits.argmax(-1) == targets).sum())
-        return num_right, step
+            outputs, step = self._meters.call(lambda: stage.compiler(inputs), index, tuple(inputs.shape))
+            if targets is None:
+                return None, step
+            return num_right(outputs, targets, self._data.sizes.get("num_classes", 2)), step
 
     def _requested_batches(self) -> Iterator[tuple[int, Batch]]:
         return itertools.islice(repeat_batches(self._data), self._config.forward.num_calls)

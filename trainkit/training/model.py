@@ -43,7 +43,8 @@ def _batch_limits(config: RunConfig) -> dict[str, int | float | None]:
 def build_model(config: RunConfig, data: DataModule, devices: Devices) -> nn.Module:
     """The network of `model._target_`, which fits the data and can be compiled as requested.
 
-    One forward pass of a copy, in eval mode on the CPU, shows that it fits. Raises ConfigError if it does not.
+    One forward pass of a copy, in eval mode on the CPU, shows that it fits. A network that is only called may return
+    anything, one that is trained returns logits. Raises ConfigError if it does not fit.
     """
     arguments = {name: value for name, value in config.model.items() if name not in NOT_ARGUMENTS}
     net = instantiate_node("model", config.job.model, arguments)
@@ -51,14 +52,15 @@ def build_model(config: RunConfig, data: DataModule, devices: Devices) -> nn.Mod
     if not isinstance(net, nn.Module):
         problem = f"gives a {type(net).__name__}; give an nn.Module"
         raise ConfigError(f"model._target_ = {arguments['_target_']}: {problem}")
-    logits = _try_forward(config, net, data, inputs)
-    _check_logits(config, logits, targets, data.sizes.get("num_classes"))
+    outputs = _try_forward(config, net, data, inputs)
+    if config.job.kind == "train":
+        _check_logits(config, outputs, targets, data.sizes.get("num_classes"))
     apply.check_network(config.compile, net, sample, devices.type, data.possible_sizes())
     return net
 
 
 def _try_forward(config: RunConfig, net: nn.Module, data: DataModule, inputs: Tensor) -> Any:
-    """The logits that a copy of the network returns for the inputs. Random states stay as they are."""
+    """The logits of a copy of the network, or else its outputs. Random states stay as they are."""
     try:
         copied = copy.deepcopy(net)
     except Exception as error:  # of any kind: what its attributes raise

@@ -46,19 +46,19 @@ class Objective(nn.Module):
 
 
 class Forward(nn.Module):
-    """A network and the preparation of its inputs, without a loss: inputs -> logits [..., C]."""
+    """A network and the preparation of its inputs, without a loss: inputs -> the logits in the outputs, or else the
+    outputs, whatever they are."""
 
     def __init__(self, net: nn.Module, prepare: nn.Module):
         super().__init__()
         self.net: Any = net
         self.prepare = prepare
 
-    def forward(self, inputs: Tensor) -> Tensor:
+    def forward(self, inputs: Tensor) -> Any:
         prepare = self.prepare
         if type(prepare) is not nn.Identity:  # calling that one takes the host 2 us, of calls of 10
             inputs = prepare(inputs)
-        logits: Tensor = logits_of(self.net(inputs))
-        return logits
+        return logits_of(self.net(inputs))
 
 
 class ChannelsLast(nn.Module):
@@ -73,6 +73,15 @@ class ChannelsLast(nn.Module):
 def logits_of(outputs: Any) -> Any:
     """The logits in the output of a network: its `logits`, as transformers' networks return them, or the output."""
     return getattr(outputs, "logits", outputs)
+
+
+def num_right(outputs: Any, targets: Tensor, num_classes: int) -> int | None:
+    """The number of targets that the outputs predict; None if they are no logits of the targets' classes."""
+    if not isinstance(outputs, Tensor) or not outputs.is_floating_point() or targets.is_floating_point():
+        return None
+    if outputs.shape[:-1] != targets.shape or outputs.shape[-1] < num_classes:
+        return None
+    return int((outputs.argmax(-1) == targets).sum())
 
 
 def build_objective(config: RunConfig, net: nn.Module, prepare: nn.Module | None = None) -> Objective:
