@@ -15,6 +15,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from tests import forked
 from tests.conftest import CONF, ROOT
 from tests.sweeps import GPU, OPS, crossing, ops_row
+from trainkit.analysis.candidates import dynamic_over_static
 from trainkit.analysis.comparison import compare
 from trainkit.analysis.studies import evaluate_study, read_study
 from trainkit.config.composition import FORWARD, compose_config
@@ -23,8 +24,9 @@ from trainkit.diagnosis.findings import Diagnosis, write_diagnosis
 from trainkit.report.labels import pair_label
 from trainkit.report.markdown import markdown_compiled
 from trainkit.report.plots.palette import looks_of
-from trainkit.report.plots.ratios import plot_speedups_over
+from trainkit.report.plots.ratios import plot_dynamic_over, plot_speedups_over
 from trainkit.report.plots.series import series_of
+from trainkit.report.plots.times import plot_times_over
 from trainkit.report.studies import RULE, write_pages
 from trainkit.results.files import write_row
 from trainkit.results.requested import requested_fields
@@ -153,6 +155,37 @@ def test_groups_over_a_number_are_a_series_and_no_other_groups_are():
     assert dict(plot.keys) == {"default, dynamic=false": "0.60x to 3.50x", "default, dynamic=true": "0.48x to 2.80x"}
 
 
+def test_times_over_a_number_have_lines_and_turning_points():
+    groups = compare(crossing()).groups
+    (series,) = series_of(groups)
+    plot = plot_times_over(series, looks_of(groups), "p")
+    assert plot is not None
+    texts = dict(plot.keys)
+    assert texts["eager"].startswith("takes 200.20 [")
+    assert "us more for each and crosses eager at model.num_ops=5.0 [5.0, 5.0]" in texts["default, dynamic=false"]
+    assert "us more for each and crosses eager at model.num_ops=7.5 [7.5, 7.5]" in texts["default, dynamic=true"]
+    assert all(text in plot.note for text in texts.values())
+    slow = [replace(row, step_time_ms_p50=9.0) if row.compile_dynamic else row for row in crossing()]
+    plot = plot_times_over(series_of(compare(slow).groups)[0], looks_of(groups), "p")
+    assert plot is not None
+    assert dict(plot.keys)["default, dynamic=true"].endswith("does not cross eager within model.num_ops=1 to 30")
+    far = [replace(row, overrides=[row.overrides[0] + "00", *row.overrides[1:]]) for row in crossing()[3:]]
+    (series,) = series_of(compare([*crossing()[:3], *far]).groups)
+    assert plot_times_over(series, looks_of(groups), "p") is None
+
+
+def test_dynamic_over_static_is_a_ratio_with_its_interval():
+    groups = compare(crossing()).groups
+    (series,) = series_of(groups)
+    plot = plot_dynamic_over(series, looks_of(groups), "p")
+    assert plot is not None
+    assert plot.keys == (("default, dynamic=true", "1.25x to 1.25x"),)
+    (over,) = dynamic_over_static(groups[0].candidates).values()
+    assert over.low < 1.25 < over.high
+    static = [row for row in crossing() if not row.compile_dynamic]
+    assert plot_dynamic_over(series_of(compare(static).groups)[0], looks_of(groups), "p") is None
+
+
 def test_pages_are_made_of_the_rows_alone(tmp_path):
     for one in crossing():
         (tmp_path / "crossing_point" / one.run_id).mkdir(parents=True)
@@ -163,6 +196,8 @@ def test_pages_are_made_of_the_rows_alone(tmp_path):
         "crossing_point.md",
         "crossing_point/settings.csv",
         "crossing_point/plot0.svg",
+        "crossing_point/plot1.svg",
+        "crossing_point/plot2.svg",
         "README.md",
     }
     page, index = texts["crossing_point.md"], texts["README.md"]

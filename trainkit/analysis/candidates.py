@@ -1,11 +1,12 @@
 """Reduces the repeats of a candidate: medians, peak memory, speed-up over eager, break-even point."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil, sqrt
 from statistics import median
 from typing import Any
 
+from trainkit.analysis import grouping
 from trainkit.analysis.dropping import step_times_ms
 from trainkit.results.columns import Section, headings
 from trainkit.results.row import Row
@@ -176,6 +177,24 @@ def break_even(rows: Sequence[Row], eager: Sequence[Row]) -> BreakEven | None:
         num_warm_steps = ceil(warm_compile_time_s.median / saved_s)
     minutes = (compile_time_s.median + num_steps * step_s) / 60
     return BreakEven(num_steps, num_epochs, minutes, num_warm_steps)
+
+
+def dynamic_over_static(candidates: Iterable[Candidate]) -> dict[str, Ratio]:
+    """The step time with `compile.dynamic=true` over that with false and else the same settings, by the label of the
+    candidate with true."""
+    by_settings: dict[Hashable, dict[bool | None, Candidate]] = {}
+    for candidate in candidates:
+        row = candidate.rows[0]
+        settings = grouping.requested(row)
+        settings.pop("compile.dynamic", None)
+        by_settings.setdefault(grouping.hashable(settings), {})[row.compile_dynamic] = candidate
+    ratios = {}
+    for variants in by_settings.values():
+        if True in variants and False in variants:
+            ratios[variants[True].label] = ratio(
+                step_times_ms(variants[True].rows), step_times_ms(variants[False].rows)
+            )
+    return ratios
 
 
 def _speedup(rows: list[Row], baseline: Baseline | None) -> Ratio | None:

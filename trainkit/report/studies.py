@@ -12,9 +12,10 @@ from trainkit.report.markdown import escape, markdown_comparison, markdown_compi
 from trainkit.report.pairwise import claim_sentence, pairwise_sentences
 from trainkit.report.plots.costs import plot_compile_time
 from trainkit.report.plots.palette import Looks, looks_of
-from trainkit.report.plots.ratios import plot_pairs, plot_speedups, plot_speedups_over
+from trainkit.report.plots.ratios import plot_dynamic_over, plot_pairs, plot_speedups, plot_speedups_over
 from trainkit.report.plots.series import condition_labels, series_of
 from trainkit.report.plots.svg import Plot, standalone_svg
+from trainkit.report.plots.times import plot_times_over
 from trainkit.results.runs import read_rows
 
 MAX_GROUPS = 3  # with a plot for each
@@ -220,7 +221,9 @@ def _plots(result: StudyResult) -> dict[str, Plot]:
     looks = looks_of(groups)
     plots = []
     for number, series in enumerate(series_of(groups)):
+        plots.append(plot_times_over(series, looks, f"times{number}"))
         plots.append(plot_speedups_over(series, looks, f"series{number}"))
+        plots.append(plot_dynamic_over(series, looks, f"dynamic{number}"))
     if not plots:
         if len(groups) <= MAX_GROUPS:
             plots += _group_plots(result, groups, looks)

@@ -110,7 +110,7 @@ def set_ratio_scale(axes: Axes, axis_name: Literal["x", "y"], low: float, high: 
 def set_number_scale(axes: Axes, numbers: Sequence[float]) -> None:
     """Fit the x axis to ascending numbers: a tick at each of a few, logarithmic if they are far apart."""
     low, high = numbers[0], numbers[-1]
-    if high > LOG_RANGE * max(low, 1):
+    if far_apart(numbers):
         low = max(low, 1)
         margin = (high / low) ** 0.05
         axes.set(xscale="log", xlim=(low / margin, high * margin))
@@ -120,6 +120,11 @@ def set_number_scale(axes: Axes, numbers: Sequence[float]) -> None:
         axes.set_xlim(low - margin, high + margin)
     if len(numbers) <= MAX_NUMBER_TICKS:
         axes.xaxis.set_major_locator(FixedLocator(numbers))
+
+
+def far_apart(numbers: Sequence[float]) -> bool:
+    """Whether ascending numbers need a logarithmic axis."""
+    return numbers[-1] > LOG_RANGE * max(numbers[0], 1)
 
 
 def shifted(axes: Axes, right: float = 0.0, up: float = 0.0) -> Transform:

@@ -1,11 +1,13 @@
 """Plots of ratios with their intervals: speed-ups over eager, efficiencies of scaling, and pairwise comparisons."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from statistics import median
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 
+from trainkit.analysis.candidates import dynamic_over_static
 from trainkit.analysis.comparison import Group
 from trainkit.analysis.pairs import PairwiseComparison
 from trainkit.analysis.scaling import Scaling
@@ -34,6 +36,8 @@ ARROW_INSET = 3.0  # px from the edge of the axes
 CURVE_DISTANCE = 5  # px: curves are drawn beside each other, not one on the other
 NAMED_BY_VALUE = ("model", "amp.precision", "compile.mode")
 
+Curve = dict[float, Ratio]  # a ratio by the number on the x axis
+
 
 @rc_context(STYLE)
 def plot_speedups(group: Group, looks: Looks, name: str, condition: str = "") -> Plot | None:
@@ -58,10 +62,46 @@ def plot_speedups(group: Group, looks: Looks, name: str, condition: str = "") ->
 @rc_context(STYLE)
 def plot_speedups_over(series: Series, looks: Looks, name: str) -> Plot | None:
     """Each setting's speed-up over eager against a number, with its interval; None if there is none."""
-    curves = _speedup_curves(series, looks)
+    curves: dict[str, Curve] = {}
+    for number, group in series.groups:
+        for candidate in group.candidates:
+            if candidate.speedup is not None and not candidate.is_eager:
+                curves.setdefault(candidate.label, {})[number] = candidate.speedup
+    note = "Per step; bars are 95 % intervals where there are repeats. Above the line compiled steps are shorter."
+    texts = _CurveTexts("Speed-up over eager", "times as fast as eager", note)
+    return _plot_curves_over(series, curves, looks, texts, name)
+
+
+@rc_context(STYLE)
+def plot_dynamic_over(series: Series, looks: Looks, name: str) -> Plot | None:
+    """The time with `compile.dynamic=true` over that with false against a number, with its interval, for each setting
+    that has both; None without any."""
+    curves: dict[str, Curve] = {}
+    for number, group in series.groups:
+        for label, over in dynamic_over_static(group.candidates).items():
+            curves.setdefault(label, {})[number] = over
+    note = "Bars are 95 % intervals where there are repeats. Above the line dynamic shapes take longer."
+    texts = _CurveTexts("Time with dynamic=true over dynamic=false", "times as long as static", note)
+    return _plot_curves_over(series, curves, looks, texts, name)
+
+
+@dataclass(frozen=True)
+class _CurveTexts:
+    """The title of a plot, before the setting that it is over, that of its y axis, and a note on how to read it."""
+
+    title: str
+    y_title: str
+    note: str
+
+
+def _plot_curves_over(
+    series: Series, curves: Mapping[str, Curve], looks: Looks, texts: _CurveTexts, name: str
+) -> Plot | None:
+    """Curves of ratios by the label of a setting, in the order of the looks; None without any."""
+    curves = {label: curves[label] for label in looks if label in curves}
     if not curves:
         return None
-    figure, axes = curve_axes(series.setting, "times as fast as eager", num_ticks=7, head=len(curves) + 1)
+    figure, axes = curve_axes(series.setting, texts.y_title, num_ticks=7, head=len(curves) + 1)
     set_number_scale(axes, [number for number, _ in series.groups])
     drawn_ratios: list[Ratio] = []
     for curve in curves.values():
@@ -73,27 +113,16 @@ def plot_speedups_over(series: Series, looks: Looks, name: str) -> Plot | None:
         look = looks[label]
         _draw_curve(axes, curve, look, CURVE_DISTANCE * (position - (len(curves) - 1) / 2))
         legend.append(LegendEntry(look.color, clean(label)))
-        speedups = list(curve.values())
-        keys.append((label, f"{factor_text(speedups[0])} to {factor_text(speedups[-1])}"))
+        ratios = list(curve.values())
+        keys.append((label, f"{factor_text(ratios[0])} to {factor_text(ratios[-1])}"))
     add_legend(axes, legend, num_columns=1, up=1)  # a file has no key beside it
-    title = f"Speed-up over eager by {series.setting}"
+    title = f"{texts.title} by {series.setting}"
     if series.condition:
         title += f", {series.condition}"
-    note = "Per step; bars are 95 % intervals where there are repeats. Above the line compiled steps are shorter."
-    return Plot(title, figure_svg(figure, name, plot_description(title, keys)), note, tuple(keys))
+    return Plot(title, figure_svg(figure, name, plot_description(title, keys)), texts.note, tuple(keys))
 
 
-def _speedup_curves(series: Series, looks: Looks) -> dict[str, dict[float, Ratio]]:
-    """The speed-ups of each compiled setting by number, in the order of the looks."""
-    curves: dict[str, dict[float, Ratio]] = {}
-    for number, group in series.groups:
-        for candidate in group.candidates:
-            if candidate.speedup is not None and not candidate.is_eager:
-                curves.setdefault(candidate.label, {})[number] = candidate.speedup
-    return {label: curves[label] for label in looks if label in curves}
-
-
-def _draw_curve(axes: Axes, curve: dict[float, Ratio], look: Look, right: float) -> None:
+def _draw_curve(axes: Axes, curve: Curve, look: Look, right: float) -> None:
     """Draw a curve some px to the right, with an interval at each number."""
     numbers, values = list(curve), [speedup.value for speedup in curve.values()]
     transform = shifted(axes, right)
@@ -117,7 +146,7 @@ def _draw_curve(axes: Axes, curve: dict[float, Ratio], look: Look, right: float)
 def plot_efficiency(scaling: Scaling, looks: Looks, name: str) -> Plot | None:
     """Each setting's efficiency against the number of processes, over the best setting with the fewest of them; None if
     there is none."""
-    curves: dict[str, dict[float, Ratio]] = {}
+    curves: dict[str, Curve] = {}
     for point in scaling.points:
         if point.best_efficiency is not None:
             curves.setdefault(point.label, {})[point.num_processes] = point.best_efficiency

@@ -1,0 +1,142 @@
+"""The plot of times over the number that a sweep varies, with a line through each setting and its crossing."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+
+from trainkit.analysis.crossing import Crossing, Line, Times, find_crossing, fit_line
+from trainkit.analysis.dropping import step_times_ms
+from trainkit.formatting import clean, decimals, fixed
+from trainkit.report.labels import step_noun
+from trainkit.report.plots.axes import LegendEntry, add_legend, curve_axes, far_apart, set_number_scale, shifted
+from trainkit.report.plots.palette import STYLE, Look, Looks
+from trainkit.report.plots.series import Series
+from trainkit.report.plots.svg import Plot, figure_svg, plot_description
+from trainkit.stats import Estimate
+
+DOT_DISTANCE = 3  # px: the runs of the settings are drawn beside each other
+MAX_US = 10_000  # longer times are in milliseconds
+
+
+@dataclass(frozen=True)
+class _Curve:
+    """The times of a setting, the line through them, and the crossing of this line with eager's (None: is eager, or has
+    none to be compared with)."""
+
+    times: Times
+    line: Line
+    crossing: Crossing | None
+
+
+@rc_context(STYLE)
+def plot_times_over(series: Series, looks: Looks, name: str) -> Plot | None:
+    """The time of each run over a number, a line through the runs of each setting, and its turning point: the number of
+    its crossing with eager's. None if no setting has enough numbers for a line, or these have a logarithmic axis."""
+    numbers = [number for number, _ in series.groups]
+    unit, times = _times(series)
+    curves = _curves(series, {label: times[label] for label in looks if label in times})
+    if not curves or far_apart(numbers):
+        return None
+    step = step_noun(series.groups[0][1])
+    figure, axes = curve_axes(series.setting, f"{unit} a {step}", num_ticks=7, head=len(curves) + 1)
+    set_number_scale(axes, numbers)
+    legend, keys, top = [], [], 0.0
+    for position, (label, curve) in enumerate(curves.items()):
+        look = looks[label]
+        top = max(top, *map(max, curve.times.values()))
+        _draw_runs(axes, curve, look, DOT_DISTANCE * (position - (len(curves) - 1) / 2))
+        _draw_line(axes, curve, look, numbers)
+        legend.append(LegendEntry(look.color, clean(label)))
+        keys.append((label, _curve_text(curve, series, unit)))
+    axes.set_ylim(0, 1.05 * top)
+    add_legend(axes, legend, num_columns=1, up=1)  # a file has no key beside it
+    title = f"Time of a {step} by {series.setting}"
+    if series.condition:
+        title += f", {series.condition}"
+    texts = "; ".join(f"{label} {text}" for label, text in keys)
+    note = f"Dots are runs, lines are fitted to them; in brackets 95 % intervals. {texts}."
+    return Plot(title, figure_svg(figure, name, plot_description(title, keys)), note, tuple(keys))
+
+
+def _times(series: Series) -> tuple[str, dict[str, dict[float, list[float]]]]:
+    """The unit, and in it the times of each setting's runs by number."""
+    times: dict[str, dict[float, list[float]]] = {}
+    longest_ms = 0.0
+    for number, group in series.groups:
+        for candidate in group.candidates:
+            repeats = step_times_ms(candidate.rows)
+            times.setdefault(candidate.label, {})[number] = repeats
+            longest_ms = max(longest_ms, *repeats)
+    if 1000 * longest_ms > MAX_US:
+        return "ms", times
+    for by_number in times.values():
+        for number, repeats in by_number.items():
+            by_number[number] = [1000 * time_ms for time_ms in repeats]
+    return "us", times
+
+
+def _curves(series: Series, times: Mapping[str, Times]) -> dict[str, _Curve]:
+    """The curve of each setting that has a line."""
+    baselines = {}
+    for _, group in series.groups:
+        for candidate in group.compiled:
+            baselines[candidate.label] = candidate.baseline
+    curves = {}
+    for label, by_number in times.items():
+        line, eager_line = fit_line(by_number), fit_line(times.get(baselines.get(label) or "", {}))
+        if line is None:
+            continue
+        crossing = None
+        if eager_line is not None:
+            crossing = find_crossing(line, eager_line, series.groups[0][0], series.groups[-1][0])
+        curves[label] = _Curve(by_number, line, crossing)
+    return curves
+
+
+def _draw_runs(axes: Axes, curve: _Curve, look: Look, right: float) -> None:
+    """Draw a dot for each run, some px to the right."""
+    xs: list[float] = []
+    ys: list[float] = []
+    for number, repeats in curve.times.items():
+        xs += [number] * len(repeats)
+        ys += repeats
+    axes.plot(xs, ys, "o", color=look.color, markersize=2.5, alpha=0.6, transform=shifted(axes, right))
+
+
+def _draw_line(axes: Axes, curve: _Curve, look: Look, numbers: Sequence[float]) -> None:
+    """Draw the line, a large dot at its crossing with eager's, and the interval of that."""
+    ends = [numbers[0], numbers[-1]]
+    axes.plot(ends, [curve.line.at(end) for end in ends], color=look.color, linestyle=look.line, linewidth=1.8)
+    crossing = curve.crossing
+    if crossing is None or crossing.value is None:
+        return
+    y = curve.line.at(crossing.value)
+    low = ends[0] if crossing.low is None else crossing.low
+    high = ends[1] if crossing.high is None else crossing.high
+    axes.plot([low, high], [y, y], "|-", color=look.color, linewidth=2.5, markersize=10, markeredgewidth=1.6)
+    axes.plot([crossing.value], [y], "o", color=look.color, markersize=6.5)
+
+
+def _curve_text(curve: _Curve, series: Series, unit: str) -> str:
+    slope = curve.line.slope_interval
+    text = f"takes {_slope_text(slope)} {unit} more for each"
+    if curve.crossing is None:
+        return text
+    return f"{text} and {_crossing_text(curve.crossing, series)}"
+
+
+def _slope_text(slope: Estimate) -> str:
+    digits = decimals([slope.high - slope.low], 2)
+    return f"{fixed(slope.value, digits)} [{fixed(slope.low, digits)}, {fixed(slope.high, digits)}]"
+
+
+def _crossing_text(crossing: Crossing, series: Series) -> str:
+    """`crosses eager at model.num_ops=12.0 [9.8, 14.3]`."""
+    first, last = fixed(series.groups[0][0], 0), fixed(series.groups[-1][0], 0)
+    if crossing.value is None:
+        return f"does not cross eager within {series.setting}={first} to {last}"
+    low = f"below {first}" if crossing.low is None else fixed(crossing.low, 1)
+    high = f"above {last}" if crossing.high is None else fixed(crossing.high, 1)
+    return f"crosses eager at {series.setting}={fixed(crossing.value, 1)} [{low}, {high}]"
