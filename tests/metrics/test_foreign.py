@@ -10,6 +10,8 @@ import torch
 from trainkit.metrics.foreign import CpuMeter, CpuTime, ForeignProcesses, foreign_cpu_frac, root_of_ranks, total_foreign
 
 TICKS = os.sysconf("SC_CLK_TCK")
+SLURM = {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0"}
+SUBMITIT = {"SUBMITIT_EXECUTOR": "local", "SUBMITIT_LOCAL_JOB_ID": "7", "SUBMITIT_LOCAL_GLOBALID": "0"}
 HALF_A_SECOND = "import time\nwhile time.process_time() < 0.5: pass\n"
 
 
@@ -55,12 +57,13 @@ def test_on_a_cpu_the_number_of_processes_is_unknown():
         ({"TORCHELASTIC_RUN_ID": "1", "LOCAL_RANK": "0"}, True),
         ({"LOCAL_RANK": "0"}, False),  # rank 0, which has started the others
         ({"LOCAL_RANK": "1"}, True),
-        ({"SLURM_NTASKS": "2"}, True),
-        ({"SLURM_NTASKS": "1"}, False),
+        (SLURM | {"SLURM_STEP_NUM_TASKS": "2"}, True),
+        (SLURM | {"SLURM_STEP_NUM_TASKS": "1"}, False),
+        (SUBMITIT | {"SUBMITIT_LOCAL_NTASKS": "2"}, True),
     ],
 )
 def test_all_ranks_are_below_one_process(variables, has_parent, monkeypatch):
-    for name in ("TORCHELASTIC_RUN_ID", "LOCAL_RANK", "SLURM_NTASKS"):
+    for name in ("TORCHELASTIC_RUN_ID", "LOCAL_RANK", "SLURM_STEP_NUM_TASKS", "SUBMITIT_EXECUTOR"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)

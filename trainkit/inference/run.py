@@ -81,7 +81,7 @@ def finish_serving(serving: Serving, logger: Logger | None, watch: Watch, error:
     """Write the last row, close the logger, and raise an error of the user's configuration again."""
     row = replace(serving.current_row(), status="ok")
     if error is not None:
-        cause = watch.cause()
+        cause = watch.ranks.cause()
         row = replace(row, status=cause.status, error=cause.reason)
     settings = serving.last_stage.settings
     if settings and isinstance(error, Exception):

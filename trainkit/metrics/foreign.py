@@ -8,6 +8,7 @@ from pathlib import Path
 import pynvml
 import torch
 
+from trainkit.cluster import cluster_job
 from trainkit.metrics.memory import nvml_handle
 from trainkit.process_tree import tree
 
@@ -80,7 +81,8 @@ def _own_pids() -> set[int]:
 def root_of_ranks() -> int:
     """The process on this machine that has all ranks of the run below it, or is the only one."""
     is_started = "TORCHELASTIC_RUN_ID" in os.environ  # by torchrun
-    is_started |= int(os.environ.get("SLURM_NTASKS", 1)) > 1  # by SLURM's daemon for the step
+    job = cluster_job()
+    is_started |= job is not None and job.num_tasks > 1  # by SLURM's daemon for the step, or by submitit
     is_started |= int(os.environ.get("LOCAL_RANK", 0)) > 0  # by rank 0, with Lightning's launcher
     return os.getppid() if is_started else os.getpid()
 

@@ -84,9 +84,9 @@ class Recorder(Callback):
         self.artifacts = load_artifacts(self._config, device)
         self._row = replace(self._row, **vars(self.artifacts))
         limit_memory(device, self._config.trainer.memory_limit_gib)
-        self._watch.is_compiling = True
+        self._watch.ranks.is_compiling = True
         self._meters.epoch_meter.compile_clock.start_up(lambda: self._compiler.start_up(device))
-        self._watch.is_compiling = False
+        self._watch.ranks.is_compiling = False
 
     def on_train_start(self, trainer: Trainer, task: LightningModule) -> None:
         if trainer.is_global_zero:

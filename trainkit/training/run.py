@@ -130,11 +130,11 @@ def build(config: RunConfig, on_epoch: Callable[[EpochRecord], None], watch: Wat
     events = meters.epoch_meter
 
     def on_compile_start(kind: str) -> None:
-        watch.is_compiling = True
+        watch.ranks.is_compiling = True
         events.on_compile_start(kind)
 
     def on_compile_end(kind: str) -> None:
-        watch.is_compiling = False
+        watch.ranks.is_compiling = False
         events.on_compile_end(kind)
 
     compiler = Compiler(config.compile, on_compile_start, on_compile_end, events.on_eager)
@@ -217,11 +217,11 @@ def finish(components: Components, error: BaseException | None) -> Row:
     trainer, recorder, watch = components.trainer, components.recorder, components.watch
     row = replace(recorder.final_row(components.task, failed=error is not None), status="ok")
     if error is not None:
-        cause = watch.cause()
+        cause = watch.ranks.cause()
         row = replace(row, status=cause.status, error=cause.reason)
         if not trainer.is_global_zero:
             fail_row(recorder.run_dir, cause, row)
-        if watch.is_own(cause):  # the other ranks failed because of this one, which prints its error
+        if cause == watch.ranks.own_cause:  # the other ranks failed because of this one, which prints its error
             print_error(error)
     if trainer.is_global_zero:
         end_row(recorder.run_dir, row)
@@ -239,9 +239,9 @@ def finish(components: Components, error: BaseException | None) -> Row:
 def finish_unbuilt(watch: Watch, request: Row, error: BaseException | None) -> Row:
     """Write the row of a run that ended before it began. Raises ConfigError for a config that cannot run."""
     raise_config_error(error)
-    cause = watch.cause()
+    cause = watch.ranks.cause()
     fail_row(watch.launch.run_dir, cause, request)
     watch.end(is_ok=False)
-    if watch.is_own(cause):
+    if cause == watch.ranks.own_cause:
         print_error(error)
     return replace(request, status=cause.status, error=cause.reason)

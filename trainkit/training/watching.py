@@ -16,14 +16,14 @@ class WatchedFit(Callback):
         self._watch = watch
 
     def setup(self, trainer: Trainer, task: LightningModule, stage: str) -> None:
-        self._watch.find_place = lambda: _place(trainer)
+        self._watch.ranks.find_place = lambda: _place(trainer)
 
     def on_train_start(self, trainer: Trainer, task: LightningModule) -> None:
         self._watch.stops_in_order = True
 
     def on_train_end(self, trainer: Trainer, task: LightningModule) -> None:
         self._watch.stops_in_order = False
-        self._watch.find_place = lambda: "after training"
+        self._watch.ranks.find_place = lambda: "after training"
 
     def on_exception(self, trainer: Trainer, task: LightningModule, exception: BaseException) -> None:
         record_error(self._watch, exception)
