@@ -108,6 +108,11 @@ def test_a_checkpoints_parameters_answer(bench, compose, tmp_path):
     row = bench(*EAGER, ckpt, "forward.num_calls=6")  # validation's batches, each once
     assert row.val_accuracy == pytest.approx(trained.val_accuracy)
     assert bench(*EAGER, "forward.num_calls=6").val_accuracy < row.val_accuracy
+    exported = bench(*EAGER, ckpt, "forward.num_calls=6", "forward.engine=export")  # one of them is shorter
+    assert exported.val_accuracy == row.val_accuracy
+    assert exported.package_bytes == (tmp_path / "run" / "package.pt2").stat().st_size
+    assert exported.first_answer_s > exported.package_load_s > 0
+    assert (exported.engine, row.engine, row.package_bytes) == ("export", "network", None)
     with pytest.raises(ConfigError, match="is of another network than model = simple_net"):
         bench(*EAGER, ckpt, "model=simple_net")
 
@@ -119,6 +124,47 @@ def test_a_network_without_logits_has_no_accuracy(name, scope, bench):
     assert (row.status, row.num_graphs, row.effective_mode) == ("ok", 2, "default")
     assert row.step_time_ms_p50 > 0
     assert (row.val_accuracy, row.num_val_targets) == (None, None)
+
+
+def test_an_exported_graph_is_compiled_like_the_network(bench):
+    row = bench(
+        network("ReturnsDict"), "forward.engine=export", "forward.num_calls=8", "compile.backend=eager", CPU,
+        "compile.dynamic=true",
+    )  # fmt: skip
+    assert (row.status, row.effective_mode, row.num_graphs, row.num_graph_breaks) == ("ok", "default", 1, 0)
+
+
+def test_a_package_of_aot_inductor_takes_batches_of_each_size(bench, tmp_path):
+    words = ("forward.num_calls=6", CPU, network("Plain"))
+    row = bench(*words, "forward.engine=aot_inductor")
+    assert (row.status, row.effective_mode, row.num_graphs, row.num_eager_steps) == ("ok", "default", 1, 0)
+    assert row.compile_time_s > row.first_answer_s > row.package_load_s > 0
+    assert row.package_bytes == (tmp_path / "run" / "package.pt2").stat().st_size
+    eager = bench(*words, "compile.mode=eager")
+    assert (row.val_accuracy, row.num_val_targets) == (eager.val_accuracy, eager.num_val_targets)
+
+
+def test_a_network_that_cannot_be_exported_is_a_row(bench, capsys):
+    row = bench("model=tensor_branch", "model.rewritten=false", *EAGER, "forward.engine=export")
+    assert (row.status, row.num_steps, row.package_bytes) == ("compile_error", 0, None)
+    assert row.error.startswith("ExportError: torch.export: ")
+
+
+def test_programs_are_compared_with_the_eager_network():
+    rows = [forward_row("eager", n, 8.0 + n / 100) for n in range(3)]
+    packages = [replace(forward_row("default", n, 4.0), engine="aot_inductor", package_bytes=2**20) for n in range(3)]
+    exported = [replace(forward_row("eager", n, 9.0), engine="export") for n in range(3)]
+    comparison = compare([*rows, *packages, *exported])
+    (group,) = comparison.groups
+    speedups = {candidate.label: round(candidate.speedup.value, 1) for candidate in group.candidates}
+    assert speedups == {
+        "eager, engine=network": 1.0,
+        "default, engine=aot_inductor": 2.0,
+        "eager, engine=export": 0.9,
+    }
+    page = html_comparison(comparison, {}, "programs")
+    assert "Start-up and size" in page
+    assert "1.00 MiB" in page
 
 
 def test_a_call_is_waited_for(bench):
@@ -322,6 +368,21 @@ def test_stages_of_one_network_share_neither_code_nor_torchs_limit_of_it(words, 
             "forward.deadline_ms = 5.0: forward.timing = stream does not",
         ),
         (["forward.timing=stream", "forward.num_calls=3"], "forward.num_calls = 3: fills no window"),
+        (
+            ["forward.engine=export", "compile.scope=blocks"],
+            "compile.scope = blocks: forward.engine = export has a graph",
+        ),
+        (["forward.engine=export", "compile.on_error=eager"], "compile.on_error = eager: forward.engine = export is"),
+        (
+            ["forward.engine=export", "forward.deadline_ms=5", "forward.fallback=['model=simple_net']"],
+            "forward.engine = export: makes one program",
+        ),
+        (["forward.engine=aot_inductor", "compile.mode=eager"], "compile.mode = eager: forward.engine = aot_inductor "),
+        (
+            ["forward.engine=aot_inductor", "compile.mode=max-autotune"],
+            "compile.mode = max-autotune: records CUDA graphs",
+        ),
+        (["forward.engine=aot_inductor", "compile.dynamic=true"], "compile.dynamic = true: has no effect with "),
         (["forward.calls_per_window=9"], "forward.calls_per_window = 9: forward.timing = calls has no windows"),
         (["forward.fallback=['model=simple_net']"], "forward.fallback = ['model=simple_net']: chooses by a deadline"),
         (

@@ -130,9 +130,13 @@ def measure_candidate(
 
 
 def runs_eager(row: Row) -> bool:
-    """Whether nothing is compiled, in all stages of a cascade."""
+    """Whether the network itself runs and nothing is compiled, in all stages of a cascade."""
     stages = row.chain or []
-    return row.compile_mode == "eager" and all(stage.compile_mode == "eager" for stage in stages)
+    return (
+        row.compile_mode == "eager"
+        and row.engine == "network"
+        and all(stage.compile_mode == "eager" for stage in stages)
+    )
 
 
 def split_by_cache(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:

@@ -63,7 +63,7 @@ def requested_key(row: Row) -> Hashable:
 def baseline_key(row: Row) -> Hashable:
     """Equal for a candidate and the eager one that it is compared with."""
     _, settings = _work_and_settings(row)
-    for name in COMPILE_ONLY | {"compile.mode"}:
+    for name in COMPILE_ONLY | {"compile.mode", "forward.engine"}:
         settings.pop(name, None)
     return hashable(settings)
 

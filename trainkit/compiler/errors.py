@@ -17,6 +17,10 @@ class RecompileLimitError(RuntimeError):
     )
 
 
+class ExportError(RuntimeError):
+    """torch.export or AOTInductor cannot make a program of the network."""
+
+
 def first_line(error: BaseException) -> str:
     """The error's type and the first line of its text; a line that ends with a colon brings the next one with it."""
     lines = []
@@ -39,4 +43,4 @@ def is_compile_error(error: BaseException) -> bool:
         if isinstance(cause, torch.OutOfMemoryError):
             return False
         cause = getattr(cause, "inner_exception", None) or cause.__cause__
-    return isinstance(error, (*dynamo.compile_errors(), RecompileLimitError, MarkError))
+    return isinstance(error, (*dynamo.compile_errors(), RecompileLimitError, MarkError, ExportError))

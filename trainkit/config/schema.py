@@ -33,6 +33,7 @@ MatmulPrecision = StrEnum("MatmulPrecision", ["highest", "high", "medium"])
 Strategy = StrEnum("Strategy", ["auto", "ddp", "compiled", "fsdp2"])
 Compression = StrEnum("Compression", ["none", "bf16"])
 Kind = StrEnum("Kind", ["train", "forward"])
+Engine = StrEnum("Engine", ["network", "export", "aot_inductor"])
 Timing = StrEnum("Timing", ["calls", "stream"])
 Accelerator = StrEnum("Accelerator", ["auto", "cpu", "gpu"])
 Schedule = StrEnum("Schedule", ["constant", "cosine"])
@@ -246,6 +247,12 @@ class ForwardConfig:
         200,
         "calls that are measured, each of one batch: synthetic's training batches, else validation's",
         bounds=(at_least(1),),
+    )
+    engine: Engine = setting(
+        Engine["network"],
+        "network: the network itself, compiled as compile.* says | export: its graph by torch.export, likewise "
+        "| aot_inductor: a package that AOTInductor compiles ahead of time",
+        column="engine",
     )
     timing: Timing = setting(
         Timing["calls"],

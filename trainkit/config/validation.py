@@ -26,6 +26,7 @@ OTHER_KIND = {  # by kind of run: to do about a setting of the other kind
     "forward": "belongs to training, and scripts/bench.py does not train; leave it out",
 }
 OF_DDP = ["static_graph", "gradient_as_bucket_view", "broadcast_buffers", "find_unused_parameters", "optimize_ddp"]
+IGNORED_BY_PACKAGE = ("backend", "scope", "dynamic", "fullgraph", "mark_dynamic", "max_recompiles")  # of compile.*
 SIZES = ("channels", "image_size", "num_classes", "vocab_size", "seq_len", "pad_token")
 SIZES_WITH_ROOM = ("vocab_size", "seq_len")  # padded vocabularies, a longest length
 
@@ -176,12 +177,38 @@ def _forward(config: RunConfig) -> Iterator[str]:
                 f"compile.mark_dynamic, targets {mark.dim}: forward alone is called without targets; mark inputs alone"
             )
     yield from _timing(config.forward)
+    if config.forward.engine != "network":
+        yield from _engine(config)
     fallback = config.forward.fallback
     if not all(isinstance(stage, str) for stage in fallback):  # OmegaConf takes lists of lists too
         entries = f"forward.fallback=[{SETTINGS['forward.fallback'].facts.entry}]"
         yield f"forward.fallback = {fallback}: expected entries as in {entries}"
     if fallback and config.forward.deadline_ms is None:
         yield f"forward.fallback = {fallback}: chooses by a deadline; set forward.deadline_ms with it"
+
+
+def _engine(config: RunConfig) -> Iterator[str]:
+    """A complaint for each setting that a program in a file cannot be made or called with."""
+    subject, mode = f"forward.engine = {config.forward.engine}", config.compile.mode
+    if config.forward.fallback:
+        yield f"{subject}: makes one program, and forward.fallback has several networks; use forward.engine=network"
+    if config.compile.on_error == "eager":
+        yield f"compile.on_error = eager: {subject} is called as it is; leave it out"
+    if config.compile.scope in ("parts", "blocks"):
+        yield f"compile.scope = {config.compile.scope}: {subject} has a graph, and no modules; use compile.scope=step"
+    if config.forward.engine == "export":
+        return
+    if mode == "eager":
+        yield f"compile.mode = eager: {subject} compiles; use compile.mode=default, or forward.engine=export"
+    if mode in CUDAGRAPH_MODES:
+        yield (
+            f"compile.mode = {mode}: records CUDA graphs, and a package of {subject} has none; use default or "
+            "max-autotune-no-cudagraphs"
+        )
+    for declared in fields(CompileConfig):
+        value = getattr(config.compile, declared.name)
+        if declared.name in IGNORED_BY_PACKAGE and value != default_of(declared):
+            yield f"compile.{declared.name} = {typed_value(value)}: has no effect with {subject}; leave it out"
 
 
 def _timing(forward: ForwardConfig) -> Iterator[str]:

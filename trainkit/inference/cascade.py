@@ -8,10 +8,12 @@ from typing import Any
 
 import torch
 from lightning import seed_everything
+from torch import Tensor
 
 from trainkit.compiler import facts
 from trainkit.compiler.apply import give_own_code
 from trainkit.compiler.compiler import Compiler
+from trainkit.compiler.packages import PACKAGE_FACTS
 from trainkit.compiler.regions import select_targets
 from trainkit.config.errors import ConfigError, refuse
 from trainkit.config.schema import RunConfig
@@ -45,13 +47,23 @@ class CascadeStage:
     times_ms: dict[Shape, list[float]] = field(default_factory=dict)
     facts: CompileFacts | None = None
     autotune_s: dict[str, float] = field(default_factory=dict)
+    package: Callable[[Tensor], Any] | None = None  # compiled ahead of time, and called in place of the network
 
-    def transform(self, device: torch.device) -> None:
-        """Apply the transformations in their order: channels_last, compilation in place, move to the device."""
+    def place(self, device: torch.device) -> None:
+        """Lay the network out as requested, in eval mode on the device."""
         if self.config.trainer.channels_last:
             convert_to_channels_last(self.network)
-        self.compiler.apply(self.network.eval(), self.config.ddp)
-        self.network.to(device)
+        self.network.eval().to(device)
+
+    def compile(self) -> None:
+        """Compile in place."""
+        if self.package is None:
+            self.compiler.apply(self.network, self.config.ddp)
+
+    @property
+    def call(self) -> Callable[[Tensor], Any]:
+        """Inputs -> outputs."""
+        return self.package or self.compiler
 
     @contextmanager
     def ready(self, device: torch.device) -> Iterator[None]:
@@ -68,7 +80,7 @@ class CascadeStage:
         with (
             self.compiler.listening(),
             without_gradients,
-            torch.autocast(device.type, dtype, enabled=dtype is not None),
+            torch.autocast(device.type, dtype, enabled=dtype is not None and self.package is None),
         ):
             yield
 
@@ -92,7 +104,11 @@ class CascadeStage:
 
     def keep_facts(self) -> None:
         """Keep the facts of the compiler since its counts were reset."""
-        self.facts, self.autotune_s = self.compiler.facts(), facts.autotune_s()
+        if self.package is None:
+            self.facts = self.compiler.facts()
+        else:
+            self.facts = replace(PACKAGE_FACTS, effective_mode=self.config.compile.mode)
+        self.autotune_s = facts.autotune_s()
 
 
 def build_stages(

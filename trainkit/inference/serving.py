@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -14,7 +15,8 @@ from trainkit.data.batches import Batch
 from trainkit.data.module import DataModule
 from trainkit.inference.cascade import CascadeStage, combine_facts
 from trainkit.inference.deadlines import Requests, choose_stage, miss_frac
-from trainkit.metrics.calls import CallMeters
+from trainkit.inference.engines import load_compiled, load_exported
+from trainkit.metrics.calls import CallMeters, Shape
 from trainkit.metrics.environment import machine_columns
 from trainkit.metrics.foreign import ForeignProcesses
 from trainkit.metrics.steps import Step, num_warmup
@@ -60,7 +62,11 @@ class Serving:
     def run(self) -> None:
         """Measure each stage if there are several, then serve `forward.num_calls` requests."""
         for stage in self._stages:
-            stage.transform(self._device)
+            stage.place(self._device)
+        if self._config.forward.engine != "network":
+            self._load_program()
+        for stage in self._stages:
+            stage.compile()
         requests = None
         if len(self._stages) > 1:
             self._measure_stages()
@@ -75,11 +81,26 @@ class Serving:
         self._meters.end(complete=True)
         self._row = replace(self._row, foreign_processes=self._foreign_processes.count())
 
-    def _measure_stages(self) -> None:
-        """Call each stage NUM_MEASURING times with each shape that will come."""
+    def _load_program(self) -> None:
+        """Replace the network by the program of `forward.engine`, for the shapes that will come."""
+        stage, run_dir = self._stages[0], Path(self._config.job.run_dir)
+        inputs = [tensor.to(self._device) for tensor in self._inputs_by_shape().values()]
+        if self._config.forward.engine == "export":
+            cost = load_exported(stage, inputs, run_dir)
+        else:
+            cost = load_compiled(stage, inputs, run_dir, self._meters.epoch_meter)
+        self._row = replace(self._row, **vars(cost))
+
+    def _inputs_by_shape(self) -> dict[Shape, Tensor]:
+        """Inputs of each shape that will come."""
         inputs_by_shape = {}
         for _, (inputs, _) in self._requested_batches():
             inputs_by_shape[tuple(inputs.shape)] = inputs
+        return inputs_by_shape
+
+    def _measure_stages(self) -> None:
+        """Call each stage NUM_MEASURING times with each shape that will come."""
+        inputs_by_shape = self._inputs_by_shape()
         self._meters.begin(self._device)
         for index, stage in enumerate(self._stages):
             dynamo.reset_counts()
@@ -103,10 +124,10 @@ class Serving:
                 self._meters.window(partial(self._call_all, inputs), shapes)
 
     def _call_all(self, inputs: Sequence[Tensor]) -> None:
-        compiler = self._stages[0].compiler
+        call = self._stages[0].call
         casts = self._stages[0].config.amp.precision != "32-true"
         for tensor in inputs:
-            compiler(tensor)
+            call(tensor)
             if casts:
                 torch.clear_autocast_cache()  # every call casts the weights, as a call by itself does
 
@@ -133,7 +154,7 @@ class Serving:
         measurements."""
         stage = self.last_stage = self._stages[index]
         with stage.ready(self._device):
-            outputs, step = self._meters.call(lambda: stage.compiler(inputs), index, tuple(inputs.shape))
+            outputs, step = self._meters.call(partial(stage.call, inputs), index, tuple(inputs.shape))
             if targets is None:
                 return None, step
             return num_right(outputs, targets, self._data.sizes.get("num_classes", 2)), step
@@ -169,6 +190,9 @@ class Serving:
         times_ms = [step.time_ms for step in self._meters.steady_calls()]
         if self._config.forward.deadline_ms is not None:
             row = replace(row, deadline_miss_frac=miss_frac(times_ms, self._config.forward.deadline_ms))
+        first_call_s = self._meters.first_call_s()
+        if not is_cascade and first_call_s is not None:
+            row = replace(row, first_answer_s=first_call_s + (row.package_load_s or 0.0))
         if is_cascade:
             chain = [self._stage_facts(index, len(times_ms)) for index in range(len(self._stages))]
             row = replace(row, chain=chain)

@@ -121,6 +121,13 @@ class CallMeters:
             calls += steady(epoch.steps, kinds)
         return calls
 
+    def first_call_s(self) -> float | None:
+        """Seconds of the first call; None if there is none, or if it was one of a window."""
+        if not self.epochs or not self.epochs[0].steps:
+            return None
+        first = self.epochs[0].steps[0]
+        return first.time_ms / 1e3 if isinstance(first.work, Call) else None
+
     def summary(self, report: CompilerReport) -> dict[str, Any]:
         """The columns of a row on time and memory; None for those of training and of the time between calls."""
         columns = summarize(self.epochs, self.kinds(), self.epoch_meter.compile_clock, report)

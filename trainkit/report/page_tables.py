@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from trainkit.analysis.candidates import Candidate, values_of
@@ -60,6 +61,7 @@ class GroupFacts:
     compiled: SettingTable
     causes: list[CauseTable]
     checks: SettingTable
+    programs: SettingTable
     peaks: SettingTable
     environment: dict[str, str]
 
@@ -80,6 +82,7 @@ def group_facts(group: Group) -> GroupFacts:
             _cause_table("CUDA graphs skipped", compiled, skip_causes),
         ],
         checks=_section_table(Section.CHECK, checked),
+        programs=_section_table(Section.PACKAGE, candidates),
         peaks=_section_table(Section.MEMORY, candidates),
         environment=_environment_texts(group),
     )
@@ -174,11 +177,13 @@ def _environment_texts(group: Group) -> dict[str, str]:
 
 
 def _values_text(rows: Iterable[Row], column: str) -> str:
-    """The distinct values of a column, or the largest of measured ones; "" if no row knows it."""
+    """The distinct values of a column, or the median or largest of measured ones; "" if no row knows it."""
     values = [value for value in values_of(rows, column) if value != ""]
     described = columns(Row)[column]
     if values and described.over_repeats is OverRepeats.LARGEST:
         values = [max(values)]
+    if values and described.over_repeats is OverRepeats.MEDIAN:
+        values = [median(values)]
     texts = [_value_text(described.unit, value) for value in values]
     return ", ".join(dict.fromkeys(texts))
 
@@ -188,6 +193,8 @@ def _value_text(unit: str, value: Any) -> str:
         return "yes" if value else "no"
     if unit == "bytes":
         return size(value)
+    if unit == "s":
+        return seconds(value)
     if unit == "relative":
         return scientific(value)
     if isinstance(value, int):

@@ -28,7 +28,7 @@ from trainkit.results.epoch import EpochRecord
 from trainkit.results.facts import ShapeLatency, Stage
 from trainkit.results.row import Row
 
-FILES = ("row.json", "epochs.jsonl", "checkpoints", "wandb", "csv")
+FILES = ("row.json", "package.pt2", "epochs.jsonl", "checkpoints", "wandb", "csv")
 MAX_CAUSES = 8
 MAX_SHAPES = 12
 
@@ -76,7 +76,10 @@ def print_run(row: Row, run_dir: Path | str, console: Console | None = None) -> 
 def _run_lines(row: Row, run_dir: Path) -> Iterator[Line]:
     """The lines of a run's summary. "-" stands for a figure that was not measured."""
     yield "run", f"{row.run_id}: {row.status}"
-    yield "requested", ", ".join([work_label(row), row.compile_mode, row.precision, f"seed {row.seed}"])
+    requested = [work_label(row), row.compile_mode, row.precision, f"seed {row.seed}"]
+    if row.engine != "network":
+        requested.insert(1, row.engine)
+    yield "requested", ", ".join(requested)
     yield "overrides", " ".join(row.overrides) or "-"
     yield "effective", row.effective_mode or "-"
     yield from _compile_lines(row)
@@ -196,8 +199,20 @@ def _call_lines(row: Row) -> Iterator[Line]:
         yield title, _stage_line(stage, row)
         title = ""
     yield from _shape_lines(row.latency_by_shape or [])
+    if row.package_bytes is not None:
+        yield "program", _program(row)
     yield "speed", _listed({"samples/s": fixed(row.samples_per_s, 0)})
     yield "accuracy", fixed(row.val_accuracy, 3)
+
+
+def _program(row: Row) -> str:
+    texts = {
+        "torch.export": seconds(row.export_time_s),
+        "load": seconds(row.package_load_s),
+        "first answer": seconds(row.first_answer_s),
+        "size": size(row.package_bytes),
+    }
+    return _listed(texts)
 
 
 def _stage_line(stage: Stage, row: Row) -> str:

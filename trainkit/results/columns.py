@@ -21,6 +21,7 @@ class Section(StrEnum):
     COMPILER = "What the compiler did"
     COMPILE_TIME = "Parts of the compile time"
     CHECK = "Same numbers as eager? Largest relative difference to float64"
+    PACKAGE = "Start-up and size"
     MEMORY = "Peak memory"
     ENVIRONMENT = "Environment"
 

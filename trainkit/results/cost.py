@@ -71,6 +71,14 @@ class Cost:
     rank_spread_ms: float | None = column(
         None, "Slowest minus fastest rank: the median over steady steps.", unit="ms", over_repeats=OverRepeats.MEDIAN
     )
+    first_answer_s: float | None = column(
+        None,
+        "Time to the first answer: loading the package, if there is one, and the first call with its compiles; without "
+        "`compile_startup_s`. Of calls that are waited for, without a cascade.",
+        unit="s",
+        over_repeats=OverRepeats.MEDIAN,
+        shown={Section.PACKAGE: "first answer"},
+    )
     latency_by_shape: list[ShapeLatency] | None = column(
         None,
         "Latencies of calls for each shape of the inputs, where there are several; None for windows of calls.",
@@ -175,4 +183,33 @@ class Cost:
         "`peak_device_bytes` of the steps in which anything compiled.",
         shown={Section.MEMORY: "device, compiling"},
         **MOST_MEMORY,
+    )
+
+
+@dataclass(frozen=True)
+class PackageCost:
+    """The cost of a program in a file, with `forward.engine` export or aot_inductor."""
+
+    export_time_s: float | None = column(
+        None,
+        "Time of torch.export. AOTInductor's own compile is in `compile_time_s`.",
+        unit="s",
+        over_repeats=OverRepeats.MEDIAN,
+        shown={Section.PACKAGE: "torch.export"},
+    )
+    package_load_s: float | None = column(
+        None,
+        "Time to load the program and its parameters from its file, which the process has just written.",
+        unit="s",
+        title="Load time",
+        over_repeats=OverRepeats.MEDIAN,
+        shown={Section.PACKAGE: "load"},
+    )
+    package_bytes: int | None = column(
+        None,
+        "Size of the file: the program and its parameters.",
+        unit="bytes",
+        title="Package size",
+        over_repeats=OverRepeats.LARGEST,
+        shown={Section.PACKAGE: "size"},
     )

@@ -40,6 +40,7 @@ class Requested:
     compile_cache: str = column("", "`compile.cache`.", shown={Section.ENVIRONMENT: "compile cache"})
     seed: int = column(0, "`seed`.")
     num_parallel_jobs: int = column(1, "Most jobs of the sweep that ran side by side.")
+    engine: str = column("network", "`forward.engine`.")
     timing: str = column("calls", "`forward.timing`.")
     calls_per_window: int | None = column(
         None, "`forward.calls_per_window`; None if each call is waited for.", unit="calls"

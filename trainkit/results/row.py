@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from trainkit.config.schema import Kind
 from trainkit.results.columns import REQUIRED, OverRanks, OverRepeats, Section, column
-from trainkit.results.cost import Cost
+from trainkit.results.cost import Cost, PackageCost
 from trainkit.results.effective import CompileArtifacts, CompileCache, EagerSteps, Effective
 from trainkit.results.requested import Requested
 
@@ -174,6 +174,7 @@ COLUMN_GROUPS = (
     CompileCache,
     CompileArtifacts,
     Cost,
+    PackageCost,
     Quality,
     Check,
     Code,
@@ -182,7 +183,18 @@ COLUMN_GROUPS = (
 
 @dataclass(frozen=True)
 class Row(
-    Code, Check, Quality, Cost, CompileArtifacts, CompileCache, EagerSteps, Effective, Requested, Machine, Identity
+    Code,
+    Check,
+    Quality,
+    PackageCost,
+    Cost,
+    CompileArtifacts,
+    CompileCache,
+    EagerSteps,
+    Effective,
+    Requested,
+    Machine,
+    Identity,
 ):
     """One run, as it is written to `row.json`. A dataclass has the fields of its last base first: see COLUMN_GROUPS.
 
