@@ -8,7 +8,7 @@ from tests.sweeps import crossing, ops_row
 from trainkit.analysis.claims import Outcome, judge_claim, read_claimed
 from trainkit.analysis.comparison import compare
 from trainkit.analysis.pairs import PairwiseComparison, compare_pairs
-from trainkit.report.pairwise import claim_sentence, pairwise_sentences
+from trainkit.report.pairwise import claimed_text, outcomes_text, pairwise_sentences
 from trainkit.report.plots.ratios import plot_pairs
 from trainkit.stats import Ratio
 
@@ -110,7 +110,9 @@ def test_a_choice_that_ran_compiled_in_part_is_compared_and_remarked():
         ("above 1", [(10, 2.0), (30, 2.0)], "above 1x: held in all"),
         ("above 1", [(1, 1.2)], "above 1x: undecided"),
         ("about 3.3", [(30, 2.0)], "about 3.30x: held"),
-        ("about 5.32", [(30, 2.0)], "about 5.32x: did not hold"),
+        ("about 5.32", [(30, 2.0)], "about 5.32x: held in direction only"),
+        ("about 0.5", [(30, 2.0)], "about 0.50x: did not hold"),
+        ("below 1", [(10, 2.0), (30, 2.0)], "below 1x: held in none"),
         ("about 1", [(1, 1.2), (30, 2.0)], "about 1.00x: held in 1 of 2, did not hold in 1"),
     ],
 )
@@ -122,9 +124,8 @@ def test_a_claim_held_or_did_not_where_the_interval_decides_it(words, steps_ms, 
         for repeat in range(3)
     ]
     claim = read_claimed(words, None, None)
-    assert (
-        claim_sentence(claim, compare_pairs(rows, "compile.mode=default", "compile.mode=eager"))
-        == f"Claimed to be {said}."
-    )
+    pairs = compare_pairs(rows, "compile.mode=default", "compile.mode=eager")
+    outcomes = outcomes_text([judge_claim(claim, pair) for pair in pairs])
+    assert f"{claimed_text(claim, None)}: {outcomes}" == said
     alone = compare_pairs([one for one in rows if one.repeat == 0], "compile.mode=default", "compile.mode=eager")
     assert {judge_claim(claim, pair) for pair in alone} == {Outcome.OPEN}

@@ -2,10 +2,8 @@
 
 import itertools
 import re
-import shutil
 from dataclasses import replace
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 from hydra import compose as hydra_compose
@@ -14,23 +12,19 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from tests import forked
 from tests.conftest import CONF, ROOT
-from tests.sweeps import GPU, OPS, crossing, ops_row
+from tests.sweeps import GPU, crossing, ops_row
 from trainkit.analysis.candidates import dynamic_over_static
 from trainkit.analysis.comparison import compare
 from trainkit.analysis.studies import evaluate_study, read_study
 from trainkit.config.composition import FORWARD, compose_config
 from trainkit.config.schema import RunConfig
-from trainkit.diagnosis.findings import Diagnosis, write_diagnosis
 from trainkit.report.labels import pair_label
 from trainkit.report.markdown import markdown_compiled
 from trainkit.report.plots.palette import looks_of
 from trainkit.report.plots.ratios import plot_dynamic_over, plot_speedups_over
 from trainkit.report.plots.series import series_of
 from trainkit.report.plots.times import plot_times_over
-from trainkit.report.studies import RULE, write_pages
-from trainkit.results.files import write_row
 from trainkit.results.requested import requested_fields
-from trainkit.results.runs import Run, write_measurements
 
 STUDIES = CONF / "experiment" / "studies"
 NAMES = sorted(path.stem for path in STUDIES.glob("*.yaml"))
@@ -184,105 +178,6 @@ def test_dynamic_over_static_is_a_ratio_with_its_interval():
     assert over.low < 1.25 < over.high
     static = [row for row in crossing() if not row.compile_dynamic]
     assert plot_dynamic_over(series_of(compare(static).groups)[0], looks_of(groups), "p") is None
-
-
-def test_pages_are_made_of_the_rows_alone(tmp_path):
-    for one in crossing():
-        (tmp_path / "crossing_point" / one.run_id).mkdir(parents=True)
-        write_row(tmp_path / "crossing_point" / one.run_id, one)
-    written = write_pages(tmp_path, STUDIES, tmp_path)
-    texts = {path.relative_to(tmp_path).as_posix(): path.read_text() for path in written}
-    assert set(texts) == {
-        "crossing_point.md",
-        "crossing_point/settings.csv",
-        "crossing_point/plot0.svg",
-        "crossing_point/plot1.svg",
-        "crossing_point/plot2.svg",
-        "README.md",
-    }
-    page, index = texts["crossing_point.md"], texts["README.md"]
-    assert "; claimed" not in page
-    assert "Claimed to be about 0.35x: did not hold. At other work than the source's.\n" in page
-    assert RULE in page
-    assert page.startswith("# From how many element-wise operations on is")
-    assert "Claimed (T3): Compiled with static shapes, 0.35x at n = 1" in page
-    assert "1.50x \\[1.50, 1.50\\] at 10; " in page
-    assert "(crossing_point/plot0.svg)" in page
-    assert page.count("| eager | 1.00x |") == len(OPS)
-    assert "(crossing_point.md)" in index
-    entry = next(part for part in index.split("\n## ") if "(crossing_point.md)" in part)
-    assert index.count("Measured on 1 x NVIDIA H100 80GB HBM3, torch") == 1  # of all studies the one machine
-    claims = re.findall(r"\n- Speed of (?:(?!\n).)*?(?:\((.*?)\))?:", entry)
-    assert claims == ["model.num\\_ops=1", "model.num\\_ops=10", "model.num\\_ops=30"]
-    assert index.count("\n## ") == len(NAMES)
-    assert index.count("\n\nNot measured here.\n") == len(NAMES) - 1
-    assert {
-        path.relative_to(tmp_path).as_posix(): path.read_text() for path in write_pages(tmp_path, STUDIES, tmp_path)
-    } == texts
-    (tmp_path / "about.md").write_text("On a quiet host.\n")
-    write_pages(tmp_path, STUDIES, tmp_path)
-    assert (tmp_path / "README.md").read_text() == index.replace("# Studies\n", "# Studies\n\nOn a quiet host.\n", 1)
-    for one in crossing():
-        if one.compile_dynamic:
-            shutil.rmtree(tmp_path / "crossing_point" / one.run_id)
-    page = write_pages(tmp_path, STUDIES, tmp_path)[0].read_text()
-    assert "\n- Speed of default, dynamic=true over eager: not measured.\n" in page
-
-
-def test_a_study_compares_rows_of_each_schema_version_among_themselves(tmp_path):
-    old = [replace(row, schema_version=2, run_id=f"old-{row.run_id}", step_time_ms_p50=9.0) for row in crossing()]
-    runs = [Run(row, [], source="") for row in [*old, *crossing()]]
-    write_measurements(tmp_path / "crossing_point.jsonl", runs)
-    page = write_pages(tmp_path, STUDIES, tmp_path)[0].read_text()
-    assert "schema\\_version=2: 1.00x at model.num\\_ops=1; " in page
-    assert "schema\\_version=3: 0.60x \\[0.60, 0.60\\] at model.num\\_ops=1; " in page
-    assert page.count("Not compared with version 3: 9 runs of schema version 2 (since version 3 ") == len(OPS)
-    new_eager = [Run(row, [], source="") for row in crossing() if row.compile_mode == "eager"]
-    old_compiled = [Run(row, [], source="") for row in old if row.compile_mode != "eager"]
-    write_measurements(tmp_path / "crossing_point.jsonl", [*new_eager, *old_compiled])
-    page = write_pages(tmp_path, STUDIES, tmp_path)[0].read_text()
-    assert "Speed of default, dynamic=false over eager: not measured." in page
-    assert page.count("Not compared with version 3: 6 runs of schema version 2 (since version 3 ") == len(OPS)
-
-
-@pytest.mark.parametrize(("name", "plots"), [("static_or_dynamic", ["Speed-up over eager", "Compile time"]),
-                                             ("uncompilable", ["Speed-up over eager"])])  # fmt: skip
-def test_what_compiling_went_into_is_drawn_where_a_study_asks_what_it_costs(tmp_path, name, plots):
-    for one in crossing():
-        if one.overrides[0] == "model.num_ops=30":
-            (tmp_path / name / one.run_id).mkdir(parents=True)
-            write_row(tmp_path / name / one.run_id, replace(one, compile_forward_s=one.compile_time_s))
-    write_pages(tmp_path, STUDIES, tmp_path)
-    assert re.findall(r"!\[(.*)\]", (tmp_path / f"{name}.md").read_text()) == plots
-
-
-def test_the_stages_of_a_diagnosis_beside_the_rows_are_on_the_page(tmp_path):
-    folder = tmp_path / "crossing_point"
-    folder.mkdir()
-    write_row(folder, ops_row(1, 2.0, 0, compile_mode="eager"))
-    stages = {"eager": {"capture": 0.25}, "inductor": {"capture": 0.5, "lowering": 1.5}}
-    diagnosis = Diagnosis("op_chain", "synthetic", 64, "default", "32-true", ["model.num_ops=1"], {}, [], [], stages)
-    write_diagnosis(folder / "diagnosis.json", diagnosis)
-    write_pages(tmp_path, STUDIES, tmp_path)
-    page = (tmp_path / "crossing_point.md").read_text()
-    assert "| compile, s | capture | lowering | total |" in page
-    assert "| inductor | 0.50 | 1.50 | 2.00 |" in page
-    (folder / "diagnosis2.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"diagnosis2\.json is not a diagnosis"):
-        write_pages(tmp_path, STUDIES, tmp_path)
-
-
-def test_a_plot_stands_alone_with_its_colours_and_its_key(tmp_path):
-    for one in crossing():
-        (tmp_path / "crossing_point" / one.run_id).mkdir(parents=True)
-        write_row(tmp_path / "crossing_point" / one.run_id, one)
-    write_pages(tmp_path, STUDIES, tmp_path)
-    svg = ElementTree.parse(tmp_path / "crossing_point" / "plot0.svg").getroot()
-    space = "{http://www.w3.org/2000/svg}"
-    assert (svg.tag, svg.attrib["width"]) == (f"{space}svg", "340")
-    assert "--ink:" in (svg.findtext(f"{space}style") or "")
-    drawn = " ".join("".join(text.itertext()) for text in svg.iter(f"{space}text"))
-    assert "default, dynamic=false" in drawn
 
 
 def test_the_command_names_what_has_no_rows(tmp_path: Path):

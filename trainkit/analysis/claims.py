@@ -14,6 +14,7 @@ MIN_FRACTIONS = 3  # runs of each side: with fewer, all of one side are often ab
 
 class Outcome(Enum):
     HELD = "held"
+    DIRECTION = "held in direction only"
     NOT = "did not hold"
     NONE = "no difference"
     OPEN = "undecided"
@@ -75,8 +76,8 @@ def read_claimed(text: str | None, column: str | None, published: Published | No
 
 def judge_claim(claim: ClaimedRatio, pair: PairwiseComparison) -> Outcome:
     """Judge a claim by a pair. It is undecided if the difference may be chance, if the interval lies partly within the
-    claim, and if a side has a single run. A claim about fractions needs every run of one side below every run of the
-    other."""
+    claim, and if a side has a single run. A number is missed in its size only if the ratio is measurably on the same
+    side of 1. A claim about fractions needs every run of one side below every run of the other."""
     if claim.number is not None:
         return _judge_number(claim.number, pair.ratio)
     if pair.of_fraction:
@@ -95,9 +96,12 @@ def _judge_number(number: float, ratio: Ratio | None) -> Outcome:
     if lowest <= ratio.low and ratio.high <= highest:
         return Outcome.HELD
     beyond_noise = abs(math.log(ratio.value / number)) > math.log1p(ratio.noise_floor)
-    if beyond_noise and (ratio.high < lowest or ratio.low > highest):
-        return Outcome.NOT
-    return Outcome.OPEN
+    if not beyond_noise or (ratio.high >= lowest and ratio.low <= highest):
+        return Outcome.OPEN
+    claims_difference = abs(math.log(number)) > math.log1p(ABOUT)
+    if claims_difference and ratio.measurable and (ratio.value > 1) == (number > 1):
+        return Outcome.DIRECTION
+    return Outcome.NOT
 
 
 def _judge_fractions(side: str, choice_values: list[float], baseline_values: list[float]) -> Outcome:

@@ -20,7 +20,8 @@ class PairwiseComparison:
     `ratio` is the choice's `column` over the baseline's; without a column it is the speed-up, the baseline's step time
     over the choice's. A fraction (a column `_frac`) may be 0 and has no ratio, only the values of both sides.
     `conditions` tell this pair from the others of the same two choices, by the name of a setting; they are empty for
-    a single pair. `notes` say that a side did not run as requested, and why.
+    a single pair. `notes` say that a side did not run as requested, and why. `choice_rows` and `baseline_rows` are what
+    was compared.
     """
 
     column: str | None
@@ -31,6 +32,8 @@ class PairwiseComparison:
     choice_values: list[float] = field(default_factory=list)
     baseline_values: list[float] = field(default_factory=list)
     notes: tuple[str, ...] = ()
+    choice_rows: tuple[Row, ...] = ()
+    baseline_rows: tuple[Row, ...] = ()
 
     @property
     def of_fraction(self) -> bool:
@@ -100,6 +103,8 @@ def compare_pairs(
                 choice_values=choice_values,
                 baseline_values=baseline_values,
                 notes=_notes([choice_rows[0], baseline_rows[0]]),
+                choice_rows=tuple(choice_rows),
+                baseline_rows=tuple(baseline_rows),
             )
         )
     return comparisons

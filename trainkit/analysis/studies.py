@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from trainkit.analysis.claims import ClaimedRatio, Published, read_claimed, read_published
+from trainkit.analysis.claims import ClaimedRatio, Outcome, Published, read_claimed, read_published
 from trainkit.analysis.comparison import Comparison, compare
 from trainkit.analysis.pairs import PairwiseComparison, compare_pairs, rows_with
 from trainkit.config.schema import ClaimConfig, ComparisonConfig, StudyConfig
@@ -42,6 +42,20 @@ class Claim:
     comparisons: tuple[PlannedComparison, ...]
     published: str | None = None
     not_measured: str | None = None
+
+
+@dataclass
+class OtherClaim:
+    """What a source says and no study tests, what is known of it or why it is not measured, and where it is shown: a
+    command, a page."""
+
+    source: str = "???"
+    claim: str = "???"
+    verdict: str = "???"
+    measured: str = "???"
+    published: str = ""
+    command: str = ""
+    page: str = ""
 
 
 @dataclass(frozen=True)
@@ -127,6 +141,25 @@ def read_study(path: Path) -> Study:
     except ValueError as error:
         raise ValueError(f"{path}: study: {error}") from None
     return Study(path.stem, config.question, claims, comparisons, config.why, config.not_measured)
+
+
+def read_other_claims(path: Path) -> list[OtherClaim]:
+    """Read a list of claims; none from a file that does not exist. Raises ValueError, naming the file, if one is
+    incomplete or has another verdict than those of a study."""
+    if not path.exists():
+        return []
+    verdicts = [outcome.value for outcome in Outcome] + ["not measured"]
+    claims = []
+    try:
+        for node in OmegaConf.load(path):
+            claim = OmegaConf.to_object(OmegaConf.merge(OtherClaim, node))
+            assert isinstance(claim, OtherClaim)
+            if claim.verdict not in verdicts:
+                raise ValueError(f"verdict: {claim.verdict}: expected one of {', '.join(verdicts)}")
+            claims.append(claim)
+    except (OmegaConfBaseException, YAMLError, ValueError) as error:
+        raise ValueError(f"{path}: {str(error).partition(chr(10))[0]}") from None
+    return claims
 
 
 def read_claim(config: ClaimConfig) -> Claim:

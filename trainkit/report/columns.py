@@ -68,7 +68,18 @@ def comparison_columns(candidates: Sequence[Candidate]) -> list[TableColumn]:
     columns.append(_number_column("memory", unit, peaks_in_unit))
     columns += _measured_columns(candidates)
     columns.append(TableColumn("runs", "", runs))
+    beside_stopped = [_beside_stopped(candidate) for candidate in candidates]
+    if any(cell.text for cell in beside_stopped):
+        columns.append(TableColumn("beside", "stopped jobs", beside_stopped))
     return columns
+
+
+def _beside_stopped(candidate: Candidate) -> Cell:
+    """How many of the repeats were measured while other jobs on the device were stopped."""
+    num_beside = len([row for row in candidate.rows if row.beside_stopped_jobs])
+    if num_beside == 0:
+        return Cell("")
+    return Cell(f"{num_beside} of {candidate.num_repeats}")
 
 
 def _cache_note(candidate: Candidate) -> str:

@@ -122,6 +122,11 @@ def _join_overrides(overrides: Iterable[str], left_out: Sequence[str] = ()) -> s
     return ", ".join(labels)
 
 
+def settings_label(choice: str) -> str:
+    """The label of a choice of settings: `default, dynamic=true`."""
+    return _join_overrides(choice.split())
+
+
 def pair_label(column: str | None, choice: str, baseline: str) -> str:
     """`Speed of dynamic=true over dynamic=false (default)`. A fraction is no ratio: `with ... and with ...`."""
     labels = choice_labels(choice, baseline)

@@ -150,5 +150,10 @@ def _markdown_table(titles: Sequence[str], lines: Iterable[Sequence[str]], last_
     return "\n".join(_table_line(cells) for cells in [titles, alignments, *lines])
 
 
+def text_table(titles: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """A table of text. A cell may hold Markdown; its lines are separated by <br>."""
+    return "\n".join(_table_line(cells) for cells in [titles, [":--"] * len(titles), *lines])
+
+
 def _table_line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"

@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from trainkit.analysis.claims import ClaimedRatio, Outcome, judge_claim
+from trainkit.analysis.claims import ClaimedRatio, Outcome
 from trainkit.analysis.grouping import MACHINE, NUMBER, short_override
-from trainkit.analysis.pairs import PairwiseComparison
+from trainkit.analysis.pairs import PairwiseComparison, is_fraction
 from trainkit.formatting import clean, factor, shares
 from trainkit.report.figures import ratio_text
 from trainkit.report.labels import pair_label
@@ -37,27 +37,43 @@ def pairwise_sentences(pairs: Pairs) -> list[str]:
     return sentences
 
 
-def claim_sentence(claim: ClaimedRatio, pairs: Pairs) -> str:
-    """One sentence: the claim, and for how many of the pairs (at least one) it held."""
-    claimed = _claim_text(claim, pairs[0].of_fraction)
-    counts = Counter(judge_claim(claim, pair) for pair in pairs)
-    outcomes = [outcome for outcome in Outcome if counts[outcome]]
-    if len(outcomes) > 1:
-        parts = [f"{outcome.value} in {counts[outcome]}" for outcome in outcomes]
-        parts[0] += f" of {len(pairs)}"
-        return f"Claimed to be {claimed}: {', '.join(parts)}."
-    outcome = outcomes[0].value
-    if len(pairs) > 1:
-        outcome += " in all"
-    return f"Claimed to be {claimed}: {outcome}."
+def outcomes_text(outcomes: Sequence[Outcome]) -> str:
+    """`held`, `held in none`, `held in 3 of 6, undecided in 3`, of at least one outcome."""
+    counts = Counter(outcomes)
+    distinct = [outcome for outcome in Outcome if counts[outcome]]
+    if len(distinct) == 1:
+        (outcome,) = distinct
+        if len(outcomes) == 1:
+            return outcome.value
+        if outcome is Outcome.NOT:
+            return f"{Outcome.HELD.value} in none"
+        return f"{outcome.value} in all"
+    parts = [f"{outcome.value} in {counts[outcome]}" for outcome in distinct]
+    parts[0] += f" of {len(outcomes)}"
+    return ", ".join(parts)
 
 
-def _claim_text(claim: ClaimedRatio, of_fraction: bool) -> str:
-    if of_fraction:
-        return {"below": "fewer", "above": "more"}[claim.side]
-    if claim.number is None:
-        return f"{claim.side} 1x"
-    return f"{claim.side} {factor(claim.number)}x"
+def claimed_text(claimed: ClaimedRatio, column: str | None) -> str:
+    """The ratio that is claimed; of fractions, which have none, the side with more of them."""
+    if is_fraction(column):
+        return {"below": "fewer", "above": "more"}[claimed.side]
+    if claimed.number is None:
+        return f"{claimed.side} 1x"
+    return f"{claimed.side} {factor(claimed.number)}x"
+
+
+def condition_text(pair: PairwiseComparison) -> str:
+    """The conditions that tell the pair from others: `train, data.batch_size=64`."""
+    return _kind_of_work(pair, None)
+
+
+def measured_text(pair: PairwiseComparison) -> str:
+    """The ratio with its interval, or the fractions of both sides."""
+    if pair.ratio is None:
+        return f"{shares(pair.choice_values)} and {shares(pair.baseline_values)}"
+    if pair.ratio.low is None:
+        return f"{ratio_text(pair.ratio)} (1 run)"
+    return ratio_text(pair.ratio)
 
 
 def _axis(pairs: Pairs) -> str | None:
@@ -104,7 +120,7 @@ def _series_text(pairs: Pairs, axis: str | None) -> str:
     no_difference: list[str] = []
     for pair, value in zip(pairs, values, strict=True):
         name = value if parts else short_override(f"{axis}={value}")
-        parts.append(_with_notes(f"{_measured_text(pair)} at {name}", pair))
+        parts.append(_with_notes(f"{measured_text(pair)} at {name}", pair))
         if _no_difference(pair):
             no_difference.append(value)
     if no_difference:
@@ -118,7 +134,7 @@ def _series_text(pairs: Pairs, axis: str | None) -> str:
 
 
 def _single_text(pair: PairwiseComparison, where: str = "") -> str:
-    text = f"{_measured_text(pair)}{where}"
+    text = f"{measured_text(pair)}{where}"
     if _no_difference(pair):
         text += ", no measurable difference"
     return _with_notes(text, pair)
@@ -126,14 +142,6 @@ def _single_text(pair: PairwiseComparison, where: str = "") -> str:
 
 def _with_notes(text: str, pair: PairwiseComparison) -> str:
     return ", ".join([text, *pair.notes])
-
-
-def _measured_text(pair: PairwiseComparison) -> str:
-    if pair.ratio is None:
-        return f"{shares(pair.choice_values)} and {shares(pair.baseline_values)}"
-    if pair.ratio.low is None:
-        return f"{ratio_text(pair.ratio)} (1 run)"
-    return ratio_text(pair.ratio)
 
 
 def _no_difference(pair: PairwiseComparison) -> bool:

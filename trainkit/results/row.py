@@ -60,6 +60,9 @@ class Machine:
         over_repeats=OverRepeats.LARGEST,
         shown={Section.ENVIRONMENT: "foreign processes"},
     )
+    beside_stopped_jobs: bool | None = column(
+        None, "True of rows of an old harness: other jobs on the device were stopped while this one was measured."
+    )
     torch_version: str | None = column(None, "Version of torch.", shown={Section.ENVIRONMENT: "torch"})
     triton_version: str | None = column(None, "Version of triton.", shown={Section.ENVIRONMENT: "triton"})
     cuda_version: str | None = column(

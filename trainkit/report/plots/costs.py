@@ -109,13 +109,13 @@ def _memory_entries(
 
 @rc_context(STYLE)
 def plot_compile_time(group: Group, name: str, condition: str = "") -> Plot | None:
-    """The seconds of each phase of compiling, for all settings that compiled; None if none did.
+    """The seconds of each phase of compiling, for all settings that compiled, the fewest first; None if none did.
 
     `condition` tells the group from others.
     """
     entries, stacks, note = [], [], ""
-    for candidate in group.candidates:
-        if candidate.is_eager or candidate.compile_time_s is None:
+    for candidate in sorted(group.compiled, key=_compile_s):
+        if candidate.compile_time_s is None:
             continue
         text = seconds(candidate.compile_time_s.median)
         warm_s = median_of(candidate.warm_compile_time_s)
@@ -128,6 +128,10 @@ def plot_compile_time(group: Group, name: str, condition: str = "") -> Plot | No
             note = "Start-up is paid once a process and is not in the sum."
     title = f"Compile time, {condition}" if condition else "Compile time"
     return _plot_stacks(_Stacks(title, "seconds", note, entries, stacks), name)
+
+
+def _compile_s(candidate: Candidate) -> float:
+    return median_of(candidate.compile_time_s) or 0.0
 
 
 @rc_context(STYLE)

@@ -11,6 +11,7 @@ from typing import Any
 
 from trainkit.analysis.comparison import Group
 from trainkit.analysis.scaling import Scaling
+from trainkit.config.schema import Mode
 
 FONT = 11  # px
 DASHES = ((), (6, 2.5), (1.5, 2))  # the second and the third round through the hues
@@ -77,10 +78,12 @@ class Look:
 
 
 Looks = Mapping[str, Look]
+MODES = [mode.value for mode in Mode if mode.value != "eager"]  # each has its hue in every plot of every page
 
 
 def looks_of(groups: Iterable[Group], scalings: Iterable[Scaling] = ()) -> dict[str, Look]:
-    """A look for each label, the same in all groups and scalings. Eager has the colour of the text."""
+    """A look for each label, the same in all groups and scalings. A mode alone has the same hue in all plots, eager the
+    colour of the text."""
     is_eager = {}
     for group in groups:
         for candidate in group.candidates:
@@ -88,12 +91,22 @@ def looks_of(groups: Iterable[Group], scalings: Iterable[Scaling] = ()) -> dict[
     for scaling in scalings:
         for point in scaling.points:
             is_eager[point.label] = point.is_eager
-    compiled = [label for label in is_eager if not is_eager[label]]
-    eager = [label for label in is_eager if is_eager[label]]
     looks = {}
-    for number, label in enumerate(compiled):
-        round_number, hue = divmod(number, len(HUES))
-        looks[label] = Look(HUES[hue], DASHES[round_number % len(DASHES)])
-    for number, label in enumerate(eager):
-        looks[label] = Look(INK, DASHES[number % len(DASHES)])
+    taken = [number for number, mode in enumerate(MODES) if mode in is_eager]
+    free = [number for number in range(len(DASHES) * len(HUES)) if number not in taken]
+    eager_number = other_number = 0
+    for label in sorted(is_eager):
+        if is_eager[label]:
+            looks[label] = Look(INK, DASHES[eager_number % len(DASHES)])
+            eager_number += 1
+        elif label in MODES:
+            looks[label] = _look(MODES.index(label))
+        else:
+            looks[label] = _look(free[other_number % len(free)])
+            other_number += 1
     return looks
+
+
+def _look(number: int) -> Look:
+    round_number, hue = divmod(number, len(HUES))
+    return Look(HUES[hue], DASHES[round_number])

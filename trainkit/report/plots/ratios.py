@@ -41,18 +41,21 @@ Curve = dict[float, Ratio]  # a ratio by the number on the x axis
 
 @rc_context(STYLE)
 def plot_speedups(group: Group, looks: Looks, name: str, condition: str = "") -> Plot | None:
-    """Each setting's speed-up over eager; None if there is none. `condition` tells the group from others."""
-    entries, speedups, colors = [], [], []
-    for candidate in group.candidates:
+    """Each compiled setting's speed-up over eager, the greatest first; None if there is none. `condition` tells the
+    group from others."""
+    by_label = {}
+    for candidate in group.compiled:
         if candidate.speedup is not None:
-            entries.append((candidate.label, ratio_text(candidate.speedup)))
-            speedups.append(candidate.speedup)
-            colors.append(looks[candidate.label].color)
-    if not entries:
+            by_label[candidate.label] = candidate.speedup
+    if not by_label:
         return None
+    labels = sorted(by_label, key=lambda label: by_label[label].value, reverse=True)
+    entries = [(label, ratio_text(by_label[label])) for label in labels]
+    speedups = [by_label[label] for label in labels]
+    colors = [looks[label].color for label in labels]
     rows = labelled_rows(entries)
     rows.axes.axvline(1, color=MUTED, linewidth=1)
-    _draw_intervals(rows.axes, rows.ys, speedups, colors)
+    draw_intervals(rows.axes, rows.ys, speedups, colors)
     rows.axes.set_xlabel("times as fast as eager")
     title = f"Speed-up over eager, {condition}" if condition else "Speed-up over eager"
     svg = figure_svg(rows.figure, name, plot_description(title, entries))
@@ -106,7 +109,7 @@ def _plot_curves_over(
     drawn_ratios: list[Ratio] = []
     for curve in curves.values():
         drawn_ratios += curve.values()
-    set_ratio_scale(axes, "y", *_ratio_limits(drawn_ratios))
+    set_ratio_scale(axes, "y", *ratio_limits(drawn_ratios))
     axes.axhline(1, color=MUTED, linewidth=1)
     keys, legend = [], []
     for position, (label, curve) in enumerate(curves.items()):
@@ -158,7 +161,7 @@ def plot_efficiency(scaling: Scaling, looks: Looks, name: str) -> Plot | None:
     drawn_ratios: list[Ratio] = []
     for curve in curves.values():
         drawn_ratios += curve.values()
-    axes.set_ylim(*_ratio_limits(drawn_ratios))
+    axes.set_ylim(*ratio_limits(drawn_ratios))
     axes.axhline(1, color=MUTED, linewidth=1)
     keys = []
     for position, (label, curve) in enumerate(curves.items()):
@@ -174,13 +177,15 @@ def plot_efficiency(scaling: Scaling, looks: Looks, name: str) -> Plot | None:
 
 @rc_context(STYLE)
 def plot_pairs(pairs: Sequence[PairwiseComparison], name: str) -> Plot | None:
-    """One choice of settings over another, for each work that has both, with its interval; None without pairs.
+    """One choice of settings over another, for each work that has both, with its interval, the greatest first; None
+    without pairs.
 
     For fractions it shows both sides, from the lowest run to the highest.
     """
     if not pairs:
         return None
     first = pairs[0]
+    pairs = sorted(pairs, key=_size, reverse=True)
     if first.of_fraction:
         return _plot_fractions(pairs, name)
     title = pair_label(first.column, first.choice, first.baseline)
@@ -191,11 +196,17 @@ def plot_pairs(pairs: Sequence[PairwiseComparison], name: str) -> Plot | None:
             ratios.append(pair.ratio)
     rows = labelled_rows(entries)
     rows.axes.axvline(1, color=MUTED, linewidth=1)
-    _draw_intervals(rows.axes, rows.ys, ratios, [HUES[0]] * len(ratios))
+    draw_intervals(rows.axes, rows.ys, ratios, [HUES[0]] * len(ratios))
     x_title = "times as much" if first.column else "times as fast"
     rows.axes.set_xlabel(x_title)
     svg = figure_svg(rows.figure, name, plot_description(title, entries))
     return Plot(title, svg, f"{INTERVALS.capitalize()}.")
+
+
+def _size(pair: PairwiseComparison) -> float:
+    if pair.ratio is None:
+        return median(pair.choice_values)
+    return pair.ratio.value
 
 
 def _plot_fractions(pairs: Sequence[PairwiseComparison], name: str) -> Plot:
@@ -234,9 +245,9 @@ def _pair_condition(pair: PairwiseComparison) -> str:
     return ", ".join(labels) or pair.choice
 
 
-def _draw_intervals(axes: Axes, ys: Sequence[float], ratios: Sequence[Ratio], colors: Sequence[str]) -> None:
+def draw_intervals(axes: Axes, ys: Sequence[float], ratios: Sequence[Ratio], colors: Sequence[str]) -> None:
     """Draw each ratio with its interval over a band around 1, in which both sides may differ by chance."""
-    set_ratio_scale(axes, "x", *_ratio_limits(ratios))
+    set_ratio_scale(axes, "x", *ratio_limits(ratios))
     for y, ratio, color in zip(ys, ratios, colors, strict=True):
         if ratio.noise_floor is not None:
             low, high = 1 / (1 + ratio.noise_floor), 1 + ratio.noise_floor
@@ -253,7 +264,7 @@ def _draw_intervals(axes: Axes, ys: Sequence[float], ratios: Sequence[Ratio], co
                 axes.plot([right], [y], ">", color=color, markersize=6.5, transform=shifted(axes, -ARROW_INSET))
 
 
-def _ratio_limits(ratios: Sequence[Ratio]) -> tuple[float, float]:
+def ratio_limits(ratios: Sequence[Ratio]) -> tuple[float, float]:
     """From the lowest to the highest end and 1, with a margin, but at most twice beyond the values themselves.
 
     Intervals of two repeats can be so wide that nothing else would be visible: they run out of the axes.

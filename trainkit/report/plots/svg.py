@@ -60,10 +60,10 @@ def figure_svg(figure: Figure, name: str, description: str) -> str:
     return ElementTree.tostring(root, encoding="unicode")
 
 
-def standalone_svg(svg: str) -> str:
-    """The element as a file, with its colours and its width."""
+def standalone_svg(svg: str, width: int = PLOT_WIDTH) -> str:
+    """The element as a file, with its colours and its width in px."""
     style = f"<style>{COLORS}svg {{ background: var(--paper); font-family: system-ui, sans-serif; }}</style>"
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{PLOT_WIDTH}" '
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" '
     return svg.replace("<svg ", head, 1).replace(">", f">{style}", 1) + "\n"
 
 

@@ -1,0 +1,133 @@
+"""Plots of claims: what was measured of each comparison, with its interval, beside the ratio that was published."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullLocator
+
+from trainkit.analysis.comparison import Group
+from trainkit.analysis.studies import MeasuredComparison
+from trainkit.report.figures import ratio_text
+from trainkit.report.labels import pair_label, settings_label
+from trainkit.report.pairwise import condition_text
+from trainkit.report.plots.axes import labelled_rows
+from trainkit.report.plots.palette import HUES, INK, MODES, MUTED, RULE, STYLE, Looks
+from trainkit.report.plots.ratios import draw_intervals, ratio_limits
+from trainkit.report.plots.svg import Plot, figure_svg, plot_description
+from trainkit.stats import Ratio
+
+SMALL_WIDTH = 160  # px
+SMALL_LINE = 9
+SMALL_TICKS = {0.25: "0.25", 1.0: "1x", 4.0: "4"}
+SMALL_RANGE = (1 / 9, 9.0)  # the same in all small plots: they compare
+MAX_SMALL_LINES = 24
+
+
+@dataclass(frozen=True)
+class ClaimMark:
+    """A measured ratio in the colour of its setting, and the ratio that was published, if any."""
+
+    label: str
+    ratio: Ratio
+    published: float | None
+    color: str
+
+
+def claim_marks(comparisons: Sequence[MeasuredComparison], groups: Sequence[Group], looks: Looks) -> list[ClaimMark]:
+    """A mark for each pair that has a ratio, the greatest first within a comparison."""
+    marks = []
+    for measured in comparisons:
+        planned = measured.planned
+        published = planned.published.ratio if planned.published else None
+        own = []
+        color = _color(measured, groups, looks)
+        for pair in measured.pairs:
+            if pair.ratio is not None:
+                label, condition = pair_label(pair.column, pair.choice, pair.baseline), condition_text(pair)
+                if condition:
+                    label += f", {condition}"
+                own.append(ClaimMark(label, pair.ratio, published, color))
+        marks += sorted(own, key=lambda mark: mark.ratio.value, reverse=True)
+    return marks
+
+
+def _color(measured: MeasuredComparison, groups: Sequence[Group], looks: Looks) -> str:
+    """The colour that the choice has in other plots; the first one if none shows it."""
+    choice = settings_label(measured.planned.choice)
+    if choice in MODES:
+        return HUES[MODES.index(choice)]
+    rows = [pair.choice_rows[0] for pair in measured.pairs]
+    for group in groups:
+        for candidate in group.candidates:
+            if candidate.label in looks and any(row in candidate.rows for row in rows):
+                return looks[candidate.label].color
+    return HUES[0]
+
+
+@rc_context(STYLE)
+def plot_claims(marks: Sequence[ClaimMark], name: str) -> Plot | None:
+    """Each ratio with its interval, and a diamond where it was published to be; None without any."""
+    if not marks:
+        return None
+    entries = [(mark.label, ratio_text(mark.ratio)) for mark in marks]
+    rows = labelled_rows(entries)
+    rows.axes.axvline(1, color=MUTED, linewidth=1)
+    published = [mark.published for mark in marks if mark.published is not None]
+    draw_intervals(rows.axes, rows.ys, [mark.ratio for mark in marks], [mark.color for mark in marks])
+    left, right = ratio_limits([mark.ratio for mark in marks] + [Ratio(value) for value in published])
+    rows.axes.set_xlim(min(left, rows.axes.get_xlim()[0]), max(right, rows.axes.get_xlim()[1]))
+    for y, mark in zip(rows.ys, marks, strict=True):
+        if mark.published is not None:
+            rows.axes.plot([mark.published], [y], "D", color=INK, markersize=6, fillstyle="none")
+    rows.axes.set_xlabel("times as fast, or as much")
+    note = "With 95 % intervals where there are repeats; within its band a difference may be chance."
+    if published:
+        note += " Diamond: as published."
+    title = "Claimed and measured" if published else "Measured"
+    return Plot(title, figure_svg(rows.figure, name, plot_description(title, entries)), note)
+
+
+@rc_context(STYLE)
+def plot_claims_small(marks: Sequence[ClaimMark], name: str) -> str | None:
+    """The same as a small SVG without labels; None without any, or with more than it can show."""
+    if not marks or len(marks) > MAX_SMALL_LINES:
+        return None
+    height = SMALL_LINE * (len(marks) + 1)
+    figure = Figure(figsize=(SMALL_WIDTH / 72, (height + 14) / 72))
+    figure.patch.set_visible(False)
+    axes = figure.add_axes((0.02, 14 / (height + 14), 0.96, height / (height + 14)))
+    axes.patch.set_visible(False)
+    axes.set(xscale="log", xlim=SMALL_RANGE, ylim=(height, 0))
+    axes.yaxis.set_visible(False)
+    axes.xaxis.set_major_locator(FixedLocator(list(SMALL_TICKS)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.tick_params(axis="x", labelsize=8, pad=1)
+    axes.set_xticklabels(SMALL_TICKS.values())
+    for tick in SMALL_TICKS:
+        axes.axvline(tick, color=MUTED if tick == 1 else RULE, linewidth=1)
+    for number, mark in enumerate(marks):
+        _draw_small(axes, SMALL_LINE * (number + 1), mark)
+    entries = [(mark.label, ratio_text(mark.ratio)) for mark in marks]
+    return figure_svg(figure, name, plot_description("Claimed and measured", entries))
+
+
+def _draw_small(axes: Axes, y: float, mark: ClaimMark) -> None:
+    """A line for the interval, a point for the ratio, a diamond for what was published; at the edge if beyond it."""
+    if mark.ratio.low is not None and mark.ratio.high is not None:
+        axes.plot([_within(mark.ratio.low), _within(mark.ratio.high)], [y, y], color=mark.color, linewidth=2)
+    shape = "o"
+    if mark.ratio.value > SMALL_RANGE[1]:
+        shape = ">"
+    elif mark.ratio.value < SMALL_RANGE[0]:
+        shape = "<"
+    axes.plot([_within(mark.ratio.value)], [y], shape, color=mark.color, markersize=4.5)
+    if mark.published is not None:
+        axes.plot([_within(mark.published)], [y], "D", color=INK, markersize=4.5, fillstyle="none")
+
+
+def _within(value: float) -> float:
+    low, high = SMALL_RANGE
+    return min(max(value, low * 1.06), high / 1.06)

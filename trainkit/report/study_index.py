@@ -1,0 +1,169 @@
+"""The pages of all studies: what was claimed, what was measured and whether it held, in short and figure by figure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trainkit.analysis.studies import OtherClaim, StudyResult
+from trainkit.report.claims import (
+    NOT_MEASURED,
+    claim_lines,
+    claimed_and_compared,
+    linked,
+    marks_of,
+    published_summary,
+    summary,
+    verdict_text,
+)
+from trainkit.report.markdown import escape, text_table
+from trainkit.report.plots.claims import claim_marks, plot_claims_small
+from trainkit.report.plots.palette import looks_of
+from trainkit.report.study_page import answer, comparison_sentence, machines
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A line of a table, under its source."""
+
+    source: str
+    cells: list[str]
+
+
+def small_plots(results: Sequence[StudyResult]) -> dict[str, str]:
+    """The small plot of each claim that has one, by its path: `modes/claim0.svg`."""
+    drawn = {}
+    for result in results:
+        groups = result.comparison.groups
+        looks = looks_of(groups)
+        for number, measured in enumerate(result.claims):
+            svg = plot_claims_small(claim_marks(measured.comparisons, groups, looks), f"claim{number}")
+            if svg is not None:
+                drawn[_plot_path(result, number)] = svg
+    return drawn
+
+
+def _plot_path(result: StudyResult, number: int) -> str:
+    return f"{result.study.name}/claim{number}.svg"
+
+
+def index_page(
+    results: Sequence[StudyResult], others: Sequence[OtherClaim], plots: dict[str, str], introduction: str
+) -> str:
+    """Each claim in a line, the questions of our own, and what is not measured."""
+    blocks = ["# Studies"]
+    if introduction:
+        blocks.append(introduction)
+    labels: dict[str, None] = {}
+    for result in results:
+        labels |= dict.fromkeys(machines(result))
+    if labels:
+        blocks.append("Measured on:\n\n" + "\n".join(f"- {label}" for label in labels))
+    blocks += ["## Claimed, measured, held?", _claims_index(results, others, plots)]
+    blocks += ["## Questions of our own", _questions(results)]
+    unmeasured = _unmeasured(results, others)
+    if unmeasured:
+        blocks += ["## Not measured", "\n".join(unmeasured)]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _claims_index(results: Sequence[StudyResult], others: Sequence[OtherClaim], plots: dict[str, str]) -> str:
+    lines = []
+    for result in results:
+        for number, measured in enumerate(result.claims):
+            claim = measured.claim
+            path = _plot_path(result, number)
+            plot = f"![]({path})" if path in plots else ""
+            published = published_summary(measured.comparisons) or escape(claim.published or "")
+            verdict = verdict_text(measured.comparisons)
+            shown = summary(measured.comparisons)
+            if claim.not_measured is not None and shown == NOT_MEASURED:
+                shown = escape(claim.not_measured)
+            cells = [claimed_and_compared(measured, _page(result)), published, shown, plot, f"**{verdict}**"]
+            lines.append(_Line(claim.source, cells))
+    for other in others:
+        measured_cells = [escape(other.published), escape(other.measured), "", f"**{other.verdict}**"]
+        lines.append(_Line(other.source, [linked(other.claim, other.page), *measured_cells]))
+    lines.sort(key=lambda line: line.source)
+    titles = ["source", "claimed", "published", "measured", "", "held?"]
+    table = text_table(titles, [[line.source, *line.cells] for line in lines])
+    legend = (
+        "The small plots have one line for each comparison, on one scale: the interval that was measured, and a "
+        "diamond for the ratio that was published. [Figure by figure, with the commands](claims.md)."
+    )
+    return "\n\n".join(filter(None, [table, marks_of(table), legend]))
+
+
+def _page(result: StudyResult) -> str:
+    """The page of a study, "" if it has no rows and so none."""
+    if not result.rows:
+        return ""
+    return f"{result.study.name}.md"
+
+
+def _questions(results: Sequence[StudyResult]) -> str:
+    """Each study's question with its answer, and what it compares beside the claims."""
+    lines = []
+    for result in results:
+        title = escape(result.study.question)
+        if not result.rows:
+            continue
+        text = f"- [{title}]({result.study.name}.md) "
+        if result.claims:
+            sentences = [comparison_sentence(measured) for measured in result.comparisons if measured.pairs]
+            text += " ".join(sentences[:1])
+        else:
+            text += answer(result)
+        lines.append(text.rstrip())
+    return "\n".join(lines)
+
+
+def _unmeasured(results: Sequence[StudyResult], others: Sequence[OtherClaim]) -> list[str]:
+    """What is not measured, and why, as lines of a list."""
+    lines = []
+    for result in results:
+        study = result.study
+        if not result.rows:
+            lines.append(f"- {escape(study.question)} `make studies STUDIES={study.name}` measures it.")
+        for subject, reason in study.not_measured.items():
+            lines.append(f"- {escape(subject)}: {escape(reason)}")
+        for claim in study.claims:
+            if claim.not_measured is not None:
+                lines.append(f"- {claim.source}: {escape(claim.text)} {escape(claim.not_measured)}")
+    for other in others:
+        if other.verdict == NOT_MEASURED:
+            lines.append(f"- {other.source}: {escape(other.claim)} {escape(other.measured)}")
+    return lines
+
+
+def claims_page(results: Sequence[StudyResult], others: Sequence[OtherClaim]) -> str:
+    """Every published figure, in a table for each source."""
+    lines = []
+    for result in results:
+        for measured in result.claims:
+            words = escape(measured.claim.text)
+            for tested in claim_lines(measured, result.study.name):
+                claimed = "<br>".join(filter(None, [words, tested.compared]))
+                shown = "<br>".join(tested.measured)
+                cells = [
+                    claimed,
+                    tested.published,
+                    shown,
+                    tested.verdict,
+                    tested.command,
+                    linked(result.study.name, _page(result)),
+                ]
+                lines.append(_Line(measured.claim.source, cells))
+                words = ""
+    for other in others:
+        cells = [escape(other.claim), escape(other.published), escape(other.measured), other.verdict]
+        command = f"`{other.command}`" if other.command else "-"
+        page_name = other.page.rpartition("/")[2]
+        lines.append(_Line(other.source, [*cells, command, linked(page_name or "-", other.page)]))
+    by_source: dict[str, list[list[str]]] = {}
+    for line in sorted(lines, key=lambda line: line.source):
+        by_source.setdefault(line.source, []).append(line.cells)
+    blocks = ["# The tutorials' figures, one by one"]
+    for source, own in by_source.items():
+        blocks.append(f"## {source}")
+        blocks.append(text_table(["claimed", "published", "measured", "held?", "command", "page"], own))
+    marks = marks_of("\n".join(blocks))
+    return "\n\n".join(filter(None, [*blocks, marks])) + "\n"

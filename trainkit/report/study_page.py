@@ -1,0 +1,183 @@
+"""The page of a study: the answer, the plot, the claims, how it was measured, and folded all figures."""
+
+from collections.abc import Sequence
+
+from trainkit.analysis.comparison import Group
+from trainkit.analysis.studies import MeasuredComparison, StudyResult
+from trainkit.diagnosis.findings import Diagnosis
+from trainkit.report.claims import (
+    claim_table,
+    commands_of,
+    marks_of,
+    summary,
+    verdict_text,
+)
+from trainkit.report.labels import machine_label, pair_label
+from trainkit.report.markdown import escape, markdown_comparison, markdown_compiled, markdown_stages
+from trainkit.report.pairwise import pairwise_sentences
+from trainkit.report.plots.claims import claim_marks, plot_claims
+from trainkit.report.plots.costs import plot_compile_time
+from trainkit.report.plots.palette import Looks, looks_of
+from trainkit.report.plots.ratios import plot_dynamic_over, plot_pairs, plot_speedups, plot_speedups_over
+from trainkit.report.plots.series import condition_labels, series_of
+from trainkit.report.plots.svg import Plot
+from trainkit.report.plots.times import plot_times_over
+
+MAX_GROUPS = 3  # with a plot for each
+RULE = (
+    "A difference is measurable where its interval leaves out 1x and it is larger than what two sets of runs of one "
+    "setting differ by chance. A claim of below or above 1x held, or did not, where the difference is measurable; one "
+    "of a number, where all of the interval is within a tenth of it, or nothing of it is, by more than chance (in "
+    "direction only: on the same side of 1x); one of missed deadlines, where no run of one side is among those of the "
+    "other, three or more each. Else, and with a single run, it is undecided."
+)
+
+
+def study_page(result: StudyResult, plots: dict[str, Plot], diagnoses: Sequence[Diagnosis]) -> str:
+    """The text of the page; `plots` by file name, the first one unfolded."""
+    study = result.study
+    blocks = [f"# {escape(study.question)}", answer(result)]
+    if study.why is not None:
+        blocks.append(escape(study.why))
+    drawn = [_drawn(study.name, file_name, plot) for file_name, plot in plots.items()]
+    blocks += drawn[:1]
+    if result.claims:
+        blocks += ["## Claimed and measured", _marked(claim_table(result))]
+    if result.comparisons:
+        blocks += ["## Questions of our own", answers(result.comparisons)]
+    blocks += ["## How it was measured", _how(result)]
+    if len(drawn) > 1:
+        blocks.append(_folded("More plots", drawn[1:]))
+    numbers = f"As numbers: [settings.csv]({study.name}/settings.csv)."
+    blocks.append(_folded("All that was measured", [numbers, markdown_comparison(result.comparison)]))
+    blocks.append(_folded("What the compiler did", [markdown_compiled(result.rows)]))
+    staged = [markdown_stages(diagnosis) for diagnosis in diagnoses if diagnosis.stages]
+    if staged:
+        blocks.append(_folded("What a first compile goes through", staged))
+    return "\n\n".join(blocks) + "\n"
+
+
+def answer(result: StudyResult) -> str:
+    """The first claim that was measured, or else the first comparison, in a sentence."""
+    for measured_claim in result.claims:
+        if any(measured.pairs for measured in measured_claim.comparisons):
+            claim = measured_claim.claim
+            first = next(measured for measured in measured_claim.comparisons if measured.pairs)
+            verdict = verdict_text(measured_claim.comparisons)
+            return f"**{claim.source} says: {escape(claim.text)} Measured: {verdict}.** {comparison_sentence(first)}"
+    for measured in result.comparisons:
+        if measured.pairs:
+            return f"**{comparison_sentence(measured)}**"
+    return "Not measured here."
+
+
+def comparison_sentence(measured: MeasuredComparison) -> str:
+    planned = measured.planned
+    return f"{escape(pair_label(planned.column, planned.choice, planned.baseline))}: {summary([measured])}."
+
+
+def answers(comparisons: Sequence[MeasuredComparison]) -> str:
+    """The answer to each comparison, as a Markdown list."""
+    lines = []
+    for measured in comparisons:
+        planned = measured.planned
+        sentences = [f"{pair_label(planned.column, planned.choice, planned.baseline)}: not measured."]
+        if measured.pairs:
+            sentences = pairwise_sentences(measured.pairs)
+        lines.append("- " + "\n  - ".join(escape(sentence) for sentence in sentences))
+    return "\n".join(lines)
+
+
+def _drawn(study_name: str, file_name: str, plot: Plot) -> str:
+    title = escape(plot.title)
+    return f"**{title}**\n\n![{title}]({study_name}/{file_name})\n\n{escape(plot.note)}"
+
+
+def _folded(title: str, blocks: Sequence[str]) -> str:
+    text = "\n\n".join(block.strip() for block in blocks)
+    return f"<details><summary>{title}</summary>\n\n{text}\n\n</details>"
+
+
+def _marked(text: str) -> str:
+    """A table, and below it what its marks mean."""
+    return "\n\n".join(filter(None, [text, marks_of(text)]))
+
+
+def _how(result: StudyResult) -> str:
+    """Commands, machines, what was beside it, the rule of the verdicts, and what was not measured, as a list."""
+    facts = []
+    commands = commands_of(result.rows)
+    if commands:
+        facts.append(f"Commands: {', '.join(commands)}.")
+    for machine in machines(result):
+        facts.append(f"Machine: {machine}.")
+    num_beside = len([row for row in result.rows if row.beside_stopped_jobs])
+    if num_beside:
+        facts.append(
+            f"{num_beside} of {len(result.rows)} runs were measured beside [stopped jobs](stopped_jobs.md); the tables "
+            "below say of which settings."
+        )
+    works: dict[str, None] = {}
+    for claim in result.study.claims:
+        if claim.work:
+            works[f"{claim.source}: {claim.work}"] = None
+    if works:
+        facts.append(f"What the sources ran: {escape('; '.join(works))}.")
+    for subject, reason in result.study.not_measured.items():
+        facts.append(f"Not measured: {escape(subject)}: {escape(reason)}.")
+    if result.claims:
+        facts.append(RULE)
+    return "\n".join(f"- {fact}" for fact in facts)
+
+
+def machines(result: StudyResult) -> list[str]:
+    labels: dict[str, None] = {}
+    for group in result.comparison.groups:
+        labels[escape(machine_label(group.machine))] = None
+    return list(labels)
+
+
+def study_plots(result: StudyResult) -> dict[str, Plot]:
+    """The plots of a study by file name, what answers the question first.
+
+    A study that sweeps a number has series over it, and its claims. Any other has its claims, the settings of a few
+    groups, with their compile times if the study compares those, and its pairwise comparisons.
+    """
+    groups = [group for group in result.comparison.groups if len(group.candidates) > 1]
+    looks = looks_of(groups)
+    plots = []
+    for number, series in enumerate(series_of(groups)):
+        plots.append(plot_times_over(series, looks, f"times{number}"))
+        plots.append(plot_speedups_over(series, looks, f"series{number}"))
+        plots.append(plot_dynamic_over(series, looks, f"dynamic{number}"))
+    has_series = bool(plots)
+    tested: list[MeasuredComparison] = []
+    for claim in result.claims:
+        tested += claim.comparisons
+    plots.append(plot_claims(claim_marks(tested, groups, looks), "claims"))
+    if not has_series:
+        if len(groups) <= MAX_GROUPS:
+            plots += _group_plots(result, groups, looks)
+        for number, measured in enumerate(result.all_comparisons):
+            fractions = any(pair.of_fraction for pair in measured.pairs)
+            if len(measured.pairs) > 1 and (measured.planned.claimed is None or fractions):
+                plots.append(plot_pairs(measured.pairs, f"contrast{number}"))
+    drawn: dict[str, Plot] = {}
+    for plot in plots:
+        if plot is not None:
+            drawn[f"plot{len(drawn)}.svg"] = plot
+    return drawn
+
+
+def _group_plots(result: StudyResult, groups: Sequence[Group], looks: Looks) -> list[Plot | None]:
+    compares_compiling = False
+    for measured in result.all_comparisons:
+        column = measured.planned.column
+        if column is not None and column.startswith("compile_"):
+            compares_compiling = True
+    plots = []
+    for number, (group, condition) in enumerate(zip(groups, condition_labels(groups), strict=True)):
+        plots.append(plot_speedups(group, looks, f"speedup{number}", condition))
+        if compares_compiling:
+            plots.append(plot_compile_time(group, f"compile{number}", condition))
+    return plots
