@@ -11,6 +11,8 @@ TRAINING = ("compile.backend=aot_eager", "trainer.max_epochs=1", "trainer.limit_
 def test_a_plain_network_has_no_break_and_its_recompiles_are_validations_variants(compose):
     row = run(compose("compile.backend=aot_eager", "trainer.max_epochs=2"))
     assert (row.num_graph_breaks, row.graph_breaks, row.num_graphs, row.num_recompiles) == (0, [], 3, 2)
+    assert len(row.graph_sizes) == 3
+    assert all(size.num_operations > 1 < size.num_inputs for size in row.graph_sizes)
     assert "grad_mode" in row.recompiles[0]
     assert "size mismatch" in row.recompiles[1]
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from trainkit.compiler import dynamic_shapes, dynamo, facts, graph_breaks, recompiles, startup
+from trainkit.compiler import dynamic_shapes, dynamo, facts, graph_breaks, inductor, recompiles, startup
 from trainkit.compiler.apply import compile_in_place, uncompile
 from trainkit.compiler.budget import RecompileBudget
 from trainkit.compiler.errors import first_line, is_compile_error
@@ -16,8 +16,9 @@ from trainkit.compiler.facts import Observations
 from trainkit.compiler.observer import Observer
 from trainkit.compiler.recompiles import Recompile
 from trainkit.compiler.regions import CompiledRegion
-from trainkit.config.schema import CUDAGRAPH_MODES, CompileConfig, DdpConfig
+from trainkit.config.schema import AUTOTUNE_MODES, CUDAGRAPH_MODES, CompileConfig, DdpConfig
 from trainkit.results.effective import CompileFacts
+from trainkit.results.facts import TunedKernel
 
 MAX_COMPILES = 100_000  # whose metrics torch keeps; by default the last 64, and a run with many shapes has more
 # Inductor starts a collective as soon as its input is there, and waits for it before it starts the next one. Its passes
@@ -55,6 +56,7 @@ class Compiler:
         self._objective: nn.Module | None = None
         self._regions: list[CompiledRegion] = []
         self._skips: list[str] = []  # of CUDA graphs, in calls
+        self._tuned: list[TunedKernel] = []
         self._undo = ExitStack()  # what compiled code needs
         self._undo_settings = ExitStack()
 
@@ -101,6 +103,8 @@ class Compiler:
             modes.add(part.mode)
         if not modes.isdisjoint(CUDAGRAPH_MODES):
             self._undo.enter_context(dynamo.on_cudagraph_skips(self._skips.append))
+        if not modes.isdisjoint(AUTOTUNE_MODES):
+            self._undo.enter_context(inductor.on_autotuned(self._tuned.append))
         if self._budget is not None:
             self._budget.raise_torch_limits(self._undo)
         self._regions = compile_in_place(
@@ -167,6 +171,7 @@ class Compiler:
             over_budget=self._budget is not None and self._budget.exceeded,
             regions=self._regions,
             cudagraph_skips=frozenset(self._skips),
+            tuned=self._tuned,
         )
         return facts.collect(self.config, observations)
 

@@ -34,6 +34,8 @@ class CompilationMetrics:
     co_filename: str = ""
     co_firstlineno: int = 0
     recompile_reason: str | None = None
+    graph_op_count: int | None = None
+    graph_input_count: int | None = None
     fail_type: str | None = None
     fail_reason: str = ""
     fail_user_frame_filename: str | None = None

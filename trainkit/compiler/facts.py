@@ -3,20 +3,21 @@
 Facts that this torch does not report are None ("unknown").
 """
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 
 import torch
 
-from trainkit.compiler import dynamo
+from trainkit.compiler import dynamo, inductor
 from trainkit.compiler.dynamo import CompilationMetrics
 from trainkit.compiler.graph_breaks import left_to_python, read_graph_breaks
 from trainkit.compiler.observer import Shapes, compile_kind
 from trainkit.compiler.private_names import find
 from trainkit.compiler.regions import CompiledRegion
 from trainkit.compiler.source import shortened
-from trainkit.config.schema import CUDAGRAPH_MODES, CompileConfig
+from trainkit.config.schema import AUTOTUNE_MODES, CUDAGRAPH_MODES, CompileConfig
 from trainkit.results.effective import CompileFacts
-from trainkit.results.facts import Region
+from trainkit.results.facts import GraphSize, Region, TunedKernel
 
 WITHOUT_CUDAGRAPHS = {"reduce-overhead": "default", "max-autotune": "max-autotune-no-cudagraphs"}
 STAGES = ("capture", "differentiation", "lowering", "code generation", "autotuning")  # of one compile
@@ -29,7 +30,8 @@ class Observations:
 
     modes: of the compiled regions, or of the whole objective. error: why it went on uncompiled. recompile_shapes: of
     the batch that caused a recompile, by the recompile's id. over_budget: something ran uncompiled after
-    `max_recompiles`. cudagraph_skips: reasons of the skips in calls.
+    `max_recompiles`. cudagraph_skips: reasons of the skips in calls. tuned: the fastest kernel of each operation that
+    was autotuned.
     """
 
     modes: frozenset[str]
@@ -39,6 +41,7 @@ class Observations:
     over_budget: bool = False
     regions: list[CompiledRegion] = field(default_factory=list)
     cudagraph_skips: frozenset[str] = frozenset()
+    tuned: list[TunedKernel] = field(default_factory=list)
 
 
 def collect(config: CompileConfig, observed: Observations) -> CompileFacts:
@@ -59,6 +62,7 @@ def collect(config: CompileConfig, observed: Observations) -> CompileFacts:
         cache_hits=hits,
         cache_misses=misses,
         cache_found=_cache_found(hits, misses),
+        tuned_kernels=_tuned_kernels(observed, misses),
         compiled_parts=[_region(region, observed.regions) for region in observed.regions] or None,
     )
     if metrics is not None:
@@ -69,6 +73,7 @@ def collect(config: CompileConfig, observed: Observations) -> CompileFacts:
 
 def _with_metrics(facts: CompileFacts, metrics: list[CompilationMetrics], observed: Observations) -> CompileFacts:
     reasons, shapes, times_s = [], [], []
+    graph_sizes = []
     limit_hit = observed.over_budget
     skips = set(observed.cudagraph_skips)
     for compiled in metrics:
@@ -76,12 +81,15 @@ def _with_metrics(facts: CompileFacts, metrics: list[CompilationMetrics], observ
             reasons.append(shortened(compiled.recompile_reason.strip()))
             shapes.append(observed.recompile_shapes.get(compiled.variant_id))
             times_s.append(_variant_s(compiled.compile_id, metrics))
+        if compiled.graph_op_count is not None and compiled.graph_input_count is not None:
+            graph_sizes.append(GraphSize(compiled.graph_op_count, compiled.graph_input_count))
         if "recompile limit" in compiled.fail_reason:
             limit_hit = True
         if compiled.cudagraph_skip_reason:
             skips.add(compiled.cudagraph_skip_reason)
     return replace(
         facts,
+        graph_sizes=graph_sizes,
         num_recompiles=len(reasons),
         recompiles=reasons,
         recompile_shapes=shapes,
@@ -94,6 +102,17 @@ def _with_metrics(facts: CompileFacts, metrics: list[CompilationMetrics], observ
 def _variant_s(compile_id: str, metrics: list[CompilationMetrics]) -> float:
     """Seconds of one variant's compile, its backward included."""
     return sum(compiled.duration_us for compiled in metrics if compiled.compile_id == compile_id) / 1e6
+
+
+def _tuned_kernels(observed: Observations, cache_misses: int | None) -> list[TunedKernel] | None:
+    """The kernels of the operations that this process autotuned; None if it tuned none because its graphs are from the
+    cache, or without autotuning."""
+    if observed.modes.isdisjoint(AUTOTUNE_MODES) or not inductor.reports_autotuning():
+        return None
+    if not observed.tuned and not cache_misses:
+        return None
+    counts = Counter((kernel.operation, kernel.kernel) for kernel in observed.tuned)
+    return [TunedKernel(operation, kernel, counts[operation, kernel]) for operation, kernel in sorted(counts)]
 
 
 def _cache_found(hits: int | None, misses: int | None) -> str | None:

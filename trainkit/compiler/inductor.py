@@ -3,14 +3,18 @@
 As in dynamo, a name that the installed torch lacks makes its facts None, and the run goes on.
 """
 
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 from trainkit.compiler import dynamo
 from trainkit.compiler.private_names import find, module_of
+from trainkit.results.facts import TunedKernel
+
+KERNEL_NUMBER = re.compile(r"_\d+$")  # that torch gives each candidate: triton_mm_12
 
 
 def compile_threads() -> int | None:
@@ -40,6 +44,33 @@ def graph_sources() -> list[str] | None:
         if is_graph and path.exists():  # it does not in the cold cache of a run that has ended
             sources.append(path.read_text())
     return sources
+
+
+@contextmanager
+def on_autotuned(on_tuned: Callable[[TunedKernel], None]) -> Iterator[None]:
+    """Call back with the fastest kernel of an operation whenever autotuning has timed its kernels."""
+    selector_of = find("get_algorithm_selector_cache")
+    if selector_of is None:
+        yield
+        return
+
+    def timed(times_ms: dict[Any, float], operation: str, *_: Any) -> None:
+        if times_ms:
+            fastest = min(times_ms, key=lambda kernel: times_ms[kernel])
+            on_tuned(TunedKernel(operation, KERNEL_NUMBER.sub("", fastest.name), 1))
+
+    selector = selector_of()
+    selector.add_feedback_saver(timed)
+    try:
+        yield
+    finally:
+        if timed in selector.feedback_saver_fns:  # torch's clear_feedback_savers() drops it
+            selector.feedback_saver_fns.remove(timed)
+
+
+def reports_autotuning() -> bool:
+    """Whether this torch reports the kernels that autotuning timed."""
+    return find("get_algorithm_selector_cache") is not None
 
 
 @contextmanager

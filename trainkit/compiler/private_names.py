@@ -38,6 +38,8 @@ PRIVATE_NAMES = (
     _metrics_field("co_filename", "source locations of recompiles"),
     _metrics_field("co_firstlineno", "source locations of recompiles"),
     _metrics_field("recompile_reason", "num_recompiles, recompiles"),
+    _metrics_field("graph_op_count", "graph_sizes"),
+    _metrics_field("graph_input_count", "graph_sizes"),
     _metrics_field("fail_type", "functions that are left to Python as a whole"),
     _metrics_field("fail_reason", "recompile_limit_hit, functions that are left to Python as a whole"),
     _metrics_field("fail_user_frame_filename", "source locations of functions that are left to Python"),
@@ -57,6 +59,8 @@ PRIVATE_NAMES = (
     PrivateName("torch._dynamo.eval_frame", "set_guard_complete_hook", "num_eager_steps, num_compiled_steps"),
     PrivateName("torch._inductor.cudagraph_trees", "log_cudagraph_skip_and_bump_counter", "cudagraph_skips in calls"),
     PrivateName("torch._inductor.async_compile", "AsyncCompile._ready_future", "start-up does not wait for workers"),
+    # autotuning
+    PrivateName("torch._inductor.select_algorithm", "get_algorithm_selector_cache", "tuned_kernels"),
     # generated code
     PrivateName("torch._inductor.codecache", "PyCodeCache.modules", "check_kernels_agree"),
     # settings

@@ -1,6 +1,6 @@
-"""Facts about compilation as text: compiled regions, graph breaks, recompiles, skipped steps."""
+"""Facts about compilation as text: graphs, kernels, compiled regions, graph breaks, recompiles, skipped steps."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -10,8 +10,10 @@ from trainkit.diagnosis.remedies.matching import Remedy
 from trainkit.diagnosis.remedies.recompiles import BY_BATCH_SHAPE, guard, remedy_for_recompile
 from trainkit.formatting import fixed
 from trainkit.report.labels import counted, counted_noun
-from trainkit.results.facts import Region
+from trainkit.results.facts import GraphSize, Region, TunedKernel
 from trainkit.results.row import Row
+
+MAX_GRAPHS = 4  # that are listed each
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,35 @@ def _region_graphs(region: Region) -> str:
     if region.num_graphs == 0:
         return "no graph"
     return counted(region.num_graphs, "graph")
+
+
+def graph_sizes(sizes: Sequence[GraphSize] | None) -> str:
+    """The operations and inputs of each of a few graphs, or their ranges; "" if they are unknown or there is none."""
+    distinct = list(dict.fromkeys(sizes or ()))
+    if not distinct:
+        return ""
+    if len(distinct) <= MAX_GRAPHS:
+        sizes_text = []
+        for size in distinct:
+            sizes_text.append(f"{counted(size.num_operations, 'operation')} on {counted(size.num_inputs, 'input')}")
+        return ", ".join(sizes_text)
+    operations = sorted(size.num_operations for size in distinct)
+    inputs = sorted(size.num_inputs for size in distinct)
+    return f"{operations[0]} to {operations[-1]} operations on {inputs[0]} to {inputs[-1]} inputs"
+
+
+def tuned_kernels(kernels: Sequence[TunedKernel] | None) -> str:
+    """The share of the autotuned operations for which each kernel was the fastest; "" if there is none."""
+    by_operation: dict[str, list[TunedKernel]] = {}
+    for kernel in kernels or ():
+        by_operation.setdefault(kernel.operation, []).append(kernel)
+    texts = []
+    for operation, alternatives in by_operation.items():
+        total = sum(kernel.num_operations for kernel in alternatives)
+        most_first = sorted(alternatives, key=lambda kernel: -kernel.num_operations)
+        shares = [f"{kernel.kernel} {kernel.num_operations} of {total}" for kernel in most_first]
+        texts.append(f"{operation} by {', '.join(shares)}")
+    return "; ".join(texts)
 
 
 def uncompiled_steps(row: Row) -> str:

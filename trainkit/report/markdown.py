@@ -10,7 +10,7 @@ from trainkit.analysis.scaling import Scaling
 from trainkit.diagnosis.findings import Diagnosis
 from trainkit.formatting import clean, fixed, short
 from trainkit.report.columns import TableColumn, comparison_columns
-from trainkit.report.compiler_facts import recompile_causes
+from trainkit.report.compiler_facts import graph_sizes, recompile_causes
 from trainkit.report.diagnosis_labels import stage_table
 from trainkit.report.labels import dropped_title, group_label, machine_label, machine_labels, run_count
 from trainkit.report.notes import comparison_notes
@@ -95,29 +95,40 @@ def _dropped(comparison: Comparison) -> str:
 
 
 def markdown_compiled(rows: Iterable[Row]) -> str:
-    """A table of the compiler's work in each compiled setting, dropped rows included, and the causes of recompiles.
+    """A table of the compiler's work in each compiled setting, dropped rows included, then the graphs and the causes of
+    recompiles.
 
     Settings are named by their overrides, and by the kind of the run if there are several kinds.
     """
     rows = list(rows)
     several_kinds = len({row.kind for row in rows}) > 1
     lines: dict[str, list[str]] = {}
-    settings_by_reason: dict[str, list[str]] = {}
+    settings_by_fact: dict[str, list[str]] = {}
     for row in rows:
         setting = _typed_setting(row, several_kinds)
         if row.compile_mode == "eager" or row.num_graphs is None or setting in lines:
             continue
         counts = [fixed(getattr(row, column), 0) for column in COMPILER_COLUMNS.values()]
         lines[setting] = [escape(setting), *counts, escape(short(why_dropped(row) or ""))]
-        for cause in recompile_causes(row):
-            settings = settings_by_reason.setdefault(short(cause.reason), [])
+        for fact in _facts_of_graphs(row):
+            settings = settings_by_fact.setdefault(fact, [])
             if setting not in settings:
                 settings.append(setting)
     table = _markdown_table(["setting", *COMPILER_COLUMNS, "dropped because"], lines.values(), last_is_text=True)
     paragraphs = [table]
-    for reason, settings in settings_by_reason.items():
-        paragraphs.append(f"Recompiled for {escape(reason)}: {escape('; '.join(settings))}.")
+    for fact, settings in settings_by_fact.items():
+        paragraphs.append(f"{escape(fact)}: {escape('; '.join(settings))}.")
     return "\n\n".join(paragraphs) + "\n"
+
+
+def _facts_of_graphs(row: Row) -> list[str]:
+    facts = []
+    sizes = graph_sizes(row.graph_sizes)
+    if sizes:
+        facts.append(f"Graphs ({sizes})")
+    for cause in recompile_causes(row):
+        facts.append(f"Recompiled for {short(cause.reason)}")
+    return facts
 
 
 def _typed_setting(row: Row, with_kind: bool) -> str:

@@ -8,7 +8,7 @@ from trainkit.analysis.company import steps_over_alone
 from trainkit.analysis.comparison import Group
 from trainkit.formatting import clean, percent
 from trainkit.report.cascades import served_shares
-from trainkit.report.compiler_facts import compiled_regions, skipped_steps
+from trainkit.report.compiler_facts import compiled_regions, skipped_steps, tuned_kernels
 from trainkit.report.figures import ratio_text
 from trainkit.report.labels import schema_changes, versioned_run_counts
 from trainkit.results.row import Row
@@ -83,10 +83,7 @@ def _candidate_notes(group: Group) -> Iterator[str]:
         served = served_shares(candidate.rows)
         if served:
             yield f"{candidate.label}: {served}."
-    for candidate in candidates:
-        regions = compiled_regions(candidate.rows[0])
-        if regions:
-            yield f"{candidate.label}: compiled {regions}."
+    yield from _compiler_notes(candidates)
     autotuned = _autotuned_shares(candidates)
     if autotuned:
         yield AUTOTUNED_AGAIN.format(shares="; ".join(autotuned))
@@ -113,6 +110,18 @@ def _cost_beside(group: Group, groups: Sequence[Group]) -> str:
     if not ratios:
         return COST_UNKNOWN
     return COST_BESIDE.format(ratios=", ".join(ratios))
+
+
+def _compiler_notes(candidates: Sequence[Candidate]) -> Iterator[str]:
+    """The regions that were compiled, and the kernels that autotuning chose: each distinct choice of the repeats."""
+    for candidate in candidates:
+        regions = compiled_regions(candidate.rows[0])
+        if regions:
+            yield f"{candidate.label}: compiled {regions}."
+    for candidate in candidates:
+        kernels = dict.fromkeys(tuned_kernels(row.tuned_kernels) for row in candidate.rows if row.tuned_kernels)
+        if kernels:
+            yield f"{candidate.label}: autotuned {'; or '.join(kernels)}."
 
 
 def _autotuned_shares(candidates: Sequence[Candidate]) -> list[str]:

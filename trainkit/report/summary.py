@@ -17,8 +17,10 @@ from trainkit.report.compiler_facts import (
     Cause,
     compiled_regions,
     graph_break_causes,
+    graph_sizes,
     recompile_causes,
     skipped_steps,
+    tuned_kernels,
     uncompiled_steps,
 )
 from trainkit.report.labels import counted_noun, machine_label, step_noun, work_label
@@ -123,6 +125,10 @@ def _compile_lines(row: Row) -> Iterator[Line]:
         phases = [f"start-up {seconds(row.compile_startup_s)} apart"]
         phases += _phase_shares(row, row.compile_time_s)
         yield "", ", ".join(phases)
+    if row.graph_sizes:
+        yield "graphs", graph_sizes(row.graph_sizes)
+    if row.tuned_kernels:
+        yield "autotuned", tuned_kernels(row.tuned_kernels)
     if row.compiled_parts:
         yield "regions", compiled_regions(row)
     yield from _break_lines(graph_break_causes(row))

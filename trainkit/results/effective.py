@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from trainkit.results.columns import OverRanks, Section, column
-from trainkit.results.facts import GraphBreak, Region
+from trainkit.results.facts import GraphBreak, GraphSize, Region, TunedKernel
 
 
 @dataclass(frozen=True)
@@ -15,6 +15,12 @@ class Effective:
     )
     effective_mode_reason: str | None = column(None, "Why `effective_mode` differs from `compile_mode`.")
     num_graphs: int | None = column(None, "Graphs that were captured.", shown={Section.COMPILER: "graphs"})
+    graph_sizes: list[GraphSize] | None = column(None, "Operations and inputs of each captured graph.")
+    tuned_kernels: list[TunedKernel] | None = column(
+        None,
+        "Kernels that were the fastest when max-autotune timed them, each by itself; where an operation behind it is "
+        "fused with it, another one may run. None without autotuning, or if all graphs are from the cache.",
+    )
     num_graph_breaks: int | None = column(
         None, "Distinct source locations at which a graph broke.", shown={Section.COMPILER: "graph breaks"}
     )

@@ -1,4 +1,4 @@
-"""Nested facts of a row: graph breaks, compiled regions, latencies by shape, stages of a cascade.
+"""Nested facts of a row: graph breaks, graphs, kernels, compiled regions, latencies by shape, stages of a cascade.
 
 Every field has a default, so rows written before a field existed are still read.
 """
@@ -22,6 +22,23 @@ class GraphBreak:
     code: str = ""  # the source line
     uncompiled: str | None = None
     uncompiled_after: str | None = None
+
+
+@dataclass(frozen=True)
+class GraphSize:
+    """A captured graph; parameters and buffers count as inputs."""
+
+    num_operations: int = 0
+    num_inputs: int = 0
+
+
+@dataclass(frozen=True)
+class TunedKernel:
+    """A kernel that was the fastest of those that autotuning timed, and for how many operations of a kind."""
+
+    operation: str = ""  # torch's name, as `addmm`
+    kernel: str = ""  # torch's name, without its number: `triton_mm`; that of ATen's is `mm` or the like
+    num_operations: int = 0
 
 
 @dataclass(frozen=True)

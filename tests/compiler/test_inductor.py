@@ -1,0 +1,49 @@
+"""The kernels that autotuning chose."""
+
+import torch
+from torch import Tensor, nn
+from torch._inductor.select_algorithm import get_algorithm_selector_cache
+
+from trainkit.compiler import private_names
+from trainkit.compiler.compiler import Compiler
+from trainkit.config.schema import CompileConfig, DdpConfig, Mode
+from trainkit.results.effective import CompileFacts
+from trainkit.results.facts import GraphSize
+
+AUTOTUNED = Mode["max-autotune-no-cudagraphs"]
+
+
+class Products(nn.Module):
+    """A batched product of matrices that are no parameters: on a CPU inductor has a kernel of its own for it."""
+
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        return torch.bmm(a, b).relu()
+
+
+def facts_of_call(config: CompileConfig) -> CompileFacts:
+    with Compiler(config) as compiler, torch.no_grad():
+        compiler.apply(Products(), DdpConfig())
+        compiler(torch.ones(3, 24, 24), torch.ones(3, 24, 24))
+        return compiler.facts()
+
+
+def test_the_kernel_that_autotuning_chose_is_known_unless_the_graph_is_from_the_cache(needs_compiler):
+    config = CompileConfig(mode=AUTOTUNED, dynamic=False)
+    first, second = facts_of_call(config), facts_of_call(config)
+    assert (first.cache_found, first.graph_sizes) == ("cold", [GraphSize(num_operations=2, num_inputs=2)])
+    (kernel,) = first.tuned_kernels
+    assert (kernel.operation, kernel.num_operations) == ("bmm", 1)
+    assert kernel.kernel == "bmm" or kernel.kernel.startswith("cpp_CppMicroGemm")
+    assert not kernel.kernel[-1].isdigit()
+    assert get_algorithm_selector_cache().feedback_saver_fns == []
+    assert (second.cache_found, second.tuned_kernels) == ("warm", None)
+
+
+def test_without_autotuning_no_kernel_is_chosen():
+    assert facts_of_call(CompileConfig(backend="eager")).tuned_kernels is None
+
+
+def test_a_torch_that_does_not_report_autotuning_leaves_it_unknown(monkeypatch):
+    monkeypatch.delattr(torch._inductor.select_algorithm, "get_algorithm_selector_cache")
+    assert private_names.find("get_algorithm_selector_cache") is None
+    assert facts_of_call(CompileConfig(mode=AUTOTUNED, backend="eager")).tuned_kernels is None
