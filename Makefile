@@ -28,10 +28,10 @@ coverage: setup
 
 studies: setup
 	for study in $(STUDIES); do \
-		case $$study in deadline|crossing_point) ;; *) $(BIN)/python train.py -m experiment=studies/$(SIZE)$$study \
-			hydra.sweep.dir=$(ROWS)/$$study $(ARGS) || [ $$? = 1 ] || exit;; esac; \
-		case $$study in deadline|modes|crossing_point) $(BIN)/python scripts/bench.py -m experiment=studies/$(SIZE)$$study \
-			hydra.sweep.dir=$(ROWS)/$$study/forward $(ARGS) || [ $$? = 1 ] || exit;; esac; \
+		script=train.py; \
+		! grep -q '^  kind: forward' conf/experiment/studies/$$study.yaml || script=scripts/bench.py; \
+		$(BIN)/python $$script -m experiment=studies/$(SIZE)$$study \
+			hydra.sweep.dir=$(ROWS)/$$study $(ARGS) || [ $$? = 1 ] || exit; \
 		[ $$study != compile_cost ] || for depth in $(DEPTHS); do \
 			[ -f $(ROWS)/$$study/diagnosis-$$depth.json ] || $(BIN)/python scripts/diagnose.py experiment=studies/$(SIZE)$$study model.depth=$$depth compile.cache=warm \
 				--stages --json $(ROWS)/$$study/diagnosis-$$depth.json || exit; \

@@ -1,7 +1,6 @@
 """The studies: each composes, and its page is made of its rows."""
 
 import itertools
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,13 +50,11 @@ def jobs(name: str, every: bool) -> list[list[str]]:
 
 
 def composed(name: str, each: list[list[str]], run_dir: Path) -> list[RunConfig]:
-    """As `make studies` runs them: trained, called by scripts/bench.py, or both."""
-    alone, called = re.findall(r"case \$\$study in (\S+)\)", (ROOT / "Makefile").read_text())
-    study = name.rpartition("/")[2]
-    scripts = ["config"] * (study not in alone.split("|")) + [FORWARD] * (study in called.split("|"))
+    """As `make studies` runs them: trained, or called by scripts/bench.py if the study says so."""
+    study = STUDIES / f"{name.rpartition('/')[2]}.yaml"
+    script = FORWARD if "\n  kind: forward\n" in study.read_text() else "config"
     return [
         compose_config([f"experiment={name}", *of], CONF, str(run_dir / f"{script}{n}"), script)
-        for script in scripts
         for n, of in enumerate(each)
     ]
 
@@ -75,12 +72,16 @@ def test_a_study_asks_something_and_each_comparison_has_both_sides(name, tmp_pat
     study = read_study(STUDIES / f"{name}.yaml")
     assert study.question.endswith("?")
     planned = [one for claim in study.claims for one in claim.comparisons] + list(study.comparisons)
-    # Of a swept number those values that a comparison names, or else one, are enough here; of the networks two.
+    # Of a swept number the first and last that a comparison names, or else one, are enough here; of the networks two.
     named = {word for one in planned for words in (one.choice, one.baseline) for word in words.split()}
-    values = sweep(f"studies/{name}")
+    values, left_out = sweep(f"studies/{name}"), set()
     for key, swept in values.items():
-        if swept[0].partition("=")[2].isdigit() or key == "model":
-            values[key] = [word for word in swept if word in named] or swept[: 2 if key == "model" else 1]
+        if key == "model":
+            values[key] = [word for word in swept if word in named] or swept[:2]
+        elif swept[0].partition("=")[2].isdigit():
+            numbers = [word for word in swept if word in named] or swept[:1]
+            values[key] = list(dict.fromkeys([numbers[0], numbers[-1]]))
+            left_out |= set(numbers).difference(values[key])
     asked_for = composed(f"studies/{name}", [list(of) for of in itertools.product(*values.values())], tmp_path)
     figures = dict.fromkeys([one.column for one in planned if one.column], 1.0) | {"step_time_ms": 1.0}
     rows = [
@@ -91,7 +92,8 @@ def test_a_study_asks_something_and_each_comparison_has_both_sides(name, tmp_pat
         for config in asked_for
     ]  # fmt: skip
     for measured in evaluate_study(study, rows).all_comparisons:
-        assert measured.pairs, measured.planned
+        words = f"{measured.planned.choice} {measured.planned.baseline}".split()
+        assert measured.pairs or not left_out.isdisjoint(words), measured.planned
 
 
 def test_choices_of_which_one_says_nothing_more_keep_what_they_share():

@@ -41,6 +41,11 @@ def test_a_run_leaves_the_row_and_the_records_of_the_contract(compose, tmp_path)
     json.loads((tmp_path / "run" / "row.json").read_text())
 
 
+def test_a_config_of_calls_is_not_trained(compose):
+    with pytest.raises(ConfigError, match=r"^job\.kind = forward: train\.py trains; use scripts/bench\.py$"):
+        run(compose("job.kind=forward"))
+
+
 def test_eager_compiles_nothing(compose):
     row = run(compose("compile.mode=eager", *QUICK))
     assert (row.num_graphs, row.compile_time_s, row.effective_mode) == (0, 0.0, "eager")

@@ -176,7 +176,7 @@ def _forward(config: RunConfig) -> Iterator[str]:
             yield (
                 f"compile.mark_dynamic, targets {mark.dim}: forward alone is called without targets; mark inputs alone"
             )
-    yield from _timing(config.forward)
+    yield from _timing(config.forward, config.job.overrides)
     if config.forward.engine != "network":
         yield from _engine(config)
     fallback = config.forward.fallback
@@ -211,11 +211,12 @@ def _engine(config: RunConfig) -> Iterator[str]:
             yield f"compile.{declared.name} = {typed_value(value)}: has no effect with {subject}; leave it out"
 
 
-def _timing(forward: ForwardConfig) -> Iterator[str]:
-    """A complaint for each setting that contradicts the timing of calls."""
+def _timing(forward: ForwardConfig, overrides: Sequence[str]) -> Iterator[str]:
+    """A complaint for each setting that contradicts the timing of calls. Windows that an experiment sets, which may
+    sweep the timing, are left aside where there are none."""
     num_calls = forward.calls_per_window
     if forward.timing == "calls":
-        if num_calls != ForwardConfig.calls_per_window:
+        if any(override.startswith("forward.calls_per_window=") for override in overrides):
             yield (
                 f"forward.calls_per_window = {num_calls}: forward.timing = calls has no windows; set "
                 "forward.timing=stream with it"

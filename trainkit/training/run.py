@@ -16,6 +16,7 @@ from trainkit.compiler import dynamo, inductor
 from trainkit.compiler.caches import compile_cache
 from trainkit.compiler.compiler import Compiler
 from trainkit.compiler.startup import shared_cores
+from trainkit.config.errors import ConfigError
 from trainkit.config.schema import RunConfig
 from trainkit.config.validation import check
 from trainkit.data.module import DataModule
@@ -57,6 +58,8 @@ def run(config: RunConfig, on_epoch: Callable[[EpochRecord], None] = lambda reco
     reason. Raises ConfigError, before any device is touched, for a config that cannot run.
     """
     check(config)
+    if config.job.kind != "train":
+        raise ConfigError(f"job.kind = {config.job.kind}: train.py trains; use scripts/bench.py")
     with run_settings(config):
         launch = join_launch(config)
         config = replace(config, job=replace(config.job, run_dir=str(launch.run_dir)))
