@@ -41,6 +41,19 @@ class ReturnsDict(Plain):
         return {"scores": scores.sigmoid(), "boxes": (scores[:, :4], scores[:, :4] + 1)}
 
 
+class WrongCompiled(Plain):
+    """Returns other logits when it is compiled."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits = super().forward(images)
+        return logits * 1.01 if torch.compiler.is_compiling() else logits
+
+
+class DrawsInEvaluation(Plain):
+    def forward(self, images: Tensor) -> Tensor:
+        return super().forward(images + torch.rand_like(images))
+
+
 class Raises(Plain):
     def forward(self, images: Tensor) -> Tensor:
         if self.training:

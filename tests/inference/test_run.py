@@ -136,12 +136,48 @@ def test_an_exported_graph_is_compiled_like_the_network(bench):
 
 def test_a_package_of_aot_inductor_takes_batches_of_each_size(bench, tmp_path):
     words = ("forward.num_calls=6", CPU, network("Plain"))
-    row = bench(*words, "forward.engine=aot_inductor")
+    row = bench(*words, "forward.engine=aot_inductor", "check=true")
     assert (row.status, row.effective_mode, row.num_graphs, row.num_eager_steps) == ("ok", "default", 1, 0)
     assert row.compile_time_s > row.first_answer_s > row.package_load_s > 0
     assert row.package_bytes == (tmp_path / "run" / "package.pt2").stat().st_size
+    assert row.check_passed, row.check_reason
+    assert 0 < row.check_output_rel_diff < 1e-6
     eager = bench(*words, "compile.mode=eager")
     assert (row.val_accuracy, row.num_val_targets) == (eager.val_accuracy, eager.num_val_targets)
+
+
+@pytest.mark.parametrize("amp", ["off", "bf16"])
+def test_outputs_are_compared_with_eager_and_float64(amp, bench):
+    words = (network("ReturnsDict"), "compile.backend=aot_eager", "forward.num_calls=8", CPU, f"amp={amp}")
+    row, plain = bench(*words, "check=true"), bench(*words)
+    assert (row.status, row.check_passed, row.check_reason) == ("ok", True, None)
+    most = {"off": 1e-6, "bf16": 1e-2}[amp]
+    assert 0 < row.check_output_rel_diff < most
+    assert 0 < row.check_eager_output_rel_diff < most
+    assert (row.num_graphs, row.num_steps, row.check_loss_rel_diff) == (plain.num_graphs, plain.num_steps, None)
+
+
+def test_a_network_that_returns_other_numbers_compiled_does_not_pass(bench):
+    row = bench(network("WrongCompiled"), "compile.backend=eager", "forward.num_calls=8", CPU, "check=true")
+    assert (row.status, row.check_passed) == ("ok", False)
+    assert row.check_reason.startswith("outputs differ from float64 by ")
+    assert why_dropped(row).startswith("numbers differ from eager: outputs differ")
+
+
+def test_without_a_yardstick_nothing_is_known(bench):
+    row = bench(*EAGER, network("DrawsInEvaluation"), "forward.num_calls=8", "check=true")
+    assert (row.check_passed, row.check_reason) == (None, "the network draws random numbers: each call draws others")
+
+
+def test_a_check_is_no_part_of_the_measured_calls(bench):
+    function = "trainkit.models.local_optimized.costly_activation"
+    words = (
+        "model=local_optimized", "compile.scope=parts", f"compile.parts=[{{match: {function}}}]", "data=synthetic",
+        "compile.backend=eager", "forward.num_calls=8", "data.image_size=8", "data.batch_size=2", CPU,
+    )  # fmt: skip
+    row, plain = bench(*words, "check=true"), bench(*words)
+    assert row.check_passed, row.check_reason
+    assert (row.compiled_parts, row.num_steps) == (plain.compiled_parts, plain.num_steps)
 
 
 def test_a_network_that_cannot_be_exported_is_a_row(bench, capsys):
@@ -383,6 +419,10 @@ def test_stages_of_one_network_share_neither_code_nor_torchs_limit_of_it(words, 
             "compile.mode = max-autotune: records CUDA graphs",
         ),
         (["forward.engine=aot_inductor", "compile.dynamic=true"], "compile.dynamic = true: has no effect with "),
+        (
+            ["check=true", "forward.deadline_ms=5", "forward.fallback=['model=simple_net']"],
+            "check = True: compares one",
+        ),
         (["forward.calls_per_window=9"], "forward.calls_per_window = 9: forward.timing = calls has no windows"),
         (["forward.fallback=['model=simple_net']"], "forward.fallback = ['model=simple_net']: chooses by a deadline"),
         (

@@ -361,7 +361,7 @@ class RunConfig:
     logger: dict[str, Any] = open_group(None, silent=True)
     meters: MetersConfig = group(MetersConfig, training_only=True)
     check: bool = setting(
-        False, "true: compare the first steps with eager, both against float64", training_only=True, silent=True
+        False, "true: compare the first steps, or the outputs of calls, with eager, both against float64", silent=True
     )
     seed: int = setting(
         0, "of parameters, split, order and dropout", bounds=(SEED, at_least(0)), column="seed", silent=True

@@ -185,6 +185,8 @@ def _forward(config: RunConfig) -> Iterator[str]:
         yield f"forward.fallback = {fallback}: expected entries as in {entries}"
     if fallback and config.forward.deadline_ms is None:
         yield f"forward.fallback = {fallback}: chooses by a deadline; set forward.deadline_ms with it"
+    if fallback and config.check:
+        yield "check = True: compares one network with eager; leave it out with forward.fallback"
 
 
 def _engine(config: RunConfig) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """The calls of a forward-only run: they measure the stages of a cascade, then serve the requests."""
 
+import copy
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -16,6 +17,7 @@ from trainkit.data.module import DataModule
 from trainkit.inference.cascade import CascadeStage, combine_facts
 from trainkit.inference.deadlines import Requests, choose_stage, miss_frac
 from trainkit.inference.engines import load_compiled, load_exported
+from trainkit.inference.parity import check_outputs
 from trainkit.metrics.calls import CallMeters, Shape
 from trainkit.metrics.environment import machine_columns
 from trainkit.metrics.foreign import ForeignProcesses
@@ -25,7 +27,8 @@ from trainkit.results.facts import Stage
 from trainkit.results.files import set_aside, write_row
 from trainkit.results.requested import requested_fields
 from trainkit.results.row import Row
-from trainkit.training.objective import num_right
+from trainkit.training import numerics
+from trainkit.training.objective import Forward, num_right
 
 NUM_MEASURING = 32  # calls of each stage with each shape before the first request
 
@@ -61,6 +64,7 @@ class Serving:
 
     def run(self) -> None:
         """Measure each stage if there are several, then serve `forward.num_calls` requests."""
+        eager = copy.deepcopy(self._stages[0].network) if self._config.check else None
         for stage in self._stages:
             stage.place(self._device)
         if self._config.forward.engine != "network":
@@ -80,6 +84,15 @@ class Serving:
                 self._serve(epoch, batch, requests)
         self._meters.end(complete=True)
         self._row = replace(self._row, foreign_processes=self._foreign_processes.count())
+        if eager is not None:
+            self._check(eager)
+
+    def _check(self, eager: Forward) -> None:
+        """Compare the outputs of the first batches with those of an eager copy."""
+        self._stages[0].keep_facts()  # of the calls that were measured
+        batches = [inputs for _, (inputs, _) in itertools.islice(self._requested_batches(), numerics.STEPS)]
+        answer = check_outputs(self._stages[0], eager, batches, self._device)
+        self._row = replace(self._row, **vars(answer))
 
     def _load_program(self) -> None:
         """Replace the network by the program of `forward.engine`, for the shapes that will come."""
@@ -165,7 +178,7 @@ class Serving:
     def current_row(self) -> Row:
         """The row with all measurements so far."""
         first, is_cascade = self._stages[0], len(self._stages) > 1
-        if not is_cascade:
+        if first.facts is None:
             first.keep_facts()
         known_facts = []
         autotune_s: dict[str, float] = {}
@@ -174,8 +187,6 @@ class Serving:
                 known_facts.append(stage.facts)
             for kind, seconds in stage.autotune_s.items():
                 autotune_s[kind] = autotune_s.get(kind, 0.0) + seconds
-        if not known_facts:
-            known_facts.append(first.compiler.facts())
         # torch reports a missing variant, but not of which stage.
         reports_eager = dynamo.reports_lookups() and not is_cascade
         report = CompilerReport(autotune_s, reports_eager, first.compiler.skips_function())

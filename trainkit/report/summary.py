@@ -256,7 +256,7 @@ def _check_result(row: Row) -> str:
     if row.check_passed is None:
         return f"unknown: {row.check_reason}"
     differences = {}
-    for name in ("loss", "grad", "param"):
+    for name in ("loss", "output", "grad", "param"):
         difference = getattr(row, f"check_{name}_rel_diff")
         eager_difference = getattr(row, f"check_eager_{name}_rel_diff")
         if difference is not None and eager_difference is not None:

@@ -104,7 +104,7 @@ class Quality:
 
 @dataclass(frozen=True)
 class Check:
-    """With `check=true`: the largest relative differences to a float64 reference over the first steps."""
+    """With `check=true`: the largest relative differences to a float64 reference over the first steps or calls."""
 
     check_passed: bool | None = column(
         None, "Whether the numbers agree with eager's; None where that is unknown.", shown={Section.CHECK: "passed"}
@@ -114,6 +114,12 @@ class Check:
     )
     check_eager_loss_rel_diff: float | None = column(
         None, "Eager's, in the same precision.", shown={Section.CHECK: "loss of eager"}, **MEASURED_DIFF
+    )
+    check_output_rel_diff: float | None = column(
+        None, "Difference of the outputs of calls.", shown={Section.CHECK: "outputs"}, **MEASURED_DIFF
+    )
+    check_eager_output_rel_diff: float | None = column(
+        None, "Eager's, in the same precision.", shown={Section.CHECK: "outputs of eager"}, **MEASURED_DIFF
     )
     check_grad_rel_diff: float | None = column(
         None, "Difference of the gradients.", shown={Section.CHECK: "gradients"}, **MEASURED_DIFF

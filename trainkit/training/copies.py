@@ -30,7 +30,7 @@ Batches = list[tuple[Tensor, Tensor]]
 
 class TensorKey(NamedTuple):
     """A tensor of a training step: its kind (losses, gradients, buffers or parameters), the step from 0, and its name
-    in the network; "" for the loss, and for the parameters, which are one tensor."""
+    in the network; "" for the loss, and for the parameters, which are one tensor. Or one of a call's outputs."""
 
     kind: str
     step: int
@@ -71,7 +71,7 @@ class CopyTraining:
         """Train in float64. The reference is kept on the CPU in float32: 6e-8 off; losses, as scalars, are exact."""
         # The default dtype is for tensors that a network makes in its forward. MATH is the only attention kernel that
         # takes float64 on every device.
-        with _default_dtype(torch.float64), sdpa_kernel(SDPBackend.MATH):
+        with default_dtype(torch.float64), sdpa_kernel(SDPBackend.MATH):
             for key, tensor in self._train(self._make_copy(torch.float64)):
                 dtype = tensor.dtype
                 if tensor.is_floating_point() and tensor.ndim > 0:
@@ -213,7 +213,8 @@ def without_dropout(net: nn.Module) -> nn.Module:
 
 
 @contextmanager
-def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """A context with another default dtype."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:

@@ -20,14 +20,14 @@ from trainkit.training.optimizer import OptimizerFactory
 
 STEPS = 5
 # The relative differences that always pass, by the coarsest arithmetic that the settings allow. TF32 has as many bits
-# as float16. Losses and buffers in float32: five times those of convolutions that round ten times as much as eager's.
-# In the others: one rounding. Gradients and parameters have been rounded more often.
+# as float16. Losses, outputs and buffers in float32: five times those of convolutions that round ten times as much as
+# eager's. In the others: one rounding. Gradients and parameters have been rounded more often.
 TOLERANCES = {
-    "float32": {"losses": 1e-5, "buffers": 1e-5, "gradients": 1e-4, "parameters": 1e-2},
-    "float16": {"losses": 1e-3, "buffers": 1e-3, "gradients": 1e-2, "parameters": 1e-1},
-    "bfloat16": {"losses": 1e-2, "buffers": 1e-2, "gradients": 5e-2, "parameters": 1e-1},
+    "float32": {"losses": 1e-5, "outputs": 1e-5, "buffers": 1e-5, "gradients": 1e-4, "parameters": 1e-2},
+    "float16": {"losses": 1e-3, "outputs": 1e-3, "buffers": 1e-3, "gradients": 1e-2, "parameters": 1e-1},
+    "bfloat16": {"losses": 1e-2, "outputs": 1e-2, "buffers": 1e-2, "gradients": 5e-2, "parameters": 1e-1},
 }
-CONTINUOUS = ("losses", "buffers")  # gradients and parameters jump at the corner of a ReLU
+CONTINUOUS = ("losses", "outputs", "buffers")  # gradients and parameters jump at the corner of a ReLU
 FACTOR = 4  # correct code that exceeds a tolerance stays within twice eager's difference
 JITTER = 1e-5  # a hundred roundings of float32: convolutions that round that much do not jump more often
 
@@ -48,6 +48,16 @@ class Answer:
     check_eager_loss_rel_diff: float | None = None
     check_eager_grad_rel_diff: float | None = None
     check_eager_param_rel_diff: float | None = None
+
+
+@dataclass(frozen=True)
+class OutputAnswer:
+    """The same of the outputs of calls."""
+
+    check_passed: bool | None
+    check_reason: str | None = None
+    check_output_rel_diff: float | None = None
+    check_eager_output_rel_diff: float | None = None
 
 
 class Verdict(NamedTuple):
@@ -119,6 +129,12 @@ def same_answer(
     return Answer(*verdict, *_largest(requested), *_largest(eager))
 
 
+def judge_outputs(requested: Differences, eager: Differences, amp: AmpConfig) -> OutputAnswer:
+    """Whether the outputs of calls are right, by their differences to float64 and those of eager."""
+    verdict = _judge(requested, eager, eager, TOLERANCES[coarsest_arithmetic(amp)])
+    return OutputAnswer(*verdict, _largest_of_kinds(requested, "outputs"), _largest_of_kinds(eager, "outputs"))
+
+
 def _judge(requested: Differences, eager: Differences, jittered: Differences, tolerances: dict[str, float]) -> Verdict:
     """Of several reasons the first one, in the order in which a step computes."""
     return (
@@ -144,7 +160,7 @@ def _judge_finiteness(requested: Differences, eager: Differences) -> Verdict | N
 def _judge_yardstick(eager: Differences) -> Verdict | None:
     """Eager is a yardstick if, of the tensors of a kind, at least one is near to float64."""
     eager_by_tensor = _by_tensor(eager)
-    for kind in ("losses", "gradients"):
+    for kind in ("losses", "outputs", "gradients"):
         nearest = math.inf
         for tensor, differences in eager_by_tensor.items():
             difference = _typical(kind, differences)
