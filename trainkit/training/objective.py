@@ -55,10 +55,11 @@ class Forward(nn.Module):
         self.prepare = prepare
 
     def forward(self, inputs: Tensor) -> Any:
-        prepare = self.prepare
-        if type(prepare) is not nn.Identity:  # calling that one takes the host 2 us, of calls of 10
+        parts: dict[str, Any] = self._modules  # as attributes they take the host 0.7 us each, of calls of 5
+        prepare, net = parts["prepare"], parts["net"]
+        if type(prepare) is not nn.Identity:  # whose call takes 2 us
             inputs = prepare(inputs)
-        return logits_of(self.net(inputs))
+        return logits_of(net(inputs))
 
 
 class ChannelsLast(nn.Module):
@@ -72,6 +73,8 @@ class ChannelsLast(nn.Module):
 
 def logits_of(outputs: Any) -> Any:
     """The logits in the output of a network: its `logits`, as transformers' networks return them, or the output."""
+    if isinstance(outputs, Tensor):
+        return outputs
     return getattr(outputs, "logits", outputs)
 
 
