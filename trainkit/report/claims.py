@@ -42,7 +42,7 @@ def claim_lines(measured_claim: MeasuredClaim, study_name: str) -> list[ClaimLin
         planned = measured.planned
         compared = pair_label(planned.column, planned.choice, planned.baseline)
         commands = commands_of(rows_of_pairs(measured.pairs)) or [f"`make studies STUDIES={study_name}`"]
-        texts = measured_texts(measured) or [NOT_MEASURED]
+        texts = measured_texts(measured) or ["no rows yet"]
         verdict = verdict_text([measured])
         lines.append(ClaimLine(escape(compared), published_text(planned), texts, verdict, "<br>".join(commands)))
     if claim.not_measured is not None:
@@ -74,10 +74,10 @@ def claim_table(result: StudyResult) -> str:
     lines = []
     for measured_claim in result.claims:
         claim = measured_claim.claim
-        words = f"{claim.source}: {escape(claim.text)}"
+        claimed = f"{claim.source}: {escape(claim.text)}"
         for line in claim_lines(measured_claim, result.study.name):
-            lines.append([words, line.compared, line.published, "<br>".join(line.measured), line.verdict])
-            words = ""
+            lines.append([claimed, line.compared, line.published, "<br>".join(line.measured), line.verdict])
+            claimed = ""
     return text_table(["claimed", "compared", "published", "measured", "held?"], lines)
 
 

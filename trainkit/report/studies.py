@@ -81,9 +81,9 @@ def _write_page(folder: Path, result: StudyResult, diagnoses: Sequence[Diagnosis
     return written
 
 
-def _write_index(folder: Path, results: Sequence[StudyResult], others_path: Path) -> list[Path]:
+def _write_index(folder: Path, results: Sequence[StudyResult], claims_path: Path) -> list[Path]:
     """The pages of all studies, and the small plots of their claims."""
-    others = read_other_claims(others_path)
+    other_claims = read_other_claims(claims_path)
     plots = small_plots(results)
     written = []
     for name, svg in plots.items():
@@ -93,8 +93,8 @@ def _write_index(folder: Path, results: Sequence[StudyResult], others_path: Path
     if about.exists():
         introduction = about.read_text(encoding="utf-8").strip()
     pages = {
-        "claims.md": claims_page(results, others),
-        "README.md": index_page(results, others, plots, introduction),
+        "claims.md": claims_page(results, other_claims),
+        "README.md": index_page(results, other_claims, plots, introduction),
     }
     for name, text in pages.items():
         written.append(folder / name)

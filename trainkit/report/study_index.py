@@ -46,7 +46,7 @@ def _plot_path(result: StudyResult, number: int) -> str:
 
 
 def index_page(
-    results: Sequence[StudyResult], others: Sequence[OtherClaim], plots: dict[str, str], introduction: str
+    results: Sequence[StudyResult], other_claims: Sequence[OtherClaim], plots: dict[str, str], introduction: str
 ) -> str:
     """Each claim in a line, the questions of our own, and what is not measured."""
     blocks = ["# Studies"]
@@ -57,31 +57,31 @@ def index_page(
         labels |= dict.fromkeys(machines(result))
     if labels:
         blocks.append("Measured on:\n\n" + "\n".join(f"- {label}" for label in labels))
-    blocks += ["## Claimed, measured, held?", _claims_index(results, others, plots)]
+    blocks += ["## Claimed, measured, held?", _claims_index(results, other_claims, plots)]
     blocks += ["## Questions of our own", _questions(results)]
-    unmeasured = _unmeasured(results, others)
+    unmeasured = _unmeasured(results, other_claims)
     if unmeasured:
         blocks += ["## Not measured", "\n".join(unmeasured)]
     return "\n\n".join(blocks) + "\n"
 
 
-def _claims_index(results: Sequence[StudyResult], others: Sequence[OtherClaim], plots: dict[str, str]) -> str:
+def _claims_index(results: Sequence[StudyResult], other_claims: Sequence[OtherClaim], plots: dict[str, str]) -> str:
+    """A line for each claim that was measured, by source."""
     lines = []
     for result in results:
         for number, measured in enumerate(result.claims):
-            claim = measured.claim
+            verdict = verdict_text(measured.comparisons)
+            if verdict == NOT_MEASURED:
+                continue
             path = _plot_path(result, number)
             plot = f"![]({path})" if path in plots else ""
-            published = published_summary(measured.comparisons) or escape(claim.published or "")
-            verdict = verdict_text(measured.comparisons)
-            shown = summary(measured.comparisons)
-            if claim.not_measured is not None and shown == NOT_MEASURED:
-                shown = escape(claim.not_measured)
-            cells = [claimed_and_compared(measured, _page(result)), published, shown, plot, f"**{verdict}**"]
-            lines.append(_Line(claim.source, cells))
-    for other in others:
-        measured_cells = [escape(other.published), escape(other.measured), "", f"**{other.verdict}**"]
-        lines.append(_Line(other.source, [linked(other.claim, other.page), *measured_cells]))
+            published = published_summary(measured.comparisons)
+            cells = [claimed_and_compared(measured, _page(result)), published, summary(measured.comparisons), plot]
+            lines.append(_Line(measured.claim.source, [*cells, f"**{verdict}**"]))
+    for other in other_claims:
+        if other.verdict != NOT_MEASURED:
+            cells = [linked(other.claim, other.page), escape(other.published), escape(other.measured), ""]
+            lines.append(_Line(other.source, [*cells, f"**{other.verdict}**"]))
     lines.sort(key=lambda line: line.source)
     titles = ["source", "claimed", "published", "measured", "", "held?"]
     table = text_table(titles, [[line.source, *line.cells] for line in lines])
@@ -116,32 +116,36 @@ def _questions(results: Sequence[StudyResult]) -> str:
     return "\n".join(lines)
 
 
-def _unmeasured(results: Sequence[StudyResult], others: Sequence[OtherClaim]) -> list[str]:
-    """What is not measured, and why, as lines of a list."""
-    lines = []
+def _unmeasured(results: Sequence[StudyResult], other_claims: Sequence[OtherClaim]) -> list[str]:
+    """Each claim that is not measured, by source, and each further subject, with the reason, as lines of a list."""
+    lines, subjects = [], []
     for result in results:
         study = result.study
-        if not result.rows:
-            lines.append(f"- {escape(study.question)} `make studies STUDIES={study.name}` measures it.")
+        no_rows = f"no rows yet; `make studies STUDIES={study.name}` measures it"
+        for measured in result.claims:
+            if verdict_text(measured.comparisons) == NOT_MEASURED:
+                reason = measured.claim.not_measured
+                cells = [measured.claim.text, f"({escape(reason)})" if reason is not None else f"({no_rows})"]
+                lines.append(_Line(measured.claim.source, cells))
+        if not result.rows and not result.claims:
+            subjects.append(f"- {escape(study.question)} ({no_rows})")
         for subject, reason in study.not_measured.items():
-            lines.append(f"- {escape(subject)}: {escape(reason)}")
-        for claim in study.claims:
-            if claim.not_measured is not None:
-                lines.append(f"- {claim.source}: {escape(claim.text)} {escape(claim.not_measured)}")
-    for other in others:
+            subjects.append(f"- {escape(subject)} ({escape(reason)})")
+    for other in other_claims:
         if other.verdict == NOT_MEASURED:
-            lines.append(f"- {other.source}: {escape(other.claim)} {escape(other.measured)}")
-    return lines
+            lines.append(_Line(other.source, [other.claim, f"({escape(other.measured)})"]))
+    lines.sort(key=lambda line: line.source)
+    return [f"- {line.source}: {escape(line.cells[0])} {line.cells[1]}" for line in lines] + subjects
 
 
-def claims_page(results: Sequence[StudyResult], others: Sequence[OtherClaim]) -> str:
+def claims_page(results: Sequence[StudyResult], other_claims: Sequence[OtherClaim]) -> str:
     """Every published figure, in a table for each source."""
     lines = []
     for result in results:
         for measured in result.claims:
-            words = escape(measured.claim.text)
+            text = escape(measured.claim.text)
             for tested in claim_lines(measured, result.study.name):
-                claimed = "<br>".join(filter(None, [words, tested.compared]))
+                claimed = "<br>".join(filter(None, [text, tested.compared]))
                 shown = "<br>".join(tested.measured)
                 cells = [
                     claimed,
@@ -152,8 +156,8 @@ def claims_page(results: Sequence[StudyResult], others: Sequence[OtherClaim]) ->
                     linked(result.study.name, _page(result)),
                 ]
                 lines.append(_Line(measured.claim.source, cells))
-                words = ""
-    for other in others:
+                text = ""
+    for other in other_claims:
         cells = [escape(other.claim), escape(other.published), escape(other.measured), other.verdict]
         command = f"`{other.command}`" if other.command else "-"
         page_name = other.page.rpartition("/")[2]
