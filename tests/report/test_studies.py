@@ -96,6 +96,30 @@ def test_a_study_asks_something_and_each_comparison_has_both_sides(name, tmp_pat
         assert measured.pairs or not left_out.isdisjoint(words), measured.planned
 
 
+@pytest.mark.parametrize(
+    ("name", "network", "shape"),
+    [
+        ("shape_change", "SimpleNet", (32, 512, 1, 1)),
+        ("modes_forward", "BottleneckNet", (32, 3, 224, 224)),
+        ("functions_or_whole_forward", "CostlyFunctions", (16, 3, 224, 224)),
+        ("parts_or_whole_forward", "MultiScaleNet", (32, 3, 64, 64)),
+        ("random_heads", "MultiScaleNet", (32, 3, 64, 64)),
+        ("four_networks", "ResNet50", (32, 3, 224, 224)),
+        ("transformer_modes", "GPT2", (32, 256)),
+        ("small_convnet", "SimpleCNN", (32, 3, 32, 32)),
+        ("small_transformer", "MiniTransformer", (16, 128)),
+        ("statement_chain", "StatementChain", (8, 16, 1, 1)),
+    ],
+)
+def test_a_tutorials_experiment_calls_what_the_tutorial_called(name, network, shape, tmp_path):
+    (config,) = composed(f"studies/{name}", jobs(f"studies/{name}", every=False), tmp_path)
+    assert (config.job.kind, config.amp.precision) == ("forward", "32-true")
+    assert config.model["_target_"].endswith(f".{network}")
+    batch_size, data = config.data["batch_size"], config.data
+    sizes = {"images": (data["channels"], data["image_size"], data["image_size"]), "tokens": (data["seq_len"],)}
+    assert (batch_size, *sizes[config.model["inputs"]]) == shape
+
+
 def test_choices_of_which_one_says_nothing_more_keep_what_they_share():
     assert pair_label("compile_time_s", "compile.mode=default cache_found=warm", "compile.mode=default") == (
         "Compile time of default, cache_found=warm over default"
