@@ -5,7 +5,8 @@
 Takes the overrides of train.py. Works on copies, trains a few steps of them, leaves no run and changes nothing. It
 prints the findings, then measures; log lines on stderr show the progress. With
 --json runs/sweeps/NAME/diagnosis.json the report of that sweep contains the diagnosis. --code writes the captured
-graphs and the code generated for them. --stages compiles the network with each of three backends, in processes of
+graphs and the code generated for them. --trace writes a Chrome trace of a few steady steps, before it measures, for
+chrome://tracing or https://ui.perfetto.dev. --stages compiles the network with each of three backends, in processes of
 their own with a cold cache, and shows the seconds of each stage of the compile.
 """
 
@@ -32,12 +33,14 @@ def main() -> int:
         _check_outputs(arguments)
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else torch's profiler prints on stderr that it starts
         with cli.importing():  # after the checks: importing torch takes seconds
-            from trainkit.diagnosis import diagnose, graph_code, stages, trial
+            from trainkit.diagnosis import diagnose, graph_code, profiling, stages, trial
 
         _set_up_logging()
         subject = trial.build_subject(config)
         diagnosis = diagnose.examine(subject)
         diagnosis_tables.print_findings(diagnosis)
+        if arguments.trace:
+            profiling.write_trace(subject, diagnosis.phases, arguments.trace)
         diagnosis = diagnose.measure(subject, diagnosis)
         if arguments.stages:
             diagnosis = replace(diagnosis, stages=stages.measure_stages(config))
@@ -59,6 +62,7 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("overrides", nargs="*", metavar="override", help="group=name or setting=value, as of train.py")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the diagnosis into this file too")
     parser.add_argument("--code", type=Path, metavar="DIR", help="write graphs and generated kernels into this folder")
+    parser.add_argument("--trace", type=Path, metavar="FILE", help="write a Chrome trace of a few steady steps")
     parser.add_argument("--stages", action="store_true", help="seconds of the stages of a compile, by backend")
     parser.add_argument("-m", "--multirun", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_intermixed_args()
@@ -80,8 +84,10 @@ def _compose(arguments: argparse.Namespace) -> RunConfig:
 
 def _check_outputs(arguments: argparse.Namespace) -> None:
     """Make the folder of --code; ConfigError for a file or folder that cannot be written."""
-    if arguments.json and (arguments.json.is_dir() or not arguments.json.parent.is_dir()):
-        raise ConfigError(f"--json = {arguments.json}: expected a file in an existing folder")
+    for option in ("json", "trace"):
+        file = getattr(arguments, option)
+        if file and (file.is_dir() or not file.parent.is_dir()):
+            raise ConfigError(f"--{option} = {file}: expected a file in an existing folder")
     if arguments.code:
         try:
             arguments.code.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ from trainkit.analysis.candidates import Candidate
 from trainkit.analysis.comparison import Comparison
 from trainkit.diagnosis.findings import Diagnosis, Finding, Phase
 from trainkit.results.epoch import EpochRecord
-from trainkit.results.facts import GraphBreak
+from trainkit.results.facts import GraphBreak, GraphSize, TunedKernel
 from trainkit.results.row import Row
 from trainkit.stats import Estimate
 
@@ -346,11 +346,15 @@ def diagnosis(words: str = "") -> Diagnosis:
     broke = replace(
         broke, code=f"if x.sum() > 0: {words}", phases=["forward", "training"], cost_ms=Estimate(0.25, 0.125, 0.5)
     )
+    broke = replace(broke, peak_reserved_bytes_without=GIB)
     again = Finding(
         "recompile", "shape", "why", "dynamic", words, num_recompiles=3, recompile_s=2.0, phases=["forward"]
     )
     step, eager, gain, share = (Estimate(x, 0.9 * x, 1.1 * x) for x in (1.0, 2.0, 2.0, 0.75))
     forward = Phase("forward", 2, False, step, eager, gain, share, device_busy_frac=Estimate(0.25, 0.125, 0.5))
+    sizes, kernels = [GraphSize(6, 7), GraphSize(5, 4)], [TunedKernel("mm", "triton_mm", 3), TunedKernel("mm", "mm", 1)]
+    forward = replace(forward, graph_sizes=sizes, tuned_kernels=kernels, num_kernels=40, num_launches=3)
+    forward = replace(forward, peak_reserved_bytes=2 * GIB, eager_peak_reserved_bytes=3 * GIB)
     phases = [forward, Phase("training", error=words)]
     stages = {"eager": {"capture": 0.5}, "inductor": {"capture": 0.5, "lowering": 1.25}}
     machine = vars(gpu_sweep()[0])

@@ -10,6 +10,7 @@ from tests.diagnosis.conftest import FILE, line_of
 from trainkit.diagnosis import break_costs, trial
 from trainkit.diagnosis.diagnose import diagnose, examine
 from trainkit.diagnosis.findings import Phase
+from trainkit.diagnosis.profiling import ProfiledRound
 from trainkit.stats import Estimate
 
 RAISES = "eager runs, the compiled network raises TypeError: only 0-dimensional arrays can be converted .*; at "
@@ -56,7 +57,7 @@ def test_a_cost_is_the_difference_within_rounds_whatever_drifts(overrides, subje
         return [100 * ((len(timed) - 1) // 3) + (7 if timed[-1] else 10)]
 
     monkeypatch.setattr(trial.Trial, "step_ms", step_ms)
-    monkeypatch.setattr(break_costs, "_profile_round", lambda trial: break_costs.ProfiledRound(0.5, 0.25, 75.0))
+    monkeypatch.setattr(break_costs, "profile_round", lambda trial: ProfiledRound(0.5, 0.25, 75.0))
     subject = subject_of("Blocks", *overrides)
     (branch,) = examine(subject).findings
     phase, (costed,) = break_costs.measure_phase(subject, Phase("training"), [branch])

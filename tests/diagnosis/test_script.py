@@ -1,12 +1,16 @@
 """scripts/diagnose.py prints findings with their lines and remedies; a mistake is one line."""
 
+import json
 import re
+from collections import Counter
 
 import pytest
 
 from tests import defects, forked
 from tests.conftest import ROOT
 from tests.diagnosis.conftest import FIRST_CALL, marked_line
+from trainkit.compiler import graphs
+from trainkit.diagnosis import trial
 from trainkit.diagnosis.findings import read_diagnosis
 
 
@@ -22,11 +26,15 @@ def script(tmp_path):
 
 def test_the_script_shows_line_and_remedy_and_writes_json_and_code(script, tmp_path):
     words = ("model._target_=tests.defects.TensorBranch", "compile.backend=eager", "--json", "found.json")
-    done = script(*words, "--code", "code")
+    done = script(*words, "--code", "code", "--trace", "trace.json")
     line, _ = marked_line("TensorBranch")
     assert done.returncode == 0
-    for line_on_stderr in done.stderr.splitlines():  # the progress, and nothing else
+    traced = "training: 5 steady steps traced into trace.json\n"
+    for line_on_stderr in done.stderr.replace(traced, "").splitlines():  # the progress, and nothing else
         assert re.match(r"(forward|training): (compiling|measuring|profiling)\b", line_on_stderr)
+    assert done.stderr.index(traced) < done.stderr.index(": measuring")  # whatever fails later, it is there
+    events = Counter(event.get("name") for event in json.loads((tmp_path / "trace.json").read_text())["traceEvents"])
+    assert (events[trial.STEP], events[trial.OPTIMIZER], events[graphs.COMPILED_GRAPH]) == (5, 5, 10)
     assert f"\ntraining: measuring without break 1 of 1 ({defects.__file__}:{line})\n" in done.stderr
     remedy, measurements = done.stdout.index("torch.where"), done.stdout.index("eager ms")
     assert remedy < measurements < done.stdout.index("graph break", measurements)
@@ -36,7 +44,7 @@ def test_the_script_shows_line_and_remedy_and_writes_json_and_code(script, tmp_p
     diagnosis = read_diagnosis(tmp_path / "found.json")
     assert [(f.file, f.line, f.cost_unknown) for f in diagnosis.findings] == [(defects.__file__, line, None)]
     assert (tmp_path / "code" / "training" / "graph_0.txt").read_text().startswith(f"# Made of:\n{FIRST_CALL}\n")
-    assert {path.name for path in tmp_path.iterdir()} == {"found.json", "code"}
+    assert {path.name for path in tmp_path.iterdir()} == {"found.json", "trace.json", "code"}
 
 
 @pytest.mark.parametrize(
@@ -47,6 +55,7 @@ def test_the_script_shows_line_and_remedy_and_writes_json_and_code(script, tmp_p
         (["-m"], r"-m: a diagnosis is of one network with one setting; leave it out, and diagnose each"),
         (["-m", "compile.mode=foo"], r"-m: a diagnosis is of .*\ncompile\.mode = foo: expected .*"),
         (["--json", "nowhere/found.json"], r"--json = nowhere/found\.json: expected a file in an existing folder"),
+        (["--trace", "nowhere/trace.json"], r"--trace = nowhere/trace\.json: expected a file in an existing folder"),
         (["--code", str(ROOT / "README.md")], r"--code = .*README\.md: File exists; give a folder"),
     ],
 )

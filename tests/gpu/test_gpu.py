@@ -282,8 +282,11 @@ def test_a_diagnosis_tells_how_much_of_the_step_the_device_works(compose, monkey
     busy = []
     for batch_size in (2, 1024):
         subject = build_subject(compose(*ON_GPU, "compile.backend=aot_eager", f"data.batch_size={batch_size}"))
-        costs = break_costs.measure_phase(subject, Phase("training"), [])
-        busy.append(costs[0].device_busy_frac)
+        phase, _ = break_costs.measure_phase(subject, Phase("training"), [])
+        busy.append(phase.device_busy_frac)
+        assert 0 < phase.num_launches <= phase.num_kernels
+        parameters_bytes = sum(parameter.nbytes for parameter in subject.net.parameters())
+        assert min(phase.peak_reserved_bytes, phase.eager_peak_reserved_bytes) > 2 * parameters_bytes
     waits, works = busy
     print(f"busy: {waits}, {works}")
     assert 0 < waits.low <= waits.high < works.low <= works.high <= 1  # how much less depends on the host

@@ -11,26 +11,26 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
-import torch
-from torch.profiler import ProfilerActivity, profile
-
 from trainkit.compiler import graphs
 from trainkit.compiler.errors import first_line
 from trainkit.config.schema import CompileConfig, Mode
 from trainkit.diagnosis.findings import Finding, Phase
 from trainkit.diagnosis.frozen_lines import NotConstantError, frozen
-from trainkit.diagnosis.trial import OPTIMIZER, STEP, Subject, Trial, describe_failure, run_eager_steps
+from trainkit.diagnosis.profiling import profile_round
+from trainkit.diagnosis.trial import Subject, Trial, describe_failure, run_eager_steps
+from trainkit.metrics.memory import peak_reserved_bytes
 from trainkit.stats import Estimate, estimate
 
 logger = logging.getLogger(__name__)
-NUM_ROUNDS, NUM_TIMED, NUM_PROFILED = 6, 20, 5  # rounds; steps of each round
+NUM_ROUNDS, NUM_TIMED = 6, 20  # rounds; steps of each round
 
 
 @dataclass
 class Variant:
     """A program that makes a phase's steps: the network compiled in a certain way, with or without a frozen line.
 
-    `rounds_ms` has the median step of each round, `failed` the reason why there are no more.
+    `rounds_ms` has the median step of each round, `failed` the reason why there are no more. `peak_reserved_bytes` is
+    the memory that the allocator reserves for a step, of the last round.
     """
 
     name: str
@@ -38,6 +38,7 @@ class Variant:
     frozen_line: tuple[str, int] | None = None
     rounds_ms: list[float] = field(default_factory=list)
     failed: str | None = None
+    peak_reserved_bytes: int | None = None
 
     def run_round(self, subject: Subject, phase: str) -> None:
         """Time some steps, or store why that failed."""
@@ -61,6 +62,7 @@ class Variant:
             with Trial(subject, phase, self.compile_config).running() as trial:
                 trial.warm_up()
                 self.rounds_ms.append(median(trial.step_ms(NUM_TIMED)))
+                self.peak_reserved_bytes = peak_reserved_bytes(trial.first_step, subject.device)
         except Exception as error:
             when = "when it was timed" if self.frozen_line is None else "without it"
             self.failed = f"{when}: {describe_failure(subject, phase, self.compile_config, error)}"
@@ -88,6 +90,8 @@ def measure_phase(subject: Subject, phase: Phase, breaks: Sequence[Finding]) -> 
         step_time_ms=estimate(compiled.rounds_ms),
         eager_step_time_ms=estimate(eager.rounds_ms),
         gain=estimate(_gains(eager, compiled)),
+        peak_reserved_bytes=compiled.peak_reserved_bytes,
+        eager_peak_reserved_bytes=eager.peak_reserved_bytes,
     )
     logger.info("%s: profiling the compiled share of the step", phase.name)
     phase = _with_shares(phase, Trial(subject, phase.name, graphs.watched(config)), compiled.rounds_ms)
@@ -126,16 +130,7 @@ def _with_cost(finding: Finding, compiled: Variant, without: Variant) -> Finding
         return replace(finding, cost_unknown=without.failed)
     rounds = zip(compiled.rounds_ms, without.rounds_ms, strict=True)
     costs_ms = [with_ms - without_ms for with_ms, without_ms in rounds]
-    return replace(finding, cost_ms=estimate(costs_ms))
-
-
-@dataclass(frozen=True)
-class ProfiledRound:
-    """Shares of the step in compiled graphs and in the optimizer, and the milliseconds a step's kernels take."""
-
-    compiled_frac: float
-    optimizer_frac: float
-    kernels_ms: float | None  # None: on a CPU
+    return replace(finding, cost_ms=estimate(costs_ms), peak_reserved_bytes_without=without.peak_reserved_bytes)
 
 
 def _with_shares(phase: Phase, trial: Trial, rounds_ms: list[float]) -> Phase:
@@ -150,7 +145,7 @@ def _with_shares(phase: Phase, trial: Trial, rounds_ms: list[float]) -> Phase:
     with trial.running():
         trial.warm_up()
         for _ in range(NUM_ROUNDS):
-            profiled = _profile_round(trial)
+            profiled = profile_round(trial)
             if profiled is None:
                 return phase
             rounds.append(profiled)
@@ -163,6 +158,8 @@ def _with_shares(phase: Phase, trial: Trial, rounds_ms: list[float]) -> Phase:
         compiled_frac=_estimate_share([profiled.compiled_frac for profiled in rounds]),
         optimizer_frac=_estimate_share([profiled.optimizer_frac for profiled in rounds]),
         device_busy_frac=_estimate_share(busy),
+        num_kernels=rounds[-1].num_kernels,
+        num_launches=rounds[-1].num_launches,
     )
 
 
@@ -170,46 +167,3 @@ def _estimate_share(rounds: list[float]) -> Estimate | None:
     if not rounds:
         return None
     return estimate([min(share, 1.0) for share in rounds])
-
-
-def _profile_round(trial: Trial) -> ProfiledRound | None:
-    """The shares of NUM_PROFILED steps; None if the profiler saw nothing."""
-    on_gpu = trial.batches[0][0].is_cuda
-    activities = [ProfilerActivity.CPU]
-    if on_gpu:
-        activities.append(ProfilerActivity.CUDA)
-    with profile(activities=activities) as profiler:
-        for _ in range(NUM_PROFILED):
-            trial.first_step()
-        if on_gpu:
-            torch.cuda.synchronize()
-    events = list(profiler.events() or [])
-    kernels_ms = None
-    if on_gpu:
-        total = _kernels_us(events)
-        kernels_ms = total / 1000 / NUM_PROFILED
-    else:
-        total = _spent_us(events, (STEP,), on_gpu)
-    if not total:
-        return None
-    compiled = _spent_us(events, (graphs.COMPILED_GRAPH, graphs.BACKWARD), on_gpu)
-    optimizer = _spent_us(events, (OPTIMIZER,), on_gpu)
-    return ProfiledRound(compiled / total, optimizer / total, kernels_ms)
-
-
-def _kernels_us(events: list[Any]) -> float:
-    spent = 0.0
-    for event in events:
-        if event.device_type.name == "CUDA" and not event.is_user_annotation:
-            spent += event.time_range.elapsed_us()
-    return spent
-
-
-def _spent_us(events: list[Any], names: tuple[str, ...], on_gpu: bool) -> float:
-    """Microseconds within events of these names: of their kernels on a GPU, else of the CPU."""
-    spent = 0.0
-    for event in events:
-        if event.name in names and event.device_type.name == "CPU":
-            event_us = event.device_time_total if on_gpu else event.cpu_time_total
-            spent += event_us
-    return spent

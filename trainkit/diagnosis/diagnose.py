@@ -87,7 +87,13 @@ def _examine_phase(subject: Subject, name: str) -> tuple[Phase, list[Finding]]:
             repeated_draws = draws.repeated_in(trial)
     observed = Observed(trial.batches, compile_facts, recompiles, repeated_draws)
     findings = [replace(finding, phases=[name]) for finding in find_causes(config, observed)]
-    phase = Phase(name, compile_facts.num_graphs, compile_facts.recompile_limit_hit)
+    phase = Phase(
+        name,
+        compile_facts.num_graphs,
+        compile_facts.recompile_limit_hit,
+        graph_sizes=compile_facts.graph_sizes,
+        tuned_kernels=compile_facts.tuned_kernels,
+    )
     if error is not None:
         phase = replace(phase, error=describe_failure(subject, name, config, error, NUM_BATCHES))
     return phase, findings

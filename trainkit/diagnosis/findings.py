@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from trainkit.results.facts import GraphSize, TunedKernel
 from trainkit.results.typed import parse
 from trainkit.stats import Estimate
 
@@ -23,7 +24,7 @@ class Finding:
     code after it was not examined. `num_recompiles`, `recompile_s` (compile seconds) and `recompile_shapes` (of the
     batches that caused them, if their shapes differ and the cause is a size) are of all phases.
     `cost_ms` is the cost of the line in a step of the last of its phases, `cost_unknown` the reason why there is none;
-    see break_costs.py.
+    see break_costs.py. `peak_reserved_bytes_without` is that of the same phase without the line.
     """
 
     kind: str
@@ -42,6 +43,7 @@ class Finding:
     recompile_shapes: list[list[list[int]]] = field(default_factory=list)
     cost_ms: Estimate | None = None
     cost_unknown: str | None = None
+    peak_reserved_bytes_without: int | None = None
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,8 @@ class Phase:
     over the compiled one. `compiled_frac` is the share of the step in compiled graphs, `optimizer_frac` that of the
     optimizer, which is never compiled: on a CPU shares of the step's time, on a GPU of its kernels' time.
     `device_busy_frac` is the share of a compiled step in which a GPU runs kernels; in the rest it waits for the host.
+    Of a step on a GPU: `num_kernels` it runs compiled, `num_launches` by which the host starts them (one for a CUDA
+    graph), and the peaks of memory that the allocator reserves.
     `error` is the reason why the phase could not run.
     """
 
@@ -64,6 +68,12 @@ class Phase:
     compiled_frac: Estimate | None = None
     optimizer_frac: Estimate | None = None
     device_busy_frac: Estimate | None = None
+    graph_sizes: list[GraphSize] | None = None
+    tuned_kernels: list[TunedKernel] | None = None
+    num_kernels: int | None = None
+    num_launches: int | None = None
+    peak_reserved_bytes: int | None = None
+    eager_peak_reserved_bytes: int | None = None
     error: str | None = None
 
 

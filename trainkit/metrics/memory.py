@@ -1,8 +1,9 @@
 """Use of memory: the only module that asks for it."""
 
+import gc
 import os
 import resource
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,17 @@ def reset_peaks(device: torch.device) -> None:
         torch.cuda.reset_peak_memory_stats(device)
     elif os.access(CLEAR_REFS, os.W_OK):
         CLEAR_REFS.write_text("5")  # Linux: resets VmHWM
+
+
+def peak_reserved_bytes(step: Callable[[], None], device: torch.device) -> int | None:
+    """The peak memory of the caching allocator in a step, which begins without unused memory; None on a CPU."""
+    if device.type != "cuda":
+        return None
+    gc.collect()
+    torch.cuda.empty_cache()
+    reset_peaks(device)
+    step()
+    return torch.cuda.max_memory_reserved(device)
 
 
 def peak_memory(device: torch.device, captured: bool) -> Memory:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from trainkit.config.schema import CUDAGRAPH_MODES
 from trainkit.diagnosis.findings import FINDING_KINDS, Diagnosis, Finding, Phase
-from trainkit.formatting import clean, decimals, factor, fixed, percent, seconds, short
+from trainkit.formatting import clean, decimals, factor, fixed, percent, seconds, short, size
 from trainkit.report.columns import Cell
-from trainkit.report.compiler_facts import batch_shapes
+from trainkit.report.compiler_facts import batch_shapes, graph_sizes, tuned_kernels
 from trainkit.report.labels import counted
 from trainkit.stats import Estimate
 
@@ -106,6 +106,24 @@ def device_use(phase: Phase, compile_mode: str) -> str:
     return f"{sentence} and waits for the host in the rest: {remedy}."
 
 
+def phase_facts(phase: Phase) -> list[str]:
+    """Sentences on the graphs of a phase, on the kernels of its step and on its memory, as far as they are known."""
+    facts = []
+    sizes = graph_sizes(phase.graph_sizes)
+    if sizes:
+        facts.append(f"graphs of {sizes}")
+    kernels = tuned_kernels(phase.tuned_kernels)
+    if kernels:
+        facts.append(f"autotuned {kernels}")
+    if phase.num_kernels is not None:
+        started = f"started by {counted(phase.num_launches, 'call')} of the host"
+        facts.append(f"{counted(phase.num_kernels, 'kernel')} a compiled step, {started}")
+    if phase.peak_reserved_bytes is not None:
+        reserved, eager_reserved = size(phase.peak_reserved_bytes), size(phase.eager_peak_reserved_bytes)
+        facts.append(f"reserves {reserved} of memory, in eager {eager_reserved}")
+    return [f"{phase.name}: {fact}." for fact in facts]
+
+
 def finding_title(finding: Finding) -> str:
     return clean(f"{finding.kind}: {finding.cause}, in {' and '.join(finding.phases)}")
 
@@ -130,6 +148,9 @@ def finding_lines(finding: Finding, phases: Sequence[Phase]) -> dict[str, str]:
     cost = finding_cost(finding, phases)
     if cost:
         lines["cost"] = cost
+    memory = break_memory(finding, phases)
+    if memory:
+        lines["memory"] = memory
     lines["torch"] = short(finding.reason)
     return {name: clean(line) for name, line in lines.items()}
 
@@ -175,6 +196,17 @@ def break_cost(finding: Finding, phases: Iterable[Phase]) -> str:
     if step_time_ms:
         share = f", {percent(cost.value / step_time_ms)} of the {phase_name} step"
     return f"{value} ms ({interval}){share}{noise}"
+
+
+def break_memory(finding: Finding, phases: Iterable[Phase]) -> str:
+    """The memory that a step reserves with a graph break and without it; "" if it was not measured."""
+    without, reserved = finding.peak_reserved_bytes_without, None
+    for phase in phases:
+        if phase.name in finding.phases and phase.peak_reserved_bytes is not None:
+            reserved = phase.peak_reserved_bytes  # of the last such phase, as the cost
+    if without is None or reserved is None:
+        return ""
+    return f"reserves {size(reserved)}, {size(without)} without it"
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from trainkit.formatting import clean
 from trainkit.report.diagnosis_labels import (
     ROUNDS,
     break_cost,
+    break_memory,
     device_use,
     diagnosis_title,
     finding_counts,
@@ -23,6 +24,7 @@ from trainkit.report.diagnosis_labels import (
     finding_location,
     finding_title,
     phase_cells,
+    phase_facts,
     stage_table,
 )
 from trainkit.report.labels import machine_label
@@ -68,6 +70,8 @@ def print_measurements(diagnosis: Diagnosis, console: Console | None = None) -> 
         used = device_use(phase, diagnosis.compile_mode)
         if used:
             console.print(Text(used))
+        for fact in phase_facts(phase):
+            console.print(Text(clean(fact)))
     costs = _costs_table(diagnosis)
     if costs.row_count:
         console.print()
@@ -81,6 +85,9 @@ def _costs_table(diagnosis: Diagnosis) -> Table:
     table = plain_table("graph break", "cost")
     for finding in diagnosis.findings:
         cost = break_cost(finding, diagnosis.phases)
+        memory = break_memory(finding, diagnosis.phases)
+        if memory:
+            cost += f"; {memory}"
         if cost:
             table.add_row(Text(finding_location(finding, Path.cwd())), Text(clean(cost)))
     return table

@@ -27,6 +27,7 @@ from trainkit.report.diagnosis_labels import (
     finding_location,
     finding_title,
     phase_cells,
+    phase_facts,
     stage_table,
 )
 from trainkit.report.labels import dropped_title, group_label, machine_label, machine_labels, run_count
@@ -69,6 +70,7 @@ def _template_environment() -> Environment:
         "finding_title": finding_title,
         "machine_label": machine_label,
         "phase_cells": phase_cells,
+        "phase_facts": phase_facts,
         "rounds": ROUNDS,
         "run_count": run_count,
         "finding_location": finding_location,
