@@ -20,8 +20,8 @@ class PairwiseComparison:
     `ratio` is the choice's `column` over the baseline's; without a column it is the speed-up, the baseline's step time
     over the choice's. A fraction (a column `_frac`) may be 0 and has no ratio, only the values of both sides.
     `conditions` tell this pair from the others of the same two choices, by the name of a setting; they are empty for
-    a single pair. `notes` say that a side did not run as requested, and why. `choice_rows` and `baseline_rows` are what
-    was compared.
+    a single pair. `notes` say that a side did not run as requested, and why. `choice_rows` and `baseline_rows` are
+    the rows that were compared.
     """
 
     column: str | None

@@ -34,7 +34,7 @@ class PlannedComparison:
 
 @dataclass(frozen=True)
 class Claim:
-    """What a source says, and the comparisons that test it; see ClaimConfig."""
+    """The words of a source, and the comparisons that test them; see ClaimConfig."""
 
     source: str
     text: str
@@ -46,8 +46,8 @@ class Claim:
 
 @dataclass
 class OtherClaim:
-    """What a source says and no study tests, what is known of it or why it is not measured, and where it is shown: a
-    command, a page."""
+    """A claim that no study tests: its verdict, `measured` for the evidence or the reason why there is none, and the
+    command and the page that show it."""
 
     source: str = "???"
     claim: str = "???"
@@ -72,8 +72,8 @@ class Study:
 
 @dataclass(frozen=True)
 class MeasuredComparison:
-    """A planned comparison and its pairs, none if it was not measured. `other_work`: they are of other work than the
-    source's, of which there are no rows."""
+    """A planned comparison and its pairs, none if it was not measured. `other_work`: no row is of the source's work, so
+    they are of other work."""
 
     planned: PlannedComparison
     pairs: list[PairwiseComparison]

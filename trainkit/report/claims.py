@@ -1,4 +1,4 @@
-"""Claims and what was measured of them, as text: the lines of the tables on a study's page and on the pages of all."""
+"""Claims, their published and measured figures and their verdicts, as the lines of tables."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from trainkit.analysis.studies import MeasuredClaim, MeasuredComparison, Planned
 from trainkit.formatting import decimals, factor, fixed, size
 from trainkit.report.labels import counted, pair_label
 from trainkit.report.markdown import escape, text_table
-from trainkit.report.pairwise import claimed_text, condition_text, measured_text, outcomes_text
+from trainkit.report.pairwise import BESIDE_STOPPED, claimed_text, condition_text, measured_text, outcomes_text
 from trainkit.results.columns import columns
 from trainkit.results.row import Row
 
 NOT_MEASURED = "not measured"
-BESIDE_STOPPED, OTHER_WORK = "†", "‡"
+OTHER_WORK = "‡"
 MARKS = {
     BESIDE_STOPPED: "measured while other jobs on the device were [stopped](stopped_jobs.md).",
     OTHER_WORK: "of other work than the source's: another size, or training in place of a forward pass.",
@@ -52,7 +52,7 @@ def claim_lines(measured_claim: MeasuredClaim, study_name: str) -> list[ClaimLin
 
 
 def claimed_and_compared(measured_claim: MeasuredClaim, page: str) -> str:
-    """The claim in words, linked to its page if it has one, and below it what is compared to test it, as Markdown."""
+    """The claim, linked to its page if it has one, and below it the comparisons that test it, as Markdown."""
     labels: dict[str, None] = {}
     for measured in measured_claim.comparisons:
         planned = measured.planned
@@ -70,7 +70,7 @@ def linked(text: str, page: str) -> str:
 
 
 def claim_table(result: StudyResult) -> str:
-    """The claims of a study: what each source says, and a line for each comparison that tests it."""
+    """The claims of a study with their sources, and a line for each comparison that tests one."""
     lines = []
     for measured_claim in result.claims:
         claim = measured_claim.claim
@@ -97,12 +97,12 @@ def published_text(planned: PlannedComparison) -> str:
 
 
 def measured_texts(measured: MeasuredComparison) -> list[str]:
-    """A text for each pair, as Markdown: the ratio with its interval, marks, both sides, and under which conditions."""
+    """A text for each pair, as Markdown: the ratio with its interval, marks, both sides, and the conditions."""
     texts = []
     for pair in measured.pairs:
-        parts = [measured_text(pair) + _marks_text(measured, pair)]
+        parts = [_marked(measured, pair)]
         if pair.ratio is not None:
-            parts.append(f"({_side_text(pair, pair.choice_values)} against {_side_text(pair, pair.baseline_values)})")
+            parts.append(f"({_sides_text(pair)})")
         condition = condition_text(pair)
         if condition:
             parts.append(f"at {condition}")
@@ -110,33 +110,33 @@ def measured_texts(measured: MeasuredComparison) -> list[str]:
     return texts
 
 
-def _side_text(pair: PairwiseComparison, values: Sequence[float]) -> str:
-    """The median of one side with its unit."""
-    value = median(values)
+def _sides_text(pair: PairwiseComparison) -> str:
+    """The medians of both sides in one unit: `36.71 us against 86.44 us`."""
+    choice, baseline = median(pair.choice_values), median(pair.baseline_values)
     unit = "ms"
     if pair.column is not None:
         unit = columns(Row)[pair.column].unit
     if unit == "bytes":
-        return size(int(value))
-    return f"{fixed(value, decimals([value], 4))} {unit}".strip()
+        return f"{size(int(choice))} against {size(int(baseline))}"
+    if unit == "ms" and max(choice, baseline) < 1:
+        choice, baseline, unit = 1e3 * choice, 1e3 * baseline, "us"
+    texts = [f"{fixed(value, decimals([value], 4))} {unit}".strip() for value in (choice, baseline)]
+    return " against ".join(texts)
 
 
-def _marks_text(measured: MeasuredComparison, pair: PairwiseComparison) -> str:
-    marks = []
-    if any(row.beside_stopped_jobs for row in pair.choice_rows + pair.baseline_rows):
-        marks.append(BESIDE_STOPPED)
+def _marked(measured: MeasuredComparison, pair: PairwiseComparison) -> str:
     if measured.other_work:
-        marks.append(OTHER_WORK)
-    return "".join(f" {mark}" for mark in marks)
+        return f"{measured_text(pair)} {OTHER_WORK}"
+    return measured_text(pair)
 
 
 def marks_of(text: str) -> str:
-    """What the marks mean that a text has, as Markdown; "" without any."""
+    """The meanings of the marks in a text, as Markdown; "" without any."""
     return "<br>".join(f"{mark} {meaning}" for mark, meaning in MARKS.items() if mark in text)
 
 
 def verdict_text(comparisons: Sequence[MeasuredComparison]) -> str:
-    """In how many of all pairs what is claimed held, and how many comparisons were not measured."""
+    """The outcomes over all pairs, and the number of comparisons that were not measured."""
     outcomes, num_unmeasured = [], 0
     for measured in comparisons:
         claimed = measured.planned.claimed
@@ -152,14 +152,14 @@ def verdict_text(comparisons: Sequence[MeasuredComparison]) -> str:
 
 
 def summary(comparisons: Sequence[MeasuredComparison]) -> str:
-    """What was measured in one line, as Markdown: each of a few pairs, or from the lowest to the highest."""
+    """The measured ratios in one line, as Markdown: each of a few pairs, or the lowest and the highest."""
     texts: list[str] = []
     ranked = []
     for measured in comparisons:
         texts += measured_texts(measured)
         for pair in measured.pairs:
             if pair.ratio is not None:
-                ranked.append((pair.ratio.value, measured_text(pair) + _marks_text(measured, pair)))
+                ranked.append((pair.ratio.value, _marked(measured, pair)))
     if not texts:
         return NOT_MEASURED
     if len(texts) <= MAX_SHOWN or len(ranked) < 2:
@@ -172,7 +172,7 @@ def summary(comparisons: Sequence[MeasuredComparison]) -> str:
 
 
 def published_summary(comparisons: Sequence[MeasuredComparison]) -> str:
-    """What was published in one line: each of a few figures, or the lowest and the highest ratio."""
+    """The published figures in one line: each of a few, or the lowest and the highest ratio."""
     texts = list(dict.fromkeys(published_text(measured.planned) for measured in comparisons))
     if len(texts) <= MAX_SHOWN:
         return "<br>".join(texts)

@@ -11,6 +11,7 @@ from trainkit.report.figures import ratio_text
 from trainkit.report.labels import pair_label
 
 Pairs = Sequence[PairwiseComparison]
+BESIDE_STOPPED = "†"
 
 
 def pairwise_sentences(pairs: Pairs) -> list[str]:
@@ -68,12 +69,16 @@ def condition_text(pair: PairwiseComparison) -> str:
 
 
 def measured_text(pair: PairwiseComparison) -> str:
-    """The ratio with its interval, or the fractions of both sides."""
+    """The ratio with its interval, or the fractions of both sides, and a mark if a row has `beside_stopped_jobs`."""
     if pair.ratio is None:
-        return f"{shares(pair.choice_values)} and {shares(pair.baseline_values)}"
-    if pair.ratio.low is None:
-        return f"{ratio_text(pair.ratio)} (1 run)"
-    return ratio_text(pair.ratio)
+        text = f"{shares(pair.choice_values)} and {shares(pair.baseline_values)}"
+    else:
+        text = ratio_text(pair.ratio)
+        if pair.ratio.low is None:
+            text += " (1 run)"
+    if any(row.beside_stopped_jobs for row in pair.choice_rows + pair.baseline_rows):
+        text += f" {BESIDE_STOPPED}"
+    return text
 
 
 def _axis(pairs: Pairs) -> str | None:

@@ -1,4 +1,4 @@
-"""The pages of all studies: what was claimed, what was measured and whether it held, in short and figure by figure."""
+"""The pages of all studies: each claim in a line with its verdict, and each figure in a table."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from trainkit.report.claims import (
 from trainkit.report.markdown import escape, text_table
 from trainkit.report.plots.claims import claim_marks, plot_claims_small
 from trainkit.report.plots.palette import looks_of
-from trainkit.report.study_page import answer, comparison_sentence, machines
+from trainkit.report.study_page import RULE, comparison_sentence, machines
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def _plot_path(result: StudyResult, number: int) -> str:
 def index_page(
     results: Sequence[StudyResult], other_claims: Sequence[OtherClaim], plots: dict[str, str], introduction: str
 ) -> str:
-    """Each claim in a line, the questions of our own, and what is not measured."""
+    """Each claim in a line, the questions of our own, and the claims that are not measured."""
     blocks = ["# Studies"]
     if introduction:
         blocks.append(introduction)
@@ -100,19 +100,12 @@ def _page(result: StudyResult) -> str:
 
 
 def _questions(results: Sequence[StudyResult]) -> str:
-    """Each study's question with its answer, and what it compares beside the claims."""
+    """The question of each study with rows, and the first of its own comparisons that was measured."""
     lines = []
     for result in results:
-        title = escape(result.study.question)
-        if not result.rows:
-            continue
-        text = f"- [{title}]({result.study.name}.md) "
-        if result.claims:
-            sentences = [comparison_sentence(measured) for measured in result.comparisons if measured.pairs]
-            text += " ".join(sentences[:1])
-        else:
-            text += answer(result)
-        lines.append(text.rstrip())
+        answers = [comparison_sentence(measured) for measured in result.comparisons if measured.pairs]
+        if answers:
+            lines.append(f"- [{escape(result.study.question)}]({result.study.name}.md) {answers[0]}")
     return "\n".join(lines)
 
 
@@ -124,13 +117,14 @@ def _unmeasured(results: Sequence[StudyResult], other_claims: Sequence[OtherClai
         no_rows = f"no rows yet; `make studies STUDIES={study.name}` measures it"
         for measured in result.claims:
             if verdict_text(measured.comparisons) == NOT_MEASURED:
-                reason = measured.claim.not_measured
-                cells = [measured.claim.text, f"({escape(reason)})" if reason is not None else f"({no_rows})"]
-                lines.append(_Line(measured.claim.source, cells))
+                reason = no_rows
+                if measured.claim.not_measured is not None:
+                    reason = escape(measured.claim.not_measured)
+                lines.append(_Line(measured.claim.source, [measured.claim.text, f"({reason})"]))
         if not result.rows and not result.claims:
             subjects.append(f"- {escape(study.question)} ({no_rows})")
-        for subject, reason in study.not_measured.items():
-            subjects.append(f"- {escape(subject)} ({escape(reason)})")
+        for subject, subject_reason in study.not_measured.items():
+            subjects.append(f"- {escape(subject)} ({escape(subject_reason)})")
     for other in other_claims:
         if other.verdict == NOT_MEASURED:
             lines.append(_Line(other.source, [other.claim, f"({escape(other.measured)})"]))
@@ -142,32 +136,25 @@ def claims_page(results: Sequence[StudyResult], other_claims: Sequence[OtherClai
     """Every published figure, in a table for each source."""
     lines = []
     for result in results:
+        page = linked(result.study.name, _page(result))
         for measured in result.claims:
             text = escape(measured.claim.text)
             for tested in claim_lines(measured, result.study.name):
                 claimed = "<br>".join(filter(None, [text, tested.compared]))
-                shown = "<br>".join(tested.measured)
-                cells = [
-                    claimed,
-                    tested.published,
-                    shown,
-                    tested.verdict,
-                    tested.command,
-                    linked(result.study.name, _page(result)),
-                ]
-                lines.append(_Line(measured.claim.source, cells))
+                cells = [claimed, tested.published, "<br>".join(tested.measured), tested.verdict]
+                lines.append(_Line(measured.claim.source, [*cells, f"{tested.command}<br>{page}"]))
                 text = ""
     for other in other_claims:
         cells = [escape(other.claim), escape(other.published), escape(other.measured), other.verdict]
         command = f"`{other.command}`" if other.command else "-"
-        page_name = other.page.rpartition("/")[2]
-        lines.append(_Line(other.source, [*cells, command, linked(page_name or "-", other.page)]))
+        page = linked(other.page.rpartition("/")[2], other.page)
+        lines.append(_Line(other.source, [*cells, "<br>".join(filter(None, [command, page]))]))
     by_source: dict[str, list[list[str]]] = {}
     for line in sorted(lines, key=lambda line: line.source):
         by_source.setdefault(line.source, []).append(line.cells)
     blocks = ["# The tutorials' figures, one by one"]
-    for source, own in by_source.items():
+    for source, cells_of_source in by_source.items():
         blocks.append(f"## {source}")
-        blocks.append(text_table(["claimed", "published", "measured", "held?", "command", "page"], own))
+        blocks.append(text_table(["claimed", "published", "measured", "held?", "command, page"], cells_of_source))
     marks = marks_of("\n".join(blocks))
-    return "\n\n".join(filter(None, [*blocks, marks])) + "\n"
+    return "\n\n".join(filter(None, [*blocks, marks, RULE])) + "\n"

@@ -44,7 +44,7 @@ def study_page(result: StudyResult, plots: dict[str, Plot], diagnoses: Sequence[
     if result.claims:
         blocks += ["## Claimed and measured", _marked(claim_table(result))]
     if result.comparisons:
-        blocks += ["## Questions of our own", answers(result.comparisons)]
+        blocks += ["## Questions of our own", _marked(answers(result.comparisons))]
     blocks += ["## How it was measured", _how(result)]
     if len(drawn) > 1:
         blocks.append(_folded("More plots", drawn[1:]))
@@ -99,12 +99,12 @@ def _folded(title: str, blocks: Sequence[str]) -> str:
 
 
 def _marked(text: str) -> str:
-    """A table, and below it what its marks mean."""
+    """A text, and below it the meaning of its marks."""
     return "\n\n".join(filter(None, [text, marks_of(text)]))
 
 
 def _how(result: StudyResult) -> str:
-    """Commands, machines, what was beside it, the rule of the verdicts, and what was not measured, as a list."""
+    """Commands, machines, jobs beside it, works of the sources, gaps, and the rule of the verdicts, as a list."""
     facts = []
     commands = commands_of(result.rows)
     if commands:
@@ -138,7 +138,7 @@ def machines(result: StudyResult) -> list[str]:
 
 
 def study_plots(result: StudyResult) -> dict[str, Plot]:
-    """The plots of a study by file name, what answers the question first.
+    """The plots of a study by file name, the answer to its question first.
 
     A study that sweeps a number has series over it, and its claims. Any other has its claims, the settings of a few
     groups, with their compile times if the study compares those, and its pairwise comparisons.
@@ -154,19 +154,28 @@ def study_plots(result: StudyResult) -> dict[str, Plot]:
     tested: list[MeasuredComparison] = []
     for claim in result.claims:
         tested += claim.comparisons
+    plots += _fraction_plots(tested)
     plots.append(plot_claims(claim_marks(tested, groups, looks), "claims"))
     if not has_series:
         if len(groups) <= MAX_GROUPS:
             plots += _group_plots(result, groups, looks)
-        for number, measured in enumerate(result.all_comparisons):
-            fractions = any(pair.of_fraction for pair in measured.pairs)
-            if len(measured.pairs) > 1 and (measured.planned.claimed is None or fractions):
+        for number, measured in enumerate(result.comparisons):
+            if len(measured.pairs) > 1:
                 plots.append(plot_pairs(measured.pairs, f"contrast{number}"))
     drawn: dict[str, Plot] = {}
     for plot in plots:
         if plot is not None:
             drawn[f"plot{len(drawn)}.svg"] = plot
     return drawn
+
+
+def _fraction_plots(tested: Sequence[MeasuredComparison]) -> list[Plot | None]:
+    """The comparisons of fractions, which have no ratio that the plot of claims could show."""
+    plots = []
+    for number, measured in enumerate(tested):
+        if any(pair.of_fraction for pair in measured.pairs):
+            plots.append(plot_pairs(measured.pairs, f"fraction{number}"))
+    return plots
 
 
 def _group_plots(result: StudyResult, groups: Sequence[Group], looks: Looks) -> list[Plot | None]:

@@ -1,4 +1,4 @@
-"""Plots of claims: what was measured of each comparison, with its interval, beside the ratio that was published."""
+"""Plots of claims: the measured ratio of each comparison with its interval, beside the published one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -69,7 +69,7 @@ def _color(measured: MeasuredComparison, groups: Sequence[Group], looks: Looks) 
 
 @rc_context(STYLE)
 def plot_claims(marks: Sequence[ClaimMark], name: str) -> Plot | None:
-    """Each ratio with its interval, and a diamond where it was published to be; None without any."""
+    """Each ratio with its interval, and a diamond for the published one; None without any."""
     if not marks:
         return None
     entries = [(mark.label, ratio_text(mark.ratio)) for mark in marks]
@@ -107,7 +107,8 @@ def plot_claims_small(marks: Sequence[ClaimMark], name: str) -> str | None:
     axes.tick_params(axis="x", labelsize=8, pad=1)
     axes.set_xticklabels(SMALL_TICKS.values())
     for tick in SMALL_TICKS:
-        axes.axvline(tick, color=MUTED if tick == 1 else RULE, linewidth=1)
+        axes.axvline(tick, color=RULE, linewidth=1)
+    axes.axvline(1, color=MUTED, linewidth=1)
     for number, mark in enumerate(marks):
         _draw_small(axes, SMALL_LINE * (number + 1), mark)
     entries = [(mark.label, ratio_text(mark.ratio)) for mark in marks]
@@ -115,7 +116,7 @@ def plot_claims_small(marks: Sequence[ClaimMark], name: str) -> str | None:
 
 
 def _draw_small(axes: Axes, y: float, mark: ClaimMark) -> None:
-    """A line for the interval, a point for the ratio, a diamond for what was published; at the edge if beyond it."""
+    """A line for the interval, a point for the ratio, a diamond for the published one; at the edge if beyond it."""
     if mark.ratio.low is not None and mark.ratio.high is not None:
         axes.plot([_within(mark.ratio.low), _within(mark.ratio.high)], [y, y], color=mark.color, linewidth=2)
     shape = "o"
