@@ -202,6 +202,9 @@ def test_dynamic_over_static_is_a_ratio_with_its_interval():
     assert plot.keys == (("default, dynamic=true", "1.25x to 1.25x"),)
     (over,) = dynamic_over_static(groups[0].candidates).values()
     assert over.low < 1.25 < over.high
+    limited = [replace(row, compile_max_recompiles=None if row.compile_dynamic else 9) for row in crossing()]
+    groups = compare(limited).groups
+    assert [over.value for over in dynamic_over_static(groups[0].candidates).values()] == pytest.approx([1.25])
     static = [row for row in crossing() if not row.compile_dynamic]
     assert plot_dynamic_over(series_of(compare(static).groups)[0], looks_of(groups), "p") is None
 

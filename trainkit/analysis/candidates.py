@@ -12,6 +12,9 @@ from trainkit.results.columns import Section, headings
 from trainkit.results.row import Row
 from trainkit.stats import Ratio, ratio
 
+# How many variants are compiled for several shapes: static ones may need a higher limit than torch's own.
+VARIANT_SETTINGS = ("compile.dynamic", "compile.max_recompiles", "compile.on_recompile_limit")
+
 
 @dataclass(frozen=True)
 class Spread:
@@ -184,13 +187,14 @@ def break_even(rows: Sequence[Row], eager: Sequence[Row]) -> BreakEven | None:
 
 
 def dynamic_over_static(candidates: Iterable[Candidate]) -> dict[str, Ratio]:
-    """The step time with `compile.dynamic=true` over that with false and else the same settings, by the label of the
-    candidate with true."""
+    """The step time with `compile.dynamic=true` over that with false and the same settings but for VARIANT_SETTINGS, by
+    the label of the candidate with true."""
     by_settings: dict[Hashable, dict[bool | None, Candidate]] = {}
     for candidate in candidates:
         row = candidate.rows[0]
         settings = grouping.requested(row)
-        settings.pop("compile.dynamic", None)
+        for name in VARIANT_SETTINGS:
+            settings.pop(name, None)
         by_settings.setdefault(grouping.hashable(settings), {})[row.compile_dynamic] = candidate
     ratios = {}
     for variants in by_settings.values():
