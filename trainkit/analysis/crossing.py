@@ -74,8 +74,10 @@ def find_crossing(first: Line, second: Line, lowest: float, highest: float) -> C
     low, high = _fieller(distance, slope, first.covariance + second.covariance, min(first.freedom, second.freedom))
     measured: list[float | None] = []
     for number in (-distance / slope, low, high):
-        is_measured = lowest <= number <= highest
-        measured.append(number if is_measured else None)
+        if lowest <= number <= highest:
+            measured.append(number)
+        else:
+            measured.append(None)
     return Crossing(*measured)
 
 

@@ -54,8 +54,8 @@ class Phase:
     over the compiled one. `compiled_frac` is the share of the step in compiled graphs, `optimizer_frac` that of the
     optimizer, which is never compiled: on a CPU shares of the step's time, on a GPU of its kernels' time.
     `device_busy_frac` is the share of a compiled step in which a GPU runs kernels; in the rest it waits for the host.
-    Of a step on a GPU: `num_kernels` it runs compiled, `num_launches` by which the host starts them (one for a CUDA
-    graph), and the peaks of memory that the allocator reserves.
+    `num_kernels` is the number of kernels of a compiled step on a GPU, `num_launches` that of the host's calls that
+    start them (one for a CUDA graph); the peaks are the memory that the allocator reserves on a GPU.
     `error` is the reason why the phase could not run.
     """
 
