@@ -15,6 +15,7 @@ from trainkit.report.diagnosis_labels import stage_table
 from trainkit.report.labels import dropped_title, group_label, machine_label, machine_labels, run_count
 from trainkit.report.notes import comparison_notes
 from trainkit.report.scaling import scaling_columns, scaling_notes, scaling_sentences, scaling_title
+from trainkit.report.throughput import throughput_lines
 from trainkit.report.verdicts import recommendation, verdict
 from trainkit.results.row import Row
 
@@ -45,6 +46,9 @@ def markdown_comparison(comparison: Comparison) -> str:
         blocks.append(_candidates_table(group, machine))
         blocks.append(_verdicts(group))
         blocks += map(escape, own_notes)
+    throughputs = throughput_lines(groups)
+    if throughputs:
+        blocks.append("\n".join(f"- {escape(line)}" for line in throughputs))
     blocks += map(escape, notes.shared)
     if comparison.dropped:
         blocks.append(_dropped(comparison))

@@ -39,8 +39,10 @@ from trainkit.report.plots.curves import CURVES, Epochs, plot_curve
 from trainkit.report.plots.palette import COLORS, Looks, looks_of
 from trainkit.report.plots.ratios import plot_efficiency, plot_speedups
 from trainkit.report.plots.svg import Plot
+from trainkit.report.plots.throughput import plot_throughput
 from trainkit.report.plots.time_to_step import plot_time_to_step
 from trainkit.report.scaling import scaling_columns, scaling_notes, scaling_sentences, scaling_title
+from trainkit.report.throughput import throughput_series
 from trainkit.report.verdicts import recommendation, verdict
 
 
@@ -123,10 +125,14 @@ def html_comparison(comparison: Comparison, epochs: Epochs, title: str, diagnose
     scalings = []
     for number, scaling in enumerate(comparison.scalings):
         scalings.append(_scaling_section(scaling, looks, f"s{number}"))
+    throughputs = []
+    for number, series in enumerate(throughput_series(groups)):
+        throughputs.append(plot_throughput(series, looks, f"t{number}"))
     return _page_template().render(
         title=title,
         colors=COLORS,
         looks=looks,
+        throughputs=[plot for plot in throughputs if plot is not None],
         scalings=scalings,
         sections=sections,
         notes=notes.shared,

@@ -32,6 +32,7 @@ from trainkit.report.labels import (
 )
 from trainkit.report.notes import comparison_notes
 from trainkit.report.scaling import scaling_columns, scaling_notes, scaling_sentences, scaling_title
+from trainkit.report.throughput import throughput_lines
 from trainkit.report.verdicts import recommendation, verdict
 
 MEASURE_AGAIN = "Measure the older runs again, with this version of trainkit."
@@ -77,6 +78,8 @@ def print_comparison(comparison: Comparison, console: Console | None = None) -> 
         console.print()
     for scaling in comparison.scalings:
         _print_scaling(scaling, console)
+    for line in throughput_lines(groups):
+        console.print(Text(line))
     for note in notes.shared:
         console.print(Text(note, style="yellow"))
     if comparison.dropped:

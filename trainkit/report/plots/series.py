@@ -21,14 +21,14 @@ class Series:
     groups: tuple[tuple[float, Group], ...]
 
 
-def series_of(groups: Sequence[Group]) -> list[Series]:
-    """The groups over the setting with most numbers; empty if none has three.
+def series_of(groups: Sequence[Group], setting: str | None = None) -> list[Series]:
+    """The groups over a setting, or over the one with most numbers; empty if it has less than three.
 
     A deadline is no such setting: the same network is called before each. Nor is the schema version.
     """
     conditions = [_group_settings(group) for group in groups]
-    swept = _swept_setting(conditions)
-    if swept is None:
+    swept = setting or _swept_setting(conditions)
+    if swept is None or len(_numbers(conditions, swept)) < MIN_NUMBERS:
         return []
     numbered_groups: dict[OtherSettings, list[tuple[float, Group]]] = {}
     for group, condition in zip(groups, conditions, strict=True):
@@ -47,14 +47,20 @@ def _swept_setting(conditions: Sequence[dict[str, str]]) -> str | None:
     """The setting that has most numbers over the groups, at least three."""
     swept, most = None, MIN_NUMBERS - 1
     for name in _names(conditions):
-        numbers = set()
-        for condition in conditions:
-            text = condition.get(name, "")
-            if NUMBER.fullmatch(text):
-                numbers.add(text)
+        numbers = _numbers(conditions, name)
         if len(numbers) > most and name not in NOT_SWEPT:
             swept, most = name, len(numbers)
     return swept
+
+
+def _numbers(conditions: Iterable[dict[str, str]], name: str) -> set[str]:
+    """The numbers that a setting has."""
+    numbers = set()
+    for condition in conditions:
+        text = condition.get(name, "")
+        if NUMBER.fullmatch(text):
+            numbers.add(text)
+    return numbers
 
 
 def condition_labels(groups: Sequence[Group], ignored: str = "") -> list[str]:
@@ -86,6 +92,8 @@ def _group_settings(group: Group) -> dict[str, str]:
         conditions["data.batch_size"] = str(group.batch_size)
     if group.precision is not None:
         conditions["amp.precision"] = group.precision
+    if group.calls_per_window is not None:
+        conditions["forward.timing"] = "stream"
     conditions["processes"] = str(group.world_size)
     conditions["machine"] = machine_label(group.machine)
     if group.schema_version is not None:
