@@ -82,17 +82,18 @@ def test_the_interval_holds_the_crossing_as_often_as_it_says():
 
 
 def test_lines_that_do_not_cross_within_what_was_measured_have_no_crossing():
-    assert crossing_of(exact(100, 7), exact(80, 0)) == Crossing(None, None, None)
+    assert crossing_of(exact(100, 7), exact(80, 0)) == Crossing(None, None, None, excluded=True)
     assert crossing_of(exact(100, 7), exact(80, 7)) == Crossing(None, None, None)
     near_the_end = crossing_of(noisy(10, 7, 0.1, np.random.default_rng(0)), exact(18, 0))
     assert near_the_end.low is None
     assert near_the_end.value < near_the_end.high < 5
+    assert not near_the_end.excluded
 
 
 def test_lines_of_slopes_that_may_be_equal_have_a_crossing_without_ends():
     chance = np.random.default_rng(1)
     crossing = crossing_of(noisy(100, 0.1, 0.2, chance), noisy(100, 0, 0.2, chance))
-    assert (crossing.low, crossing.high) == (None, None)
+    assert (crossing.low, crossing.high, crossing.excluded) == (None, None, False)
 
 
 def test_two_numbers_are_no_line():

@@ -40,11 +40,13 @@ class Line:
 
 @dataclass(frozen=True)
 class Crossing:
-    """The number at which two lines cross, with its 95 % interval. None: not within the numbers that were measured."""
+    """The number at which two lines cross, with its 95 % interval. None: not within the numbers that were measured.
+    `excluded`: none of these is in the interval."""
 
     value: float | None
     low: float | None
     high: float | None
+    excluded: bool = False
 
 
 def fit_line(times: Times) -> Line | None:
@@ -78,7 +80,8 @@ def find_crossing(first: Line, second: Line, lowest: float, highest: float) -> C
             measured.append(number)
         else:
             measured.append(None)
-    return Crossing(*measured)
+    value, low_end, high_end = measured
+    return Crossing(value, low_end, high_end, excluded=high < lowest or low > highest)
 
 
 def _fieller(distance: float, slope: float, covariance: np.ndarray, freedom: int) -> tuple[float, float]:

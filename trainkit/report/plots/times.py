@@ -136,7 +136,8 @@ def _crossing_text(crossing: Crossing, series: Series) -> str:
     """`crosses eager at model.num_ops=12.0 [9.8, 14.3]`."""
     first, last = fixed(series.groups[0][0], 0), fixed(series.groups[-1][0], 0)
     if crossing.value is None:
-        return f"does not cross eager within {series.setting}={first} to {last}"
+        verb = "does not cross" if crossing.excluded else "may or may not cross"
+        return f"{verb} eager within {series.setting}={first} to {last}"
     low = f"below {first}" if crossing.low is None else fixed(crossing.low, 1)
     high = f"above {last}" if crossing.high is None else fixed(crossing.high, 1)
     return f"crosses eager at {series.setting}={fixed(crossing.value, 1)} [{low}, {high}]"
