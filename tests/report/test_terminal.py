@@ -203,4 +203,4 @@ def test_no_line_ends_in_blanks_where_it_is_no_terminal(capsys, tmp_path):
     written = capsys.readouterr().out
     assert written.count("\n") > 40
     assert not re.search(r" $", written, re.MULTILINE)
-    assert "  why    why\n  do     torch.where\n" in written
+    assert "  why     why\n  do      torch.where\n" in written

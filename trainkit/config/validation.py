@@ -203,10 +203,8 @@ def _engine(config: RunConfig) -> Iterator[str]:
     if mode == "eager":
         yield f"compile.mode = eager: {subject} compiles; use compile.mode=default, or forward.engine=export"
     if mode in CUDAGRAPH_MODES:
-        yield (
-            f"compile.mode = {mode}: records CUDA graphs, and a package of {subject} has none; use default or "
-            "max-autotune-no-cudagraphs"
-        )
+        other = "default or max-autotune-no-cudagraphs"
+        yield f"compile.mode = {mode}: records CUDA graphs, and a package of {subject} has none; use {other}"
     for declared in fields(CompileConfig):
         value = getattr(config.compile, declared.name)
         if declared.name in IGNORED_BY_PACKAGE and value != default_of(declared):
@@ -219,10 +217,8 @@ def _timing(forward: ForwardConfig, overrides: Sequence[str]) -> Iterator[str]:
     num_calls = forward.calls_per_window
     if forward.timing == "calls":
         if any(override.startswith("forward.calls_per_window=") for override in overrides):
-            yield (
-                f"forward.calls_per_window = {num_calls}: forward.timing = calls has no windows; set "
-                "forward.timing=stream with it"
-            )
+            way_out = "set forward.timing=stream with it"
+            yield f"forward.calls_per_window = {num_calls}: forward.timing = calls has no windows; {way_out}"
         return
     if forward.deadline_ms is not None:
         yield (
