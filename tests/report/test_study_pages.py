@@ -21,6 +21,7 @@ study:
   claims:
     - source: T3
       claim: Slower at 1, faster at 30.
+      published: 0.35 to 5.32
       work: data.batch_size=8
       comparisons:
         - choice: {STATIC} model.num_ops=1
@@ -110,7 +111,10 @@ def test_a_claim_stands_beside_what_was_published_and_measured(folder):
     assert first.startswith(
         "| T3: Slower at 1, faster at 30. | Speed of default, dynamic=false over eager (model.num\\_o"
     )
-    assert "| 37.67 us against 13.32 us: 0.35x | 0.60x \\[0.60, 0.60\\] ‡ (2.002 ms against 1.201 ms) |" in first
+    assert (
+        "| 0.35 to 5.32<br>37.67 us against 13.32 us: 0.35x | 0.60x \\[0.60, 0.60\\] ‡ (2.002 ms against 1.201 ms) |"
+        in first
+    )
     assert first.endswith("| held in direction only |")
     assert second.startswith("|  | ")
     assert third == "| T2: Newer is faster. |  | 68 -\\> 65 ms | Python 3.14 is not here. | not measured |"
@@ -133,7 +137,7 @@ def test_the_index_has_a_line_for_each_claim_and_each_question(folder):
     assert [line[0] for line in lines] == ["| T3", "| T4"]
     chain, print_call = lines
     assert chain[1].startswith("[Slower at 1, faster at 30.](chain.md)<br><sub>Speed of default, dynamic=false over ")
-    assert chain[2] == "37.67 us against 13.32 us: 0.35x<br>42.36 us against 225.63 us: 5.33x"
+    assert chain[2] == "0.35 to 5.32<br>37.67 us against 13.32 us: 0.35x<br>42.36 us against 225.63 us: 5.33x"
     assert chain[-2:] == ["![](chain/claim0.svg)", "**held in direction only in all** |"]
     assert print_call[1] == "[A print breaks the graph.](../x/y.md)"
     assert index.count("1 x NVIDIA H100 80GB HBM3, torch") == 1

@@ -37,17 +37,22 @@ class ClaimLine:
 
 def claim_lines(measured_claim: MeasuredClaim, study_name: str) -> list[ClaimLine]:
     claim = measured_claim.claim
-    lines = []
+    lines: list[ClaimLine] = []
     for measured in measured_claim.comparisons:
         planned = measured.planned
         compared = pair_label(planned.column, planned.choice, planned.baseline)
         commands = commands_of(rows_of_pairs(measured.pairs)) or [f"`make studies STUDIES={study_name}`"]
         texts = measured_texts(measured) or ["no rows yet"]
+        published = published_text(planned)
+        if not lines and claim.published is not None:
+            published = f"{escape(claim.published)}<br>{published}"
         verdict = verdict_text([measured])
-        lines.append(ClaimLine(escape(compared), published_text(planned), texts, verdict, "<br>".join(commands)))
+        lines.append(ClaimLine(escape(compared), published, texts, verdict, "<br>".join(commands)))
     if claim.not_measured is not None:
-        reason = [escape(claim.not_measured)]
-        lines.append(ClaimLine("", escape(claim.published or ""), reason, NOT_MEASURED, "-"))
+        published = ""
+        if not lines:
+            published = escape(claim.published or "")
+        lines.append(ClaimLine("", published, [escape(claim.not_measured)], NOT_MEASURED, "-"))
     return lines
 
 
@@ -171,9 +176,12 @@ def summary(comparisons: Sequence[MeasuredComparison]) -> str:
     return escape(text)
 
 
-def published_summary(comparisons: Sequence[MeasuredComparison]) -> str:
+def published_summary(measured_claim: MeasuredClaim) -> str:
     """The published figures in one line: each of a few, or the lowest and the highest ratio."""
+    comparisons = measured_claim.comparisons
     texts = list(dict.fromkeys(published_text(measured.planned) for measured in comparisons))
+    if measured_claim.claim.published is not None:
+        texts.insert(0, escape(measured_claim.claim.published))
     if len(texts) <= MAX_SHOWN:
         return "<br>".join(texts)
     ratios = []
@@ -183,7 +191,7 @@ def published_summary(comparisons: Sequence[MeasuredComparison]) -> str:
             ratios.append(published.ratio)
     if not ratios:
         return "<br>".join(texts)
-    return f"{factor(min(ratios))}x to {factor(max(ratios))}x in {len(texts)} comparisons"
+    return f"{factor(min(ratios))}x to {factor(max(ratios))}x in {len(ratios)} comparisons"
 
 
 def rows_of_pairs(pairs: Iterable[PairwiseComparison]) -> list[Row]:

@@ -75,7 +75,7 @@ def _claims_index(results: Sequence[StudyResult], other_claims: Sequence[OtherCl
                 continue
             path = _plot_path(result, number)
             plot = f"![]({path})" if path in plots else ""
-            published = published_summary(measured.comparisons)
+            published = published_summary(measured)
             cells = [claimed_and_compared(measured, _page(result)), published, summary(measured.comparisons), plot]
             lines.append(_Line(measured.claim.source, [*cells, f"**{verdict}**"]))
     for other in other_claims:

@@ -157,7 +157,11 @@ class Cost:
         **MOST_MEMORY,
     )
     peak_reserved_bytes: int | None = column(
-        None, "Peak memory of the caching allocator, in those steps.", shown={Section.MEMORY: "reserved"}, **MOST_MEMORY
+        None,
+        "Peak memory of the caching allocator, in those steps.",
+        title="Peak reserved memory",
+        shown={Section.MEMORY: "reserved"},
+        **MOST_MEMORY,
     )
     peak_device_bytes: int | None = column(
         None,
