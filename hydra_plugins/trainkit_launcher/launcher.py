@@ -17,8 +17,9 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
+from trainkit.config.composition import FORWARD
 from trainkit.config.errors import ConfigError
-from trainkit.config.validation import OTHER_KIND, of_other_kind
+from trainkit.config.validation import CALLED_BY_TRAIN, OTHER_KIND, of_other_kind
 from trainkit.sweep.plan import Sweep, SweptSetting
 from trainkit.sweep.scaling import SCALINGS, parse_process_counts, split_batch
 from trainkit.sweep.slots import PARALLEL, find_slots
@@ -81,6 +82,8 @@ class TrainkitLauncher(Launcher):
                 own_overrides = split_batch(overrides, config.data, nproc_per_node)
                 own_config = loader.load_sweep_config(self.config, own_overrides)
                 settings.append(SweptSetting(own_overrides, own_config, nproc_per_node))
+        if self.config.job.kind == "forward" and self.config.hydra.job.config_name != FORWARD:
+            raise ConfigError(CALLED_BY_TRAIN)
         check_kind(settings)
         folder = Path(self.config.hydra.sweep.dir)
         uses_gpus = any(setting.config.trainer.accelerator != "cpu" for setting in settings)

@@ -232,10 +232,11 @@ def test_a_job_that_cannot_be_run_as_asked_is_a_row_with_the_complaint(train, tm
 @pytest.mark.parametrize(
     ("script", "words", "line"),
     [
+        ("train.py", ["experiment=studies/deadline"], "job.kind = forward: train.py trains; use scripts/bench.py\n"),
         (
             "train.py",
-            ["experiment=studies/deadline"],
-            "forward.num_calls, forward.deadline_ms, forward.fallback: train.py trains; use it with scripts/bench.py\n",
+            ["forward.deadline_ms=1,2"],
+            "forward.deadline_ms: train.py trains; use it with scripts/bench.py\n",
         ),
         (
             "scripts/bench.py",

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from trainkit.compiler.errors import ExportError, first_line
+from trainkit.compiler.private_names import require
 from trainkit.results.effective import CompileFacts
 
 # Of a package of AOTInductor: one graph, which Dynamo has no part in.
@@ -74,10 +75,10 @@ def load_program(path: Path) -> nn.Module:
 def compile_package(program: ExportedProgram, mode: str, path: Path) -> None:
     """Compile an exported graph ahead of time, as torch.compile does in this mode, and write it with its parameters.
     Raises ExportError."""
-    options = dict(torch._inductor.list_mode_options(mode))
+    options = dict(require("list_mode_options")(mode))
     try:
         with torch.no_grad():
-            torch._inductor.aoti_compile_and_package(program, package_path=str(path), inductor_configs=options)
+            require("aoti_compile_and_package")(program, package_path=str(path), inductor_configs=options)
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # of any kind, as the C++ compiler's
@@ -86,5 +87,5 @@ def compile_package(program: ExportedProgram, mode: str, path: Path) -> None:
 
 def load_package(path: Path) -> Callable[[Tensor], Any]:
     """The compiled network of a package, on the device for which it was compiled."""
-    package: Callable[[Tensor], Any] = torch._inductor.aoti_load_package(str(path))
+    package: Callable[[Tensor], Any] = require("aoti_load_package")(str(path))
     return package

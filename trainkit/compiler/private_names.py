@@ -83,6 +83,8 @@ PRIVATE_NAMES = (
     # backends
     PrivateName("torch._dynamo", "lookup_backend", "graphs in a profile, and their code"),
     PrivateName("torch._dynamo", "register_backend", "graphs in a profile, and their code"),
+    PrivateName("torch._inductor", "aoti_compile_and_package", "forward.engine=aot_inductor"),
+    PrivateName("torch._inductor", "aoti_load_package", "forward.engine=aot_inductor"),
     PrivateName("torch._inductor", "list_mode_options", "graphs in a profile, and their code"),
     PrivateName("torch._inductor.compile_fx", "compile_fx", "graphs in a profile, and their code"),
     PrivateName("torch._inductor.compile_fx", "compile_fx_inner", "graphs in a profile, and their code"),

@@ -25,6 +25,7 @@ OTHER_KIND = {  # by kind of run: to do about a setting of the other kind
     "train": "train.py trains; use it with scripts/bench.py",
     "forward": "belongs to training, and scripts/bench.py does not train; leave it out",
 }
+CALLED_BY_TRAIN = "job.kind = forward: train.py trains; use scripts/bench.py"
 OF_DDP = ["static_graph", "gradient_as_bucket_view", "broadcast_buffers", "find_unused_parameters", "optimize_ddp"]
 IGNORED_BY_PACKAGE = ("backend", "scope", "dynamic", "fullgraph", "mark_dynamic", "max_recompiles")  # of compile.*
 SIZES = ("channels", "image_size", "num_classes", "vocab_size", "seq_len", "pad_token")

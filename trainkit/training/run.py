@@ -18,7 +18,7 @@ from trainkit.compiler.compiler import Compiler
 from trainkit.compiler.startup import shared_cores
 from trainkit.config.errors import ConfigError
 from trainkit.config.schema import RunConfig
-from trainkit.config.validation import check
+from trainkit.config.validation import CALLED_BY_TRAIN, check
 from trainkit.data.module import DataModule
 from trainkit.distributed.collectives import gather, leave_process_group
 from trainkit.distributed.launch import join_launch
@@ -58,8 +58,8 @@ def run(config: RunConfig, on_epoch: Callable[[EpochRecord], None] = lambda reco
     reason. Raises ConfigError, before any device is touched, for a config that cannot run.
     """
     check(config)
-    if config.job.kind != "train":
-        raise ConfigError(f"job.kind = {config.job.kind}: train.py trains; use scripts/bench.py")
+    if config.job.kind == "forward":
+        raise ConfigError(CALLED_BY_TRAIN)
     with run_settings(config):
         launch = join_launch(config)
         config = replace(config, job=replace(config.job, run_dir=str(launch.run_dir)))
