@@ -5,6 +5,7 @@ from torch import Tensor, nn
 from torch._inductor.select_algorithm import get_algorithm_selector_cache
 
 from trainkit.compiler import private_names
+from trainkit.compiler.caches import compile_cache
 from trainkit.compiler.compiler import Compiler
 from trainkit.config.schema import CompileConfig, DdpConfig, Mode
 from trainkit.results.effective import CompileFacts
@@ -29,8 +30,9 @@ def facts_of_call(config: CompileConfig) -> CompileFacts:
 
 def test_the_kernel_that_autotuning_chose_is_known_unless_the_graph_is_from_the_cache(needs_compiler):
     config = CompileConfig(mode=AUTOTUNED, dynamic=False)
-    first, second = facts_of_call(config), facts_of_call(config)
-    assert first.graph_sizes == [GraphSize(num_operations=2, num_inputs=2)]
+    with compile_cache("cold"):
+        first, second = facts_of_call(config), facts_of_call(config)
+    assert (first.cache_found, first.graph_sizes) == ("cold", [GraphSize(num_operations=2, num_inputs=2)])
     (kernel,) = first.tuned_kernels
     assert (kernel.operation, kernel.num_operations) == ("bmm", 1)
     assert kernel.kernel == "bmm" or kernel.kernel.startswith("cpp_CppMicroGemm")
