@@ -1,5 +1,6 @@
 """Composition of overrides into a typed and checked RunConfig."""
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
@@ -18,6 +19,7 @@ from trainkit.config.errors import TYPE_NAMES, ConfigError, refuse
 from trainkit.config.manual import settings_help
 from trainkit.config.open_groups import SHARED_DATA_SETTINGS
 from trainkit.config.schema import SETTINGS, RunConfig
+from trainkit.config.settings import typed_value
 from trainkit.config.validation import check, input_mismatch
 
 
@@ -35,14 +37,32 @@ def _sweep_name(name: str | None) -> str:
     return name or datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
 
 
+def _run_name(_root_: DictConfig) -> str:
+    """The name of a run in W&B: model, mode, and what IN_RUN_NAME has. Settings at their default are left out unless
+    they were typed: a sweep types those that it varies."""
+    typed = {override.lstrip("+").partition("=")[0] for override in _root_.job.overrides}
+    parts = [str(_root_.job.model), str(_root_.compile.mode)]
+    for name, prefix in IN_RUN_NAME.items():
+        value = OmegaConf.select(_root_, name)
+        group = name.partition(".")[0]
+        if value != SETTINGS[name].default or name in typed or group in typed:
+            parts.append(prefix + typed_value(value))
+    num_processes = os.environ.get("WORLD_SIZE", "1")  # under torchrun
+    if num_processes != "1":
+        parts.append(f"{num_processes}-processes")
+    return "-".join(parts)
+
+
 ConfigStore.instance().store(name="schema", node=RunConfig)
 for shared, names in SHARED_DATA_SETTINGS.items():
     ConfigStore.instance().store(name=shared, node={name: SETTINGS[f"data.{name}"].default for name in names})
 OmegaConf.register_new_resolver("run_dir", _run_dir, replace=True)
 OmegaConf.register_new_resolver("settings_help", settings_help, replace=True)  # of conf/hydra/help/trainkit.yaml
 OmegaConf.register_new_resolver("if", _if, replace=True)
+OmegaConf.register_new_resolver("run_name", _run_name, replace=True)  # of conf/logger/wandb.yaml
 OmegaConf.register_new_resolver("sweep_name", _sweep_name, use_cache=True, replace=True)
 
+IN_RUN_NAME = {"amp.precision": "", "compile.dynamic": "dynamic=", "ddp.strategy": "strategy="}  # with a prefix
 FORWARD = "bench"  # conf/bench.yaml, of scripts/bench.py
 
 

@@ -9,15 +9,17 @@ import wandb
 
 from trainkit.analysis.candidates import Candidate
 from trainkit.analysis.comparison import Comparison, Group
+from trainkit.analysis.dropping import Dropped
+from trainkit.formatting import clean
 from trainkit.report.figures import median_of
-from trainkit.report.labels import group_label
+from trainkit.report.labels import group_label, work_label
 from trainkit.report.verdicts import verdict
 
 CHARTS = ("step_time_ms", "compile_time_s", "peak_allocated_bytes")
 
 
 def publish(comparison: Comparison, page: str, sweep: str, folder: Path, logger: Mapping[str, Any]) -> None:
-    """Log one table of all settings, bar charts of their step time, memory and compile time, and the HTML page.
+    """Log a table of all settings, with what was dropped, bar charts of step time, memory and compile time, and `page`.
 
     `logger` is the config of Lightning's WandbLogger (`project`, `offline`); files of an offline run lie in
     `<folder>/wandb`. Raises wandb.Error if the server cannot be reached.
@@ -44,20 +46,21 @@ def publish(comparison: Comparison, page: str, sweep: str, folder: Path, logger:
 
 @dataclass(frozen=True)
 class _Record:
-    """A setting in W&B's table; None for an unknown value."""
+    """A setting in W&B's table; None for an unknown value. The verdict on a dropped one is the reason."""
 
     work: str
     setting: str
     runs: int
-    speedup: float | None
-    speedup_low: float | None
-    speedup_high: float | None
-    step_time_ms: float
-    compile_time_s: float | None
-    break_even_steps: int | None
-    peak_allocated_bytes: int | None
-    val_accuracy: float | None
-    verdict: str
+    speedup: float | None = None
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    step_time_ms: float | None = None
+    epoch_train_time_s: float | None = None
+    compile_time_s: float | None = None
+    break_even_steps: int | None = None
+    peak_allocated_bytes: int | None = None
+    val_accuracy: float | None = None
+    verdict: str = ""
 
 
 def _record(candidate: Candidate, group: Group) -> _Record:
@@ -74,6 +77,7 @@ def _record(candidate: Candidate, group: Group) -> _Record:
         speedup_low=low,
         speedup_high=high,
         step_time_ms=candidate.step_time_ms.median,
+        epoch_train_time_s=median_of(candidate.epoch_train_time_s),
         compile_time_s=median_of(candidate.compile_time_s),
         break_even_steps=break_even_steps,
         peak_allocated_bytes=candidate.peak_allocated_bytes,
@@ -82,11 +86,18 @@ def _record(candidate: Candidate, group: Group) -> _Record:
     )
 
 
+def _dropped_record(dropped: Dropped) -> _Record:
+    work, reason = clean(work_label(dropped.rows[0])), clean(f"dropped: {dropped.reason}")
+    return _Record(work=work, setting=dropped.label, runs=len(dropped.rows), verdict=reason)
+
+
 def _settings_table(comparison: Comparison) -> wandb.Table:
     records: list[Sequence[Any]] = []
     for group in comparison.groups:
         for candidate in group.candidates:
             records.append(astuple(_record(candidate, group)))
+    for dropped in comparison.dropped:
+        records.append(astuple(_dropped_record(dropped)))
     return wandb.Table(columns=[field.name for field in fields(_Record)], data=records)
 
 
