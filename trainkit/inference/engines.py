@@ -6,6 +6,7 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from trainkit.compiler import packages
+from trainkit.config.schema import Engine
 from trainkit.inference.cascade import CascadeStage
 from trainkit.metrics.epochs import EpochMeter
 from trainkit.metrics.timer import Stopwatch
@@ -16,38 +17,42 @@ from trainkit.training.precision import AUTOCAST_DTYPES
 PACKAGE = "package.pt2"
 
 
-def load_exported(stage: CascadeStage, inputs: Sequence[Tensor], run_dir: Path) -> PackageCost:
-    """Replace the network of a stage by its exported graph, which is compiled, or not, as the network would be."""
-    path = run_dir / PACKAGE
-    export, load = Stopwatch(), Stopwatch()
-    export.start()
-    program = packages.export_network(stage.network, inputs)
-    export.stop()
-    packages.save_program(program, path)
-    load.start()
-    module = packages.load_program(path)
-    load.stop()
-    stage.network = Forward(module, nn.Identity())
-    return PackageCost(export.total_s, load.total_s, path.stat().st_size)
+def load_program(
+    stage: CascadeStage, engine: Engine, inputs: Sequence[Tensor], run_dir: Path, meter: EpochMeter
+) -> PackageCost:
+    """Have a stage call the program that an engine makes of its network, for these inputs.
 
-
-def load_compiled(stage: CascadeStage, inputs: Sequence[Tensor], run_dir: Path, meter: EpochMeter) -> PackageCost:
-    """Have a stage call the package that AOTInductor compiles of its network. The network leaves the device."""
+    export: an exported graph, which is compiled, or not, as the network would be. aot_inductor: a package with
+    parameters of its own; the network leaves the device.
+    """
     path = run_dir / PACKAGE
     export, load = Stopwatch(), Stopwatch()
     network: nn.Module = stage.network
-    dtype = AUTOCAST_DTYPES.get(stage.config.amp.precision)
-    if dtype is not None:
-        network = packages.Autocast(network, dtype)
+    if engine == "aot_inductor":
+        network = _with_autocast(stage)
     export.start()
     program = packages.export_network(network, inputs)
     export.stop()
-    meter.on_compile_start("forward")
-    packages.compile_package(program, stage.config.compile.mode, path)
-    meter.on_compile_end("forward")
-    stage.network.cpu()
+    if engine == "aot_inductor":
+        meter.on_compile_start("forward")
+        packages.compile_package(program, stage.config.compile.mode, path)
+        meter.on_compile_end("forward")
+        stage.network.cpu()
+    else:
+        packages.save_program(program, path)
     del program
     load.start()
-    stage.package = packages.load_package(path)
+    if engine == "aot_inductor":
+        stage.package = packages.load_package(path)
+    else:
+        stage.network = Forward(packages.load_program(path), nn.Identity())
     load.stop()
     return PackageCost(export.total_s, load.total_s, path.stat().st_size)
+
+
+def _with_autocast(stage: CascadeStage) -> nn.Module:
+    """The network of a stage, which casts as requested when it is exported."""
+    dtype = AUTOCAST_DTYPES.get(stage.config.amp.precision)
+    if dtype is None:
+        return stage.network
+    return packages.Autocast(stage.network, dtype)

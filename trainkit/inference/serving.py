@@ -16,7 +16,7 @@ from trainkit.data.batches import Batch
 from trainkit.data.module import DataModule
 from trainkit.inference.cascade import CascadeStage, combine_facts
 from trainkit.inference.deadlines import Requests, choose_stage, miss_frac
-from trainkit.inference.engines import load_compiled, load_exported
+from trainkit.inference.engines import load_program
 from trainkit.inference.parity import check_outputs
 from trainkit.metrics.calls import CallMeters, Shape
 from trainkit.metrics.environment import machine_columns
@@ -98,10 +98,7 @@ class Serving:
         """Replace the network by the program of `forward.engine`, for the shapes that will come."""
         stage, run_dir = self._stages[0], Path(self._config.job.run_dir)
         inputs = [tensor.to(self._device) for tensor in self._inputs_by_shape().values()]
-        if self._config.forward.engine == "export":
-            cost = load_exported(stage, inputs, run_dir)
-        else:
-            cost = load_compiled(stage, inputs, run_dir, self._meters.epoch_meter)
+        cost = load_program(stage, self._config.forward.engine, inputs, run_dir, self._meters.epoch_meter)
         self._row = replace(self._row, **vars(cost))
 
     def _inputs_by_shape(self) -> dict[Shape, Tensor]:
