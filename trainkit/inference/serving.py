@@ -1,8 +1,7 @@
 """The calls of a forward-only run: they measure the stages of a cascade, then serve the requests."""
 
 import copy
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,16 +13,17 @@ from trainkit.compiler import dynamo
 from trainkit.config.schema import RunConfig
 from trainkit.data.batches import Batch
 from trainkit.data.module import DataModule
-from trainkit.inference.cascade import CascadeStage, combine_facts
+from trainkit.inference.batches import inputs_by_shape, requested_batches
+from trainkit.inference.cascade import CascadeStage
 from trainkit.inference.deadlines import Requests, choose_stage, miss_frac
 from trainkit.inference.engines import load_program
 from trainkit.inference.parity import check_outputs
-from trainkit.metrics.calls import CallMeters, Shape
+from trainkit.inference.summary import stage_columns
+from trainkit.inference.windows import call_windows
+from trainkit.metrics.calls import CallMeters
 from trainkit.metrics.environment import machine_columns
 from trainkit.metrics.foreign import ForeignProcesses
 from trainkit.metrics.steps import Step, num_warmup
-from trainkit.metrics.summary import CompilerReport
-from trainkit.results.facts import Stage
 from trainkit.results.files import set_aside, write_row
 from trainkit.results.requested import requested_fields
 from trainkit.results.row import Row
@@ -77,10 +77,11 @@ class Serving:
             assert self._config.forward.deadline_ms is not None  # config.validation refuses it
             requests = Requests(self._config.forward.deadline_ms)
         self._meters.begin(self._device)
+        batches = requested_batches(self._data, self._config.forward.num_calls)
         if self._config.forward.timing == "stream":
-            self._stream_windows()
+            call_windows(self._stages[0], batches, self._meters, self._device)
         else:
-            for epoch, batch in self._requested_batches():
+            for epoch, batch in batches:
                 self._serve(epoch, batch, requests)
         self._meters.end(complete=True)
         self._row = replace(self._row, foreign_processes=self._foreign_processes.count())
@@ -90,31 +91,26 @@ class Serving:
     def _check(self, eager: Forward) -> None:
         """Compare the outputs of the first batches with those of an eager copy."""
         self._stages[0].keep_facts()  # of the calls that were measured
-        batches = [inputs for _, (inputs, _) in itertools.islice(self._requested_batches(), numerics.STEPS)]
+        num_checked = min(numerics.STEPS, self._config.forward.num_calls)
+        batches = [inputs for _, (inputs, _) in requested_batches(self._data, num_checked)]
         answer = check_outputs(self._stages[0], eager, batches, self._device)
         self._row = replace(self._row, **vars(answer))
 
     def _load_program(self) -> None:
         """Replace the network by the program of `forward.engine`, for the shapes that will come."""
         stage, run_dir = self._stages[0], Path(self._config.job.run_dir)
-        inputs = [tensor.to(self._device) for tensor in self._inputs_by_shape().values()]
+        inputs_of = inputs_by_shape(self._data, self._config.forward.num_calls)
+        inputs = [tensor.to(self._device) for tensor in inputs_of.values()]
         cost = load_program(stage, self._config.forward.engine, inputs, run_dir, self._meters.epoch_meter)
         self._row = replace(self._row, **vars(cost))
 
-    def _inputs_by_shape(self) -> dict[Shape, Tensor]:
-        """Inputs of each shape that will come."""
-        inputs_by_shape = {}
-        for _, (inputs, _) in self._requested_batches():
-            inputs_by_shape[tuple(inputs.shape)] = inputs
-        return inputs_by_shape
-
     def _measure_stages(self) -> None:
         """Call each stage NUM_MEASURING times with each shape that will come."""
-        inputs_by_shape = self._inputs_by_shape()
+        inputs_of = inputs_by_shape(self._data, self._config.forward.num_calls)
         self._meters.begin(self._device)
         for index, stage in enumerate(self._stages):
             dynamo.reset_counts()
-            for shape, inputs in inputs_by_shape.items():
+            for shape, inputs in inputs_of.items():
                 times_ms = []
                 for _ in range(NUM_MEASURING):
                     _, step = self._call(index, inputs.to(self._device))
@@ -123,23 +119,6 @@ class Serving:
                 stage.times_ms[shape] = times_ms[num_warmup(times_ms) :]
             stage.keep_facts()
         self._meters.end(complete=True)
-
-    def _stream_windows(self) -> None:
-        """Call the network back to back, a window at a time, whose inputs are on the device before it begins."""
-        batches = self._requested_batches()
-        while window := list(itertools.islice(batches, self._config.forward.calls_per_window)):
-            inputs = [batch[0].to(self._device) for _, batch in window]
-            shapes = [tuple(tensor.shape) for tensor in inputs]
-            with self._stages[0].ready(self._device):
-                self._meters.window(partial(self._call_all, inputs), shapes)
-
-    def _call_all(self, inputs: Sequence[Tensor]) -> None:
-        call = self._stages[0].call
-        casts = self._stages[0].config.amp.precision != "32-true"
-        for tensor in inputs:
-            call(tensor)
-            if casts:
-                torch.clear_autocast_cache()  # every call casts the weights, as a call by itself does
 
     def _serve(self, epoch: int, batch: Batch, requests: Requests | None) -> None:
         """Serve a batch: of several stages the one that fits into the remaining time."""
@@ -169,72 +148,19 @@ class Serving:
                 return None, step
             return num_right(outputs, targets, self._data.sizes.get("num_classes", 2)), step
 
-    def _requested_batches(self) -> Iterator[tuple[int, Batch]]:
-        return itertools.islice(repeat_batches(self._data), self._config.forward.num_calls)
-
     def current_row(self) -> Row:
         """The row with all measurements so far."""
-        first, is_cascade = self._stages[0], len(self._stages) > 1
-        if first.facts is None:
-            first.keep_facts()
-        known_facts = []
-        autotune_s: dict[str, float] = {}
-        for stage in self._stages:
-            if stage.facts is not None:
-                known_facts.append(stage.facts)
-            for kind, seconds in stage.autotune_s.items():
-                autotune_s[kind] = autotune_s.get(kind, 0.0) + seconds
-        # torch reports a missing variant, but not of which stage.
-        reports_eager = dynamo.reports_lookups() and not is_cascade
-        report = CompilerReport(autotune_s, reports_eager, first.compiler.skips_function())
         row = replace(
             self._row,
-            **vars(combine_facts(known_facts)),
-            **self._meters.summary(report),
+            **stage_columns(self._stages, self._meters),
             num_val_targets=self._num_targets_once or None,
         )
         if self._num_targets > 0:
             row = replace(row, val_accuracy=self._num_right / self._num_targets)
-        times_ms = [step.time_ms for step in self._meters.steady_calls()]
         if self._config.forward.deadline_ms is not None:
+            times_ms = [step.time_ms for step in self._meters.steady_calls()]
             row = replace(row, deadline_miss_frac=miss_frac(times_ms, self._config.forward.deadline_ms))
         first_call_s = self._meters.first_call_s()
-        if not is_cascade and first_call_s is not None:
+        if len(self._stages) == 1 and first_call_s is not None:
             row = replace(row, first_answer_s=first_call_s + (row.package_load_s or 0.0))
-        if is_cascade:
-            chain = [self._stage_facts(index, len(times_ms)) for index in range(len(self._stages))]
-            row = replace(row, chain=chain)
         return row
-
-    def _stage_facts(self, index: int, num_calls: int) -> Stage:
-        """The entry of a stage in the row's `chain`. `num_calls` is that of all stages."""
-        stage, latency = self._stages[index], self._meters.latency(network=index)
-        call_frac = latency["num_calls"] / num_calls if num_calls else None
-        entry = Stage(
-            settings=stage.settings,
-            model=stage.config.job.model,
-            compile_mode=stage.config.compile.mode,
-            call_frac=call_frac,
-            expected_ms=stage.expected_latencies(),
-            **latency,
-        )
-        if stage.facts is None:
-            return entry
-        return replace(
-            entry,
-            effective_mode=stage.facts.effective_mode,
-            effective_mode_reason=stage.facts.effective_mode_reason,
-            num_graphs=stage.facts.num_graphs,
-            num_recompiles=stage.facts.num_recompiles,
-        )
-
-
-def repeat_batches(data: DataModule) -> Iterator[tuple[int, Batch]]:
-    """The batches of the run, each with the number of its epoch, without end."""
-    loader = data.forward_dataloader()
-    for epoch in itertools.count():
-        sampler = getattr(loader, "sampler", None)
-        if hasattr(sampler, "set_epoch"):
-            sampler.set_epoch(epoch)  # type: ignore[union-attr]  # hasattr
-        for batch in loader:
-            yield epoch, batch
