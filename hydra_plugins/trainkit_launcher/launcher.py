@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 from trainkit.config.composition import FORWARD
 from trainkit.config.errors import ConfigError
 from trainkit.config.validation import CALLED_BY_TRAIN, OTHER_KIND, of_other_kind
+from trainkit.sweep.model_settings import fit_to_networks
 from trainkit.sweep.plan import Sweep, SweptSetting
 from trainkit.sweep.scaling import SCALINGS, parse_process_counts, split_batch
 from trainkit.sweep.slots import PARALLEL, find_slots
@@ -72,8 +74,9 @@ class TrainkitLauncher(Launcher):
 
         setup_globals()
         loader = self.hydra_context.config_loader
+        jobs = fit_to_networks(job_overrides, partial(loader.load_sweep_config, self.config))
         settings = []
-        for overrides in map(list, job_overrides):
+        for overrides in jobs.overrides:
             config = loader.load_sweep_config(self.config, overrides)
             for nproc_per_node in self.process_counts:
                 if self.scaling == "weak":
@@ -90,6 +93,8 @@ class TrainkitLauncher(Launcher):
         slots = find_slots(self.parallel, len(settings), uses_gpus)
         uses_torchrun = self.process_counts != [None]
         sweep = Sweep(folder.name, folder, self.config, self.timeout_s, self.repeats, slots, uses_torchrun)
+        for note in jobs.notes:
+            print(note, flush=True)
         result = run_sweep(sweep, settings)
         if result.interrupted:
             print(f"interrupted; the same command with sweep={sweep.name} goes on", flush=True)

@@ -24,6 +24,10 @@ from trainkit import cli
                 r"seed = a: expected a whole number",
             ],
         ),
+        (
+            ["-m", "model=op_chain,simple_cnn", "model.num_ops=2"],
+            [r"model\.num_ops = 2: no setting of simple_cnn; \+\+model\.num_ops sets it for the others alone"],
+        ),
         (["-m", "compile.mode=eager,foo"], [r"compile\.mode = foo: expected one of .*"]),
         (
             ["compile.mdoe=eager", "model=foo", "seed=a", "data.batch_size=-1"],

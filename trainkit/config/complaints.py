@@ -39,6 +39,7 @@ def complaints(argv: list[str], conf: Path, name: str = "config", sweeps: bool =
     GlobalHydra.instance().clear()
     lines: list[str] = []
     accepted: list[str] = []
+    networks: list[str] = []  # the choices of `model`, if it is swept
     for override in sorted(typed_overrides(argv), key=lambda typed: not _chooses_in_group(typed, conf)):
         try:
             single_values = list(_single_values(override))
@@ -46,9 +47,11 @@ def complaints(argv: list[str], conf: Path, name: str = "config", sweeps: bool =
             way_out = "write group=name or setting=value, and quote what has commas, spaces or ="
             lines.append(f"{override}: cannot be read; {way_out}")
             continue
-        refused = _first_refused(single_values, accepted, conf, name)
-        if refused is not None:
-            lines.append(explain(refused))
+        if override.startswith("model="):
+            networks = single_values
+        complaint = _complaint(single_values, networks, accepted, conf, name)
+        if complaint is not None:
+            lines.append(complaint)
             continue
         accepted.append(single_values[-1])
         if single_values != [override] and not sweeps:
@@ -119,6 +122,31 @@ def _first_refused(overrides: list[str], accepted: list[str], conf: Path, name: 
         except UNREADABLE as error:
             return Refused(override, f"{error}\n{error.__cause__ or ''}", accepted, conf)
     return None
+
+
+def _complaint(overrides: list[str], networks: list[str], accepted: list[str], conf: Path, name: str) -> str | None:
+    """The line about an override, of which there is one for each value of a sweep; None if it composes."""
+    of_some = _of_some_networks(overrides, networks, accepted, conf, name)
+    if of_some is not None:
+        return of_some
+    refused = _first_refused(overrides, accepted, conf, name)
+    return None if refused is None else explain(refused)
+
+
+def _of_some_networks(
+    overrides: list[str], networks: list[str], accepted: list[str], conf: Path, name: str
+) -> str | None:
+    """The problem of a setting that some of the networks of a sweep have, and others lack."""
+    if not overrides[0].startswith("model."):
+        return None
+    lacking = []
+    for network in networks:
+        if _first_refused(overrides, [*accepted, network], conf, name) is not None:
+            lacking.append(network.removeprefix("model="))
+    if len(lacking) in (0, len(networks)):
+        return None
+    setting, _, value = overrides[0].partition("=")
+    return f"{setting} = {value}: no setting of {', '.join(lacking)}; ++{setting} sets it for the others alone"
 
 
 def explain(refused: Refused) -> str:
