@@ -14,7 +14,7 @@ from tests.conftest import CONF, ROOT
 from tests.sweeps import GPU, crossing, ops_row
 from trainkit.analysis.candidates import dynamic_over_static
 from trainkit.analysis.comparison import compare
-from trainkit.analysis.studies import evaluate_study, read_study
+from trainkit.analysis.studies import PlannedComparison, evaluate_study, read_study
 from trainkit.config.composition import FORWARD, compose_config
 from trainkit.config.schema import RunConfig
 from trainkit.report.labels import pair_label
@@ -121,9 +121,8 @@ def test_a_tutorials_experiment_calls_what_the_tutorial_called(name, network, sh
 
 
 def test_choices_of_which_one_says_nothing_more_keep_what_they_share():
-    assert pair_label("compile_time_s", "compile.mode=default cache_found=warm", "compile.mode=default") == (
-        "Compile time of default, cache_found=warm over default"
-    )
+    warm = PlannedComparison("compile_time_s", "compile.mode=default cache_found=warm", "compile.mode=default")
+    assert pair_label(warm) == "Compile time of default, cache_found=warm over default"
 
 
 def test_a_dropped_row_still_says_what_the_compiler_did():

@@ -40,14 +40,13 @@ def claim_lines(measured_claim: MeasuredClaim, study_name: str) -> list[ClaimLin
     lines: list[ClaimLine] = []
     for measured in measured_claim.comparisons:
         planned = measured.planned
-        compared = pair_label(planned.column, planned.choice, planned.baseline)
         commands = commands_of(rows_of_pairs(measured.pairs)) or [f"`make studies STUDIES={study_name}`"]
         texts = measured_texts(measured) or ["no rows yet"]
         published = published_text(planned)
         if not lines and claim.published is not None:
             published = f"{escape(claim.published)}<br>{published}"
         verdict = verdict_text([measured])
-        lines.append(ClaimLine(escape(compared), published, texts, verdict, "<br>".join(commands)))
+        lines.append(ClaimLine(escape(pair_label(planned)), published, texts, verdict, "<br>".join(commands)))
     if claim.not_measured is not None:
         published = ""
         if not lines:
@@ -58,10 +57,7 @@ def claim_lines(measured_claim: MeasuredClaim, study_name: str) -> list[ClaimLin
 
 def claimed_and_compared(measured_claim: MeasuredClaim, page: str) -> str:
     """The claim, linked to its page if it has one, and below it the comparisons that test it, as Markdown."""
-    labels: dict[str, None] = {}
-    for measured in measured_claim.comparisons:
-        planned = measured.planned
-        labels[pair_label(planned.column, planned.choice, planned.baseline)] = None
+    labels = dict.fromkeys(pair_label(measured.planned) for measured in measured_claim.comparisons)
     lines = [linked(measured_claim.claim.text, page)]
     if len(labels) <= MAX_SHOWN:
         lines += [f"<sub>{escape(label)}</sub>" for label in labels]

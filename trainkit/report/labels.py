@@ -10,8 +10,9 @@ from typing import Any
 
 from trainkit.analysis import grouping
 from trainkit.analysis.comparison import Comparison, Group
-from trainkit.analysis.pairs import is_fraction
+from trainkit.analysis.pairs import PairwiseComparison, is_fraction
 from trainkit.analysis.regressions import Change
+from trainkit.analysis.studies import PlannedComparison
 from trainkit.formatting import clean, fixed
 from trainkit.results.columns import columns
 from trainkit.results.row import SCHEMA_CHANGES, Row
@@ -127,13 +128,13 @@ def settings_label(choice: str) -> str:
     return _join_overrides(choice.split())
 
 
-def pair_label(column: str | None, choice: str, baseline: str) -> str:
+def pair_label(pair: PlannedComparison | PairwiseComparison) -> str:
     """`Speed of dynamic=true over dynamic=false (default)`. A fraction is no ratio: `with ... and with ...`."""
-    labels = choice_labels(choice, baseline)
+    labels = choice_labels(pair.choice, pair.baseline)
     compared = "Speed"
-    if column is not None:
-        compared = columns(Row)[column].title or column
-    if is_fraction(column):
+    if pair.column is not None:
+        compared = columns(Row)[pair.column].title or pair.column
+    if is_fraction(pair.column):
         label = f"{compared} with {labels.choice} and with {labels.baseline}"
     else:
         label = f"{compared} of {labels.choice} over {labels.baseline}"

@@ -19,7 +19,7 @@ def pairwise_sentences(pairs: Pairs) -> list[str]:
     work. Each line goes along the values of one condition that differs: a number if there is one.
     """
     first = pairs[0]
-    subject = pair_label(first.column, first.choice, first.baseline)
+    subject = pair_label(first)
     axis = _axis(pairs)
     kinds: dict[str, list[PairwiseComparison]] = {}
     for pair in pairs:

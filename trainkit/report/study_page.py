@@ -72,16 +72,14 @@ def answer(result: StudyResult) -> str:
 
 
 def comparison_sentence(measured: MeasuredComparison) -> str:
-    planned = measured.planned
-    return f"{escape(pair_label(planned.column, planned.choice, planned.baseline))}: {summary([measured])}."
+    return f"{escape(pair_label(measured.planned))}: {summary([measured])}."
 
 
 def answers(comparisons: Sequence[MeasuredComparison]) -> str:
     """The answer to each comparison, as a Markdown list."""
     lines = []
     for measured in comparisons:
-        planned = measured.planned
-        sentences = [f"{pair_label(planned.column, planned.choice, planned.baseline)}: not measured."]
+        sentences = [f"{pair_label(measured.planned)}: not measured."]
         if measured.pairs:
             sentences = pairwise_sentences(measured.pairs)
         lines.append("- " + "\n  - ".join(escape(sentence) for sentence in sentences))
@@ -117,12 +115,9 @@ def _how(result: StudyResult) -> str:
             f"{num_beside} of {len(result.rows)} runs were measured beside [stopped jobs](stopped_jobs.md); the tables "
             "below say of which settings."
         )
-    works: dict[str, None] = {}
-    for claim in result.study.claims:
-        if claim.work:
-            works[f"{claim.source}: {claim.work}"] = None
+    works = [f"{claim.source}: {claim.work}" for claim in result.study.claims if claim.work]
     if works:
-        facts.append(f"What the sources ran: {escape('; '.join(works))}.")
+        facts.append(f"What the sources ran: {escape('; '.join(dict.fromkeys(works)))}.")
     for subject, reason in result.study.not_measured.items():
         facts.append(f"Not measured: {escape(subject)}: {escape(reason)}.")
     if result.claims:
@@ -131,10 +126,8 @@ def _how(result: StudyResult) -> str:
 
 
 def machines(result: StudyResult) -> list[str]:
-    labels: dict[str, None] = {}
-    for group in result.comparison.groups:
-        labels[escape(machine_label(group.machine))] = None
-    return list(labels)
+    labels = [escape(machine_label(group.machine)) for group in result.comparison.groups]
+    return list(dict.fromkeys(labels))
 
 
 def study_plots(result: StudyResult) -> dict[str, Plot]:

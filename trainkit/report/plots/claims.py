@@ -46,7 +46,7 @@ def claim_marks(comparisons: Sequence[MeasuredComparison], groups: Sequence[Grou
         color = _color(measured, groups, looks)
         for pair in measured.pairs:
             if pair.ratio is not None:
-                label, condition = pair_label(pair.column, pair.choice, pair.baseline), condition_text(pair)
+                label, condition = pair_label(pair), condition_text(pair)
                 if condition:
                     label += f", {condition}"
                 own.append(ClaimMark(label, pair.ratio, published, color))

@@ -188,7 +188,7 @@ def plot_pairs(pairs: Sequence[PairwiseComparison], name: str) -> Plot | None:
     pairs = sorted(pairs, key=_size, reverse=True)
     if first.of_fraction:
         return _plot_fractions(pairs, name)
-    title = pair_label(first.column, first.choice, first.baseline)
+    title = pair_label(first)
     entries, ratios = [], []
     for pair in pairs:
         entries.append((_pair_condition(pair), ratio_text(pair.ratio)))
@@ -222,7 +222,7 @@ def _plot_fractions(pairs: Sequence[PairwiseComparison], name: str) -> Plot:
         _draw_range(rows.axes, y, pair.choice_values, HUES[0])
     rows.axes.set_xlim(-3, 103)
     add_legend(rows.axes, [LegendEntry(HUES[0], labels.choice), LegendEntry(MUTED, labels.baseline)], num_columns=1)
-    title = pair_label(first.column, first.choice, first.baseline)
+    title = pair_label(first)
     svg = figure_svg(rows.figure, name, plot_description(title, entries))
     return Plot(title, svg, "In percent, from the lowest to the highest run.")
 
