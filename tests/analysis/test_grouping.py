@@ -20,6 +20,7 @@ from trainkit.analysis.comparison import compare
         ("strategy", "ddp", "default, ddp.strategy=ddp"),
         ("overrides", ["optimizer.lr=0.1"], "default, optimizer.lr=0.1"),
         ("matmul_precision", "high", "default, amp.matmul_precision=high"),
+        ("compile_options", {"max_fusion_size": 8}, "default, options=max_fusion_size=8"),
         ("overrides", ["data.num_workers=4"], "default, data.num_workers=4"),
     ],
 )

@@ -59,6 +59,27 @@ def test_each_call_of_what_is_compiled_begins_a_step_of_cuda_graphs(mode, num_ma
     assert len(marks) == num_marks
 
 
+def test_options_reach_inductor_in_place_of_a_mode(needs_compiler):
+    graphs = []
+    config = CompileConfig(options={"post_grad_custom_pre_pass": graphs.append})
+    with Compiler(config) as compiler:
+        compiler.apply(Doubled(), DdpConfig())
+        assert compiler(torch.ones(2)).tolist() == [2.0, 2.0]
+        assert compiler.facts().effective_mode == "default"
+    assert len(graphs) == 1
+
+
+def test_cuda_graphs_that_options_request_and_that_took_no_effect_are_no_default_mode(needs_compiler):
+    with Compiler(CompileConfig(options={"triton": {"cudagraphs": True}})) as compiler:
+        compiler.apply(Doubled(), DdpConfig())
+        compiler(torch.ones(3))
+        facts = compiler.facts()
+    assert (facts.effective_mode, facts.effective_mode_reason) == (
+        "mixed",
+        "CUDA graphs did not take effect: CUDA graphs need a CUDA device",
+    )
+
+
 def torch_settings() -> dict[str, object]:
     config = torch._dynamo.config
     return {

@@ -27,7 +27,7 @@ NETWORK = "trainkit.models.local_optimized.LocalOptimized"
 
 
 def asked(match: str, mode: str = "default") -> PartConfig:
-    return PartConfig(match, Mode[mode], None, False, "inductor")
+    return PartConfig(match, Mode[mode], None, False, "inductor", {})
 
 
 def found(net: nn.Module, *parts: PartConfig) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
 from trainkit.config.composition import FORWARD, compose_config
@@ -42,6 +43,18 @@ def test_every_experiment_composes(path, tmp_path, text_file):
     config = FORWARD if "\nforward:" in path.read_text() else "config"  # what runs it
     words = ["logger=none", f"experiment={name}", f"++data.path={text_file}"]
     assert isinstance(compose_config(words, CONF, str(tmp_path), config), RunConfig)
+
+
+@pytest.mark.parametrize(
+    "override", ["+compile.options.triton.cudagraphs=false", "+compile.options={triton.cudagraphs: false}"]
+)
+def test_options_of_torch_compile_are_typed_by_their_dotted_names_or_as_a_dict(override, compose):
+    config = compose(
+        override, "+compile.options.max_fusion_size=8", "compile.parts=[{match: a}]", "compile.scope=parts"
+    )
+    options = {"max_fusion_size": 8, "triton.cudagraphs": False}
+    assert config.compile.options == config.compile.parts[0].options == options
+    assert list(config.compile.options) == sorted(options)
 
 
 @pytest.mark.parametrize("mode", list(Mode))
@@ -95,6 +108,14 @@ def built(config: RunConfig) -> None:
         ),
         (["model=bert", "data=sst2", "model.pad_token=5"], "model.pad_token = 5: data = sst2 has 0; "),
         (["compile.backend=eager", "compile.mode=reduce-overhead"], "compile.mode = reduce-overhead: "),
+        (
+            ["compile.mode=max-autotune", "+compile.options.max_fusion_size=8"],
+            "compile.mode = max-autotune: torch.compile takes a mode or compile.options (max_fusion_size); use mode ",
+        ),
+        (
+            ["compile.backend=eager", "+compile.options.triton.cudagraphs=true"],
+            "compile.backend = eager: compile.options (triton.cudagraphs) are inductor's; ",
+        ),
         (["amp=fp16", "trainer.accelerator=cpu"], "amp.precision = 16-mixed: fp16 needs a GPU"),
         (["ddp.optimize_ddp=maybe"], "ddp.optimize_ddp = maybe: expected one of true, false, "),
         (["ddp.strategy=compiled", "compile.mode=eager"], "ddp.strategy = compiled: averages gradients within the "),
@@ -130,6 +151,16 @@ def test_what_cannot_be_run_is_one_line_with_setting_value_and_way_out(overrides
         (
             ["model=op_chain", "model.num_ops=2.5"],
             ["model.num_ops = 2.5: expected a whole number; try model.num_ops=32"],
+        ),
+        (
+            ["+compile.options.max_fusion_siz=8", "+compile.options.triton.cudagraphs=8", "+compile.options.fo=1"],
+            [
+                f"compile.options.fo = 1: no option of inductor in torch {torch.__version__}; "
+                "torch._inductor.list_options() has the names",
+                f"compile.options.max_fusion_siz = 8: no option of inductor in torch {torch.__version__}; "
+                "did you mean max_fusion_size?",
+                "compile.options.triton.cudagraphs = 8: expected bool",
+            ],
         ),
         (["model.width=true"], ["model.width = True: expected a whole number; try model.width=32"]),
         (

@@ -132,11 +132,12 @@ def implied_names(rows: Sequence[Row]) -> set[str]:
 
 
 def label(row: Row, varying: Iterable[str]) -> str:
-    """The label of a row's candidate among rows that differ in these names; a list that is not set is left out."""
+    """The label of a row's candidate among rows that differ in these names; unset lists and options are left out."""
     values = requested(row)
     parts = []
     for name in varying:
-        if name not in values or (name in LISTS and values[name] is None):
+        is_left_out = values.get(name) is None and name in (*LISTS, "compile.options")
+        if name not in values or is_left_out:
             continue
         parts.append(short_override(f"{name}={value_text(name, values[name])}"))
     return ", ".join(parts)
@@ -178,6 +179,8 @@ def value_text(name: str, value: Any) -> str:
         return "+".join(_region_text(region) for region in value)
     if name == "compile.mark_dynamic":
         return "+".join(_dynamic_shape_text(dim) for dim in value)
+    if name == "compile.options":
+        return "+".join(f"{option}={typed_value(setting)}" for option, setting in value.items())
     if name == "forward.fallback":
         return " / ".join(value)
     return typed_value(value)

@@ -11,12 +11,17 @@ import torch
 from torch import nn
 
 from trainkit.compiler import dynamic_shapes, dynamo
-from trainkit.compiler.backends import check_backend
+from trainkit.compiler.backends import check_backend, check_options
 from trainkit.compiler.observer import Observer
 from trainkit.compiler.regions import CompiledRegion, Target, select_targets, unwrapped
 from trainkit.config.errors import ConfigError
 from trainkit.config.schema import CompileConfig, PartConfig
 
+CHIEF_OPTIONS = {  # of inductor, that a mode stands for
+    "max-autotune": ("max_autotune", "triton.cudagraphs"),
+    "max-autotune-no-cudagraphs": ("max_autotune",),
+    "reduce-overhead": ("triton.cudagraphs",),
+}
 LEFT_OUT = "left out by compile.parts"  # diagnosis/remedies/graph_breaks.py looks for this reason
 
 
@@ -46,9 +51,20 @@ def uncompile(objective: nn.Module) -> None:
 def options(config: CompileConfig | PartConfig) -> dict[str, Any]:
     """The arguments of torch.compile."""
     arguments: dict[str, Any] = {"backend": config.backend, "dynamic": config.dynamic, "fullgraph": config.fullgraph}
-    if config.backend == "inductor":  # no other backend has modes
+    if config.options:  # in place of a mode; a copy, as torch takes some of them out
+        arguments["options"] = dict(config.options)
+    elif config.backend == "inductor":  # no other backend has modes
         arguments["mode"] = config.mode
     return arguments
+
+
+def equivalent_mode(config: CompileConfig | PartConfig) -> str:
+    """The mode that records CUDA graphs and autotunes as `options` request it; without options the mode itself."""
+    if config.mode != "eager":
+        for mode, names in CHIEF_OPTIONS.items():
+            if all(config.options.get(name) for name in names):
+                return mode
+    return config.mode
 
 
 def _compile_regions(
@@ -177,6 +193,8 @@ def check_network(
             f"compile.scope = net: torch.compile skips a bare {type(net).__name__} of torch.nn silently; "
             "use compile.scope=step, or wrap the network in a class of your own"
         )
+    if config.mode != "eager":
+        check_options(config.options)
     configs: dict[str, CompileConfig | PartConfig] = {"compile.backend": config}
     if config.scope in ("parts", "blocks"):
         for target in select_targets(config, net):

@@ -1,9 +1,14 @@
 """Whether a backend of torch.compile works on this machine."""
 
+import difflib
+from collections.abc import Collection, Mapping
+from typing import Any
+
 import torch
 
 from trainkit.compiler.private_names import find
-from trainkit.config.errors import ConfigError
+from trainkit.config.errors import ConfigError, refuse
+from trainkit.config.settings import typed_value
 
 
 def check_backend(setting: str, backend: str, device_type: str, must_compile: bool) -> None:
@@ -12,6 +17,33 @@ def check_backend(setting: str, backend: str, device_type: str, must_compile: bo
         _check_name(setting, backend)
     elif must_compile and device_type == "cpu":
         _check_cpp_compiler(setting)
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Raise ConfigError with a line for each of `compile.options` that this torch's inductor does not have, or whose
+    value is of another type."""
+    if not options:
+        return
+    list_options = find("list_options")
+    names = list(options) if list_options is None else list_options()
+    complaints = []
+    for name, value in options.items():
+        problem = _option_problem(name, value, names)
+        if problem is not None:
+            complaints.append(f"compile.options.{name} = {typed_value(value)}: {problem}")
+    refuse(complaints)
+
+
+def _option_problem(name: str, value: Any, names: Collection[str]) -> str | None:
+    if name not in names:
+        near = difflib.get_close_matches(name, names, 1)
+        way_out = f"did you mean {near[0]}?" if near else "torch._inductor.list_options() has the names"
+        return f"no option of inductor in torch {torch.__version__}; {way_out}"
+    try:
+        torch.compile(options={name: value})(len)
+    except RuntimeError as error:  # "Unexpected type of attr max_autotune, got str should be bool"
+        return f"expected {str(error).rpartition(' ')[2]}"
+    return None
 
 
 def _check_name(setting: str, backend: str) -> None:

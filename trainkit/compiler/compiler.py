@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from trainkit.compiler import dynamic_shapes, dynamo, facts, graph_breaks, inductor, recompiles, startup
-from trainkit.compiler.apply import compile_in_place, uncompile
+from trainkit.compiler.apply import compile_in_place, equivalent_mode, uncompile
 from trainkit.compiler.budget import RecompileBudget
 from trainkit.compiler.errors import first_line, is_compile_error
 from trainkit.compiler.facts import Observations
@@ -98,9 +98,9 @@ class Compiler:
         self._undo_settings.enter_context(dynamo.settings(optimize_ddp=ddp.optimize_ddp))
         if ddp.strategy == "compiled":
             self._undo_settings.enter_context(dynamo.settings(**OVERLAP))
-        modes = {self.config.mode}
+        modes = {equivalent_mode(self.config)}
         for part in self.config.parts:
-            modes.add(part.mode)
+            modes.add(equivalent_mode(part))
         if not modes.isdisjoint(CUDAGRAPH_MODES):
             self._undo.enter_context(dynamo.on_cudagraph_skips(self._skips.append))
         if not modes.isdisjoint(AUTOTUNE_MODES):
@@ -162,7 +162,7 @@ class Compiler:
 
     def facts(self) -> CompileFacts:
         """The facts since the real compiles began."""
-        modes = {region.target.config.mode for region in self._regions} or {self.config.mode}
+        modes = {equivalent_mode(region.target.config) for region in self._regions} or {equivalent_mode(self.config)}
         observations = Observations(
             modes=frozenset(modes),
             num_cudagraphs=self._observer.num_cudagraphs,

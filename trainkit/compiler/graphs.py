@@ -67,7 +67,7 @@ def _with_watched_backend(config: Config, folder: Path | None, captured: list[Ca
 
     name = f"watched_{next(_numbers)}"
     require("register_backend")(backend, name)
-    return replace(config, backend=name, mode=Mode["default"])
+    return replace(config, backend=name, mode=Mode["default"], options={})
 
 
 def _compile_graph(
@@ -90,7 +90,7 @@ def _compile_graph(
         _write_code(path.with_name(f"{stem}_kernels.py"), graph, getattr(output, "source_code", ""))
         return output
 
-    options = require("list_mode_options")(config.mode, config.dynamic)
+    options = config.options or require("list_mode_options")(config.mode, config.dynamic)
     compiled = require("compile_fx")(graph, inputs, inner_compile=inner, config_patches=options)
     return compiled
 

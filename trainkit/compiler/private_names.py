@@ -85,6 +85,7 @@ PRIVATE_NAMES = (
     PrivateName("torch._dynamo", "register_backend", "graphs in a profile, and their code"),
     PrivateName("torch._inductor", "aoti_compile_and_package", "forward.engine=aot_inductor"),
     PrivateName("torch._inductor", "aoti_load_package", "forward.engine=aot_inductor"),
+    PrivateName("torch._inductor", "list_options", "compile.options with unknown names fail while compiling"),
     PrivateName("torch._inductor", "list_mode_options", "graphs in a profile, and their code"),
     PrivateName("torch._inductor.compile_fx", "compile_fx", "graphs in a profile, and their code"),
     PrivateName("torch._inductor.compile_fx", "compile_fx_inner", "graphs in a profile, and their code"),

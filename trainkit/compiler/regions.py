@@ -102,7 +102,7 @@ def select_targets(config: CompileConfig, net: nn.Module) -> list[Target]:
 def _repeated_blocks(config: CompileConfig, net: nn.Module) -> list[Target]:
     blocks_by_name = blocks(net)
     repeats = Counter(type(unwrapped(block)) for block in blocks_by_name.values())
-    block_config = PartConfig("", config.mode, config.dynamic, config.fullgraph, config.backend)
+    block_config = PartConfig("", config.mode, config.dynamic, config.fullgraph, config.backend, config.options)
     targets = []
     for name, block in blocks_by_name.items():
         if repeats[type(unwrapped(block))] > 1:

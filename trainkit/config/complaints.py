@@ -18,6 +18,7 @@ from trainkit.config import schema
 from trainkit.config.composition import compose_config
 from trainkit.config.errors import TYPE_NAMES, ConfigError
 from trainkit.config.schema import LISTS, RunConfig
+from trainkit.config.settings import in_groups
 
 UNREADABLE = (HydraException, OmegaConfBaseException, ValueError)  # Hydra raises a bare ValueError for `model=null`
 
@@ -218,6 +219,8 @@ def _entries(refused: Refused) -> str:
 
 
 def _unknown_setting(refused: Refused, match: re.Match[str]) -> str:
+    if in_groups(refused.setting, ["compile.options"]):
+        return f"an option of torch is added, with +{refused.setting}"
     with initialize_config_dir(str(refused.conf.resolve()), version_base="1.3"):
         names = list(_setting_names(compose("config", refused.accepted)))
     near = difflib.get_close_matches(refused.setting, names, 1)

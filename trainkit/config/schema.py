@@ -16,6 +16,7 @@ from trainkit.config.settings import (
     MILLISECONDS,
     SEED,
     at_least,
+    dotted,
     group,
     one_of,
     open_group,
@@ -65,6 +66,10 @@ class PartConfig:
     dynamic: bool | None = setting("${compile.dynamic}")
     fullgraph: bool = setting("${compile.fullgraph}")
     backend: str = setting("${compile.backend}")
+    options: dict[str, Any] = setting("${compile.options}")
+
+    def __post_init__(self) -> None:
+        self.options = dotted(self.options)
 
 
 @dataclass
@@ -91,6 +96,13 @@ class CompileConfig:
     fullgraph: bool = setting(False, "true: a graph break is an error", column="compile_fullgraph", compiled_only=True)
     backend: str = setting(
         "inductor", "inductor | aot_eager | eager | ... (modes: inductor)", column="compile_backend", compiled_only=True
+    )
+    options: dict[str, Any] = setting(
+        {},
+        "+compile.options.NAME=VALUE: torch.compile(options=...) in place of a mode, by the names of "
+        "torch._inductor.list_options(): +compile.options.triton.cudagraphs=true",
+        column="compile_options",
+        compiled_only=True,
     )
     scope: Scope = setting(
         Scope["step"],
@@ -147,6 +159,9 @@ class CompileConfig:
         compiled_only=True,
     )
     on_error: OnError = setting(OnError["raise"], "eager: go on uncompiled, and the row says so", silent=True)
+
+    def __post_init__(self) -> None:
+        self.options = dotted(self.options)
 
 
 @dataclass

@@ -1,7 +1,8 @@
 """The facts of a setting, kept with its dataclass field: help, bounds, and its meaning for the rows of two runs."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, get_type_hints
 
@@ -80,8 +81,8 @@ class Setting:
 def setting(default: Any, about: str = "", **facts: Any) -> Any:
     """The field of a setting. Keywords are the fields of Facts."""
     metadata = {"facts": Facts(about, **facts)}
-    if isinstance(default, list):
-        return field(default_factory=lambda: list(default), metadata=metadata)
+    if isinstance(default, list | dict):
+        return field(default_factory=lambda: copy(default), metadata=metadata)
     return field(default=default, metadata=metadata)
 
 
@@ -128,6 +129,17 @@ def value_of(config: Any, name: str) -> Any:
 def in_groups(name: str, groups: Any) -> bool:
     """Whether a dotted setting is one of `groups`, or in one of them."""
     return any(name == group or name.startswith(f"{group}.") for group in groups)
+
+
+def dotted(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested values by their dotted names, sorted by name."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{name}.{inner}": inner_value for inner, inner_value in dotted(value).items()}
+        else:
+            flat[name] = value
+    return dict(sorted(flat.items()))
 
 
 def typed_value(value: Any) -> str:

@@ -27,7 +27,15 @@ OTHER_KIND = {  # by kind of run: to do about a setting of the other kind
 }
 CALLED_BY_TRAIN = "job.kind = forward: train.py trains; use scripts/bench.py"
 OF_DDP = ["static_graph", "gradient_as_bucket_view", "broadcast_buffers", "find_unused_parameters", "optimize_ddp"]
-IGNORED_BY_PACKAGE = ("backend", "scope", "dynamic", "fullgraph", "mark_dynamic", "max_recompiles")  # of compile.*
+IGNORED_BY_PACKAGE = (
+    "backend",
+    "options",
+    "scope",
+    "dynamic",
+    "fullgraph",
+    "mark_dynamic",
+    "max_recompiles",
+)  # of compile.*
 SIZES = ("channels", "image_size", "num_classes", "vocab_size", "seq_len", "pad_token")
 SIZES_WITH_ROOM = ("vocab_size", "seq_len")  # padded vocabularies, a longest length
 
@@ -87,6 +95,7 @@ def _compile(config: CompileConfig) -> Iterator[str]:
 
 
 def _mode(subject: str, config: CompileConfig | PartConfig, run: CompileConfig) -> Iterator[str]:
+    yield from _options(subject, config)
     if config.backend == "inductor" or config.mode in ("eager", "default"):
         return
     backend = "compile.backend" if config.backend == run.backend else "its backend"
@@ -94,6 +103,19 @@ def _mode(subject: str, config: CompileConfig | PartConfig, run: CompileConfig) 
         f"compile.{subject}mode = {config.mode}: modes belong to the backend inductor, and {backend} "
         f"= {config.backend}; use mode default with it"
     )
+
+
+def _options(subject: str, config: CompileConfig | PartConfig) -> Iterator[str]:
+    if not config.options or config.mode == "eager":
+        return
+    names = ", ".join(config.options)
+    if config.mode != "default":
+        yield (
+            f"compile.{subject}mode = {config.mode}: torch.compile takes a mode or compile.options ({names}); use mode "
+            "default with them, and add the options of the mode"
+        )
+    if config.backend != "inductor":
+        yield f"compile.{subject}backend = {config.backend}: compile.options ({names}) are inductor's; leave them out"
 
 
 def _mark_dynamic(config: CompileConfig) -> Iterator[str]:

@@ -42,9 +42,10 @@ def measure_backend(config: RunConfig, backend: str) -> dict[str, float]:
 
 
 def _with_backend(config: CompileConfig, backend: str) -> CompileConfig:
-    """The config with another backend; inductor alone has modes besides default."""
-    parts = [replace(part, backend=backend, mode=_mode_with(part, backend)) for part in config.parts]
-    return replace(config, backend=backend, mode=_mode_with(config, backend), parts=parts)
+    """The config with another backend; inductor alone has options, and modes besides default."""
+    options = config.options if backend == "inductor" else {}
+    parts = [replace(part, backend=backend, mode=_mode_with(part, backend), options=options) for part in config.parts]
+    return replace(config, backend=backend, mode=_mode_with(config, backend), options=options, parts=parts)
 
 
 def _mode_with(config: CompileConfig | PartConfig, backend: str) -> Mode:

@@ -31,6 +31,7 @@ class Requested:
     compile_dynamic: bool | None = column(None, "`compile.dynamic`.")
     compile_fullgraph: bool = column(False, "`compile.fullgraph`.")
     compile_backend: str = column("", "`compile.backend`.", shown={Section.ENVIRONMENT: "backend"})
+    compile_options: dict[str, Any] | None = column(None, "`compile.options`.", shown={Section.ENVIRONMENT: "options"})
     compile_scope: str = column("", "`compile.scope`.", shown={Section.ENVIRONMENT: "compile scope"})
     compile_parts: list[dict[str, Any]] | None = column(
         None, "Patterns of `compile.parts`, each with the settings that differ from `compile.*`."
@@ -67,7 +68,7 @@ def requested_fields(config: RunConfig) -> dict[str, Any]:
     for setting in SETTINGS.values():
         if setting.facts.column is not None and not setting.is_group:
             value = value_of(config, setting.name)
-            values[setting.facts.column] = None if value == [] else value
+            values[setting.facts.column] = None if value in ([], {}) else value
     if values["batch_sizes"]:
         values["batch_size"] = None
     if values["timing"] == "calls":
@@ -82,7 +83,7 @@ def requested_parts(config: CompileConfig) -> list[dict[str, Any]]:
     requested = []
     for part in config.parts:
         entry: dict[str, Any] = {"match": part.match}
-        for name in ("mode", "dynamic", "fullgraph", "backend"):
+        for name in ("mode", "dynamic", "fullgraph", "backend", "options"):
             value = getattr(part, name)
             if value != getattr(config, name):
                 entry[name] = value
