@@ -298,16 +298,24 @@ class Within(nn.Module):
 
 
 class Naps(Plain):
-    """Sleeps for so many milliseconds in every call, or in one of so many."""
+    """Sleeps for so many milliseconds in every call, or in one of so many, and for `least_ms` in the others."""
 
-    def __init__(self, channels: int, image_size: int, num_classes: int, width: int, ms: float = 0.0, one_of: int = 1):
+    def __init__(
+        self,
+        channels: int,
+        image_size: int,
+        num_classes: int,
+        width: int,
+        ms: float = 0.0,
+        one_of: int = 1,
+        least_ms: float = 0.0,
+    ):
         super().__init__(channels, image_size, num_classes, width)
-        self.ms, self.one_of, self.calls = ms, one_of, 0
+        self.ms, self.one_of, self.least_ms, self.calls = ms, one_of, least_ms, 0
 
     def forward(self, images: Tensor) -> Tensor:
         self.calls += 1
-        if self.calls % self.one_of == 0:
-            time.sleep(self.ms / 1e3)
+        time.sleep((self.ms if self.calls % self.one_of == 0 else self.least_ms) / 1e3)
         return super().forward(images)
 
 

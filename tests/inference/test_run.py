@@ -349,6 +349,50 @@ def test_a_stage_that_fits_answers_whatever_comes_after_it(bench):
     assert [of.shape[0] for of in row.chain[1].expected_ms] == [2, 4]
 
 
+def test_a_late_call_is_answered_by_the_fastest_stage_at_the_deadline(bench, capsys, tmp_path):
+    row = bench(
+        *EAGER, network("Naps"), "+model.ms=40", "+model.one_of=30", "+model.least_ms=5", "forward.num_calls=60",
+        "forward.deadline_ms=35", "forward.fallback=['+model.ms=0 +model.least_ms=0']", "forward.late=fallback",
+        "data=synthetic", "data.batch_size=4",
+    )  # fmt: skip
+    slow, fast = row.chain
+    assert fast.num_calls == 60  # called before each call of the other
+    assert 0 < slow.num_calls <= 60
+    assert slow.call_frac + fast.call_frac == pytest.approx(1)
+    assert row.late_call_frac > 0
+    assert fast.call_frac >= row.late_call_frac
+    assert row.response_time_ms_p50 <= row.response_time_ms_p90 <= row.response_time_ms_p99
+    print_run(row, tmp_path)
+    assert "of calls were late, and answered by the fastest stage" in " ".join(capsys.readouterr().out.split())
+
+
+def test_emergencies_go_first_where_calls_take_longer_than_requests_come(bench, capsys, tmp_path):
+    words = (
+        *EAGER, network("Naps"), "+model.ms=10", "forward.num_calls=60", "forward.deadline_ms=40",
+        "forward.period_ms=8", "forward.emergency_frac=0.2", "data=synthetic", "data.batch_size=4",
+    )  # fmt: skip
+    in_order, first = bench(*words), bench(*words, "forward.emergency_first=true")
+    assert in_order.emergency_time_ms_p99 > 60
+    assert first.emergency_time_ms_p99 < in_order.emergency_time_ms_p99
+    assert first.emergency_miss_frac < in_order.emergency_miss_frac
+    assert first.deadline_miss_frac > 0
+    assert 0 < first.correct_in_time_frac <= first.val_accuracy + 0.1
+    print_run(first, tmp_path)
+    assert "of emergencies missed it; response p50 " in " ".join(capsys.readouterr().out.split())
+
+
+def test_each_stage_has_the_accuracy_of_all_batches_and_the_cascade_that_of_its_answers(bench, compose, tmp_path):
+    run(compose("compile.mode=eager", "model=simple_net", "trainer.max_epochs=2", run_dir=tmp_path / "trained"))
+    stage = f"model=simple_net ckpt_path={tmp_path}/trained/checkpoints/last.ckpt"
+    words = (*EAGER, "forward.num_calls=12", f"forward.fallback=['{stage}']")
+    row = bench(*words, "forward.deadline_ms=10000")
+    untrained, trained = row.chain
+    assert untrained.accuracy < 0.5 < trained.accuracy
+    assert row.val_accuracy == row.correct_in_time_frac == pytest.approx(untrained.accuracy)
+    hurried = bench(*words, "forward.deadline_ms=0.0001")  # no call is that fast
+    assert (hurried.deadline_miss_frac, hurried.correct_in_time_frac) == (1.0, 0.0)
+
+
 def test_stages_are_compiled_each_as_asked_and_told_apart(bench):
     row = bench(
         network("Plain"), "compile.backend=eager", "forward.num_calls=5", "forward.deadline_ms=10000",
@@ -429,6 +473,10 @@ def test_stages_of_one_network_share_neither_code_nor_torchs_limit_of_it(words, 
             ["forward.deadline_ms=5", "forward.fallback=[['model=simple_net']]"],
             "forward.fallback = [['model=simple_net']]: expected entries as in forward.fallback=['model=simple_net']",
         ),
+        (["forward.late=fallback", "forward.deadline_ms=5"], "forward.late = fallback: no other stage can answer"),
+        (["forward.period_ms=5"], "forward.period_ms = 5.0: is of requests with a deadline"),
+        (["forward.deadline_ms=5", "forward.emergency_first=true"], "forward.emergency_first = true: no request is "),
+        (["forward.deadline_ms=5", "forward.emergency_frac=2"], "forward.emergency_frac = 2.0: expected a fraction"),
         (["trainer.max_epochs=3"], "trainer.max_epochs = 3: belongs to training"),
         (["meters.breakdown=true"], "meters.breakdown = true: belongs to training"),
         (["optimizer=sgd"], "optimizer = sgd: belongs to training"),
@@ -516,7 +564,13 @@ def forward_row(mode: str, repeat: int, step_ms: float) -> Row:
     times: dict[str, Any] = {"num_calls": 9, "time_ms_p50": 7.25, "time_ms_p90": 8.0, "time_ms_p99": 9.0}
     expected_ms = [ExpectedLatency([n, 3, 8, 8], 5.5 * n, 5.0) for n in (1, 2)]
     first = Stage(
-        compile_mode=mode, effective_mode=mode, num_graphs=3, call_frac=0.25, expected_ms=expected_ms, **times
+        compile_mode=mode,
+        effective_mode=mode,
+        num_graphs=3,
+        accuracy=0.9,
+        call_frac=0.25,
+        expected_ms=expected_ms,
+        **times,
     )
     second = replace(first, settings="model=<i>small</i>")
     return Row(
@@ -544,7 +598,7 @@ def test_calls_are_compared_in_groups_of_their_own_and_said_as_calls():
     assert "Calls served by each stage" in page
     assert "Time to reach a call" in page
     assert "<td>7.250</td>" in page
-    assert "<td>default</td><td>3</td><td>5.500 to 11.000</td><td>25.0 %</td>" in page.replace("\n", "")
+    assert "<td>default</td><td>3</td><td>5.500 to 11.000</td><td>0.900</td><td>25.0 %</td>" in page.replace("\n", "")
     assert "model=&lt;i&gt;small&lt;/i&gt;" in page
     assert "<i>" not in page
 

@@ -58,6 +58,7 @@ def _inherited(config: RunConfig, replaced: set[str]) -> list[str]:
     folders = [source.path for source in sources if source.provider == "command-line"]
     if folders:
         inherited.append(f"hydra.searchpath=[{','.join(folders)}]")
+    inherited.append("forward.late=wait")  # a stage by itself has no other that answers for it
     return inherited
 
 

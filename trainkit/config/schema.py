@@ -13,6 +13,7 @@ from trainkit.config.settings import (
     COUNT_OR_FRACTION,
     COUNT_OR_MINUS_1,
     FINITE,
+    FRACTION,
     MILLISECONDS,
     SEED,
     at_least,
@@ -36,6 +37,7 @@ Compression = StrEnum("Compression", ["none", "bf16"])
 Kind = StrEnum("Kind", ["train", "forward"])
 Engine = StrEnum("Engine", ["network", "export", "aot_inductor"])
 Timing = StrEnum("Timing", ["calls", "stream"])
+Late = StrEnum("Late", ["wait", "fallback"])
 Accelerator = StrEnum("Accelerator", ["auto", "cpu", "gpu"])
 Schedule = StrEnum("Schedule", ["constant", "cosine"])
 AttentionBackend = StrEnum("AttentionBackend", ["auto", "cudnn", "flash", "efficient", "math"])
@@ -279,10 +281,29 @@ class ForwardConfig:
     calls_per_window: int = setting(20, "of timing=stream", bounds=(at_least(1),), column="calls_per_window", work=True)
     deadline_ms: float | None = setting(
         None,
-        "milliseconds: requests come one each deadline_ms and are due deadline_ms later",
+        "milliseconds from a request to the time when it is due",
         bounds=(MILLISECONDS,),
         column="deadline_ms",
         work=True,
+    )
+    period_ms: float | None = setting(
+        None,
+        "milliseconds from one request to the next; null: deadline_ms",
+        bounds=(MILLISECONDS,),
+        column="period_ms",
+        work=True,
+    )
+    emergency_frac: float = setting(
+        0.0,
+        "the share of the requests that are emergencies, drawn with the seed",
+        bounds=(FRACTION,),
+        column="emergency_frac",
+        work=True,
+    )
+    emergency_first: bool = setting(
+        False,
+        "true: an emergency is served before all requests that wait; the call that is running is not broken off",
+        column="emergency_first",
     )
     fallback: list[str] = setting(
         [],
@@ -291,6 +312,12 @@ class ForwardConfig:
         "into what is left of the deadline",
         entry="'model=simple_net'",
         column="fallback",
+    )
+    late: Late = setting(
+        Late["wait"],
+        "of a call that is not done at its deadline: wait: its answer comes late | fallback: the fastest stage is "
+        "called before each other one, and its answer is given at the deadline; the late call runs to its end",
+        column="late",
     )
 
 

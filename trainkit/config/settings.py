@@ -41,6 +41,7 @@ def _is_count_or_fraction(value: Any) -> bool:
 
 ABOVE_0 = Bound(lambda value: isinstance(value, int | float) and value > 0, "a number above 0")
 FINITE = Bound(math.isfinite, "a finite number")
+FRACTION = Bound(lambda value: 0 <= value <= 1, "a fraction from 0 to 1", 0.1)
 MILLISECONDS = Bound(lambda value: 0 < value < math.inf, "a number of milliseconds above 0, or null")
 COUNT_OR_MINUS_1 = Bound(lambda value: value >= 1 or value == -1, "at least 1, or -1 for no limit")
 COUNT_OR_FRACTION = Bound(_is_count_or_fraction, "a number of batches (1, 2, ...) or a fraction (0.0 to 1.0)")

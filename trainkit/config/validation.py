@@ -206,10 +206,27 @@ def _forward(config: RunConfig) -> Iterator[str]:
     if not all(isinstance(stage, str) for stage in fallback):  # OmegaConf takes lists of lists too
         entries = f"forward.fallback=[{SETTINGS['forward.fallback'].facts.entry}]"
         yield f"forward.fallback = {fallback}: expected entries as in {entries}"
-    if fallback and config.forward.deadline_ms is None:
-        yield f"forward.fallback = {fallback}: chooses by a deadline; set forward.deadline_ms with it"
+    yield from _requests(config.forward)
     if fallback and config.check:
         yield "check = True: compares one network with eager; leave it out with forward.fallback"
+
+
+def _requests(forward: ForwardConfig) -> Iterator[str]:
+    """A complaint for each setting of requests that another one of them leaves without an effect."""
+    if forward.deadline_ms is None:
+        if forward.fallback:
+            yield f"forward.fallback = {forward.fallback}: chooses by a deadline; set forward.deadline_ms with it"
+        for name in ("period_ms", "emergency_frac"):
+            value = getattr(forward, name)
+            if value:
+                yield f"forward.{name} = {value}: is of requests with a deadline; set forward.deadline_ms with it"
+    if forward.emergency_first and forward.emergency_frac == 0:
+        yield (
+            "forward.emergency_first = true: no request is an emergency; set forward.emergency_frac with it, to 0.1 or "
+            "another share"
+        )
+    if forward.late == "fallback" and not forward.fallback:
+        yield "forward.late = fallback: no other stage can answer; set forward.fallback with it"
 
 
 def _engine(config: RunConfig) -> Iterator[str]:

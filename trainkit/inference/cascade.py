@@ -48,6 +48,7 @@ class CascadeStage:
     facts: CompileFacts | None = None
     autotune_s: dict[str, float] = field(default_factory=dict)
     package: Callable[[Tensor], Any] | None = None  # compiled ahead of time, and called in place of the network
+    accuracy: float | None = None  # over all batches of the calls
 
     def place(self, device: torch.device) -> None:
         """Lay the network out as requested, in eval mode on the device."""

@@ -1,10 +1,12 @@
 """The calls of a forward-only run: they measure the stages of a cascade, then serve the requests."""
 
 import copy
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,22 +15,23 @@ from trainkit.compiler import dynamo
 from trainkit.config.schema import RunConfig
 from trainkit.data.batches import Batch
 from trainkit.data.module import DataModule
+from trainkit.inference.accuracy import accuracy_of, answer_of
 from trainkit.inference.batches import inputs_by_shape, requested_batches
 from trainkit.inference.cascade import CascadeStage
-from trainkit.inference.deadlines import Requests, choose_stage, miss_frac
+from trainkit.inference.deadlines import Answer, Requests, Response, choose_calls, requested_traffic, simulate
 from trainkit.inference.engines import load_program
 from trainkit.inference.parity import check_outputs
-from trainkit.inference.summary import stage_columns
+from trainkit.inference.summary import request_columns, stage_columns
 from trainkit.inference.windows import call_windows
-from trainkit.metrics.calls import CallMeters
+from trainkit.metrics.calls import CallMeters, Shape
 from trainkit.metrics.environment import machine_columns
 from trainkit.metrics.foreign import ForeignProcesses
-from trainkit.metrics.steps import Step, num_warmup
+from trainkit.metrics.steps import Step, StepKind, num_warmup
 from trainkit.results.files import set_aside, write_row
 from trainkit.results.requested import requested_fields
 from trainkit.results.row import Row
 from trainkit.training import numerics
-from trainkit.training.objective import Forward, num_right
+from trainkit.training.objective import Forward
 
 NUM_MEASURING = 32  # calls of each stage with each shape before the first request
 
@@ -47,7 +50,9 @@ class Serving:
         self.last_stage = stages[0]  # of the last call
         self._config, self._stages, self._data, self._meters, self._device = config, stages, data, meters, device
         self._row = Row(status="interrupted", **requested_fields(config))
-        self._num_right = self._num_targets = 0
+        self._traffic = requested_traffic(config)
+        self._requests = Requests(self._traffic) if self._traffic and len(stages) > 1 else None
+        self._answers: list[Answer] = []  # one for each batch of the calls, that of the stage that served it
         self._num_targets_once = 0  # of the batches' first epoch
 
     def begin(self) -> None:
@@ -71,18 +76,15 @@ class Serving:
             self._load_program()
         for stage in self._stages:
             stage.compile()
-        requests = None
         if len(self._stages) > 1:
             self._measure_stages()
-            assert self._config.forward.deadline_ms is not None  # config.validation refuses it
-            requests = Requests(self._config.forward.deadline_ms)
         self._meters.begin(self._device)
         batches = requested_batches(self._data, self._config.forward.num_calls)
         if self._config.forward.timing == "stream":
             call_windows(self._stages[0], batches, self._meters, self._device)
         else:
             for epoch, batch in batches:
-                self._serve(epoch, batch, requests)
+                self._serve(epoch, batch)
         self._meters.end(complete=True)
         self._row = replace(self._row, foreign_processes=self._foreign_processes.count())
         if eager is not None:
@@ -105,7 +107,8 @@ class Serving:
         self._row = replace(self._row, **vars(cost))
 
     def _measure_stages(self) -> None:
-        """Call each stage NUM_MEASURING times with each shape that will come."""
+        """Call each stage NUM_MEASURING times with each shape that will come, and then with all batches for its
+        accuracy."""
         inputs_of = inputs_by_shape(self._data, self._config.forward.num_calls)
         self._meters.begin(self._device)
         for index, stage in enumerate(self._stages):
@@ -117,49 +120,58 @@ class Serving:
                     if not step.compiled:
                         times_ms.append(step.time_ms)
                 stage.times_ms[shape] = times_ms[num_warmup(times_ms) :]
+            stage.accuracy = accuracy_of(stage, self._data, self._config.forward.num_calls, self._device)
             stage.keep_facts()
         self._meters.end(complete=True)
 
-    def _serve(self, epoch: int, batch: Batch, requests: Requests | None) -> None:
-        """Serve a batch: of several stages the one that fits into the remaining time."""
+    def _serve(self, epoch: int, batch: Batch) -> None:
+        """Serve a batch: of several stages by the one that fits into the remaining time."""
         inputs, targets = batch[0].to(self._device), batch[1].to(self._device)
-        shape, index = tuple(inputs.shape), 0
-        if requests is not None:
-            expected_ms = [stage.expected_ms(shape) for stage in self._stages]
-            typical_ms = [stage.typical_ms(shape) for stage in self._stages]
-            index = choose_stage(expected_ms, typical_ms, requests.remaining_ms)
-        right, step = self._call(index, inputs, targets)
-        if right is not None:
-            self._num_right += right
-            self._num_targets += targets.numel()
-            if epoch == 0:
-                self._num_targets_once += targets.numel()
-        if requests is not None and not step.compiled:
-            requests.serve(step.time_ms)
-            self._stages[index].times_ms[shape].append(step.time_ms)
+        answers, compiled = [], False
+        for index in self._choose_calls(tuple(inputs.shape)):
+            outputs, step = self._call(index, inputs)
+            answers.append(answer_of(index, step.time_ms, outputs, targets, self._data))
+            compiled = compiled or step.compiled
+        answer = answers[-1]
+        if self._requests is not None and not compiled:
+            answer = self._requests.serve(answers).answer
+            for called in answers:
+                self._stages[called.stage].times_ms[tuple(inputs.shape)].append(called.time_ms)
+        self._answers.append(answer)
+        if epoch == 0:
+            self._num_targets_once += answer.num_targets
 
-    def _call(self, index: int, inputs: Tensor, targets: Tensor | None = None) -> tuple[int | None, Step]:
-        """Call a stage. Returns the number of right predictions, if the outputs predict targets, and the
-        measurements."""
+    def _choose_calls(self, shape: Shape) -> list[int]:
+        """The stages to call for the next request, whose inputs have this shape."""
+        if self._requests is None:
+            return [0]
+        expected_ms = [stage.expected_ms(shape) for stage in self._stages]
+        typical_ms = [stage.typical_ms(shape) for stage in self._stages]
+        return choose_calls(expected_ms, typical_ms, self._requests.remaining_ms, self._config.forward.late)
+
+    def _call(self, index: int, inputs: Tensor) -> tuple[Any, Step]:
+        """Call a stage. Returns its outputs and the measurement."""
         stage = self.last_stage = self._stages[index]
         with stage.ready(self._device):
-            outputs, step = self._meters.call(partial(stage.call, inputs), index, tuple(inputs.shape))
-            if targets is None:
-                return None, step
-            return num_right(outputs, targets, self._data.sizes.get("num_classes", 2)), step
+            return self._meters.call(partial(stage.call, inputs), index, tuple(inputs.shape))
 
     def current_row(self) -> Row:
         """The row with all measurements so far."""
+        responses: Sequence[Response] = []
+        if self._requests is not None:
+            responses = self._requests.responses
+        elif self._traffic is not None:
+            steady = [kind is StepKind.STEADY for kind in itertools.chain(*self._meters.kinds())]
+            responses = simulate(self._traffic, list(itertools.compress(self._answers, steady)))
         row = replace(
             self._row,
-            **stage_columns(self._stages, self._meters),
+            **stage_columns(self._stages, self._meters, responses),
+            **request_columns(responses),
             num_val_targets=self._num_targets_once or None,
         )
-        if self._num_targets > 0:
-            row = replace(row, val_accuracy=self._num_right / self._num_targets)
-        if self._config.forward.deadline_ms is not None:
-            times_ms = [step.time_ms for step in self._meters.steady_calls()]
-            row = replace(row, deadline_miss_frac=miss_frac(times_ms, self._config.forward.deadline_ms))
+        num_targets = sum(answer.num_targets for answer in self._answers)
+        if num_targets > 0:
+            row = replace(row, val_accuracy=sum(answer.num_right for answer in self._answers) / num_targets)
         first_call_s = self._meters.first_call_s()
         if len(self._stages) == 1 and first_call_s is not None:
             row = replace(row, first_answer_s=first_call_s + (row.package_load_s or 0.0))

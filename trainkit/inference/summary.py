@@ -6,12 +6,16 @@ from typing import Any
 
 from trainkit.compiler import dynamo
 from trainkit.inference.cascade import CascadeStage, combine_facts
+from trainkit.inference.deadlines import Response
 from trainkit.metrics.calls import CallMeters
 from trainkit.metrics.summary import CompilerReport
 from trainkit.results.facts import Stage
+from trainkit.stats import percentile
+
+PERCENTILES = (50, 90, 99)
 
 
-def stage_columns(stages: Sequence[CascadeStage], meters: CallMeters) -> dict[str, Any]:
+def stage_columns(stages: Sequence[CascadeStage], meters: CallMeters, responses: Sequence[Response]) -> dict[str, Any]:
     """The columns on the compiler, on time and on memory, and the `chain` of a cascade, as far as calls were made."""
     first, is_cascade = stages[0], len(stages) > 1
     if first.facts is None:
@@ -28,23 +32,52 @@ def stage_columns(stages: Sequence[CascadeStage], meters: CallMeters) -> dict[st
     report = CompilerReport(autotune_s, reports_eager, first.compiler.skips_function())
     columns = {**vars(combine_facts(known_facts)), **meters.summary(report)}
     if is_cascade:
-        columns["chain"] = _chain(stages, meters)
+        columns["chain"] = _chain(stages, meters, responses)
     return columns
 
 
-def _chain(stages: Sequence[CascadeStage], meters: CallMeters) -> list[Stage]:
-    num_calls = len(meters.steady_calls())
+def request_columns(responses: Sequence[Response]) -> dict[str, Any]:
+    """The columns on requests with a deadline; none without a response."""
+    if not responses:
+        return {}
+    emergencies = [response for response in responses if response.is_emergency]
+    num_right = num_targets = 0
+    for response in responses:
+        num_targets += response.answer.num_targets
+        if not response.is_missed:
+            num_right += response.answer.num_right
+    columns = {
+        "deadline_miss_frac": _miss_frac(responses),
+        "emergency_miss_frac": _miss_frac(emergencies),
+        "late_call_frac": sum(response.in_place for response in responses) / len(responses),
+        "correct_in_time_frac": num_right / num_targets if num_targets else None,
+    }
+    for q in PERCENTILES:
+        columns[f"response_time_ms_p{q}"] = percentile([response.time_ms for response in responses], q)
+        columns[f"emergency_time_ms_p{q}"] = percentile([response.time_ms for response in emergencies], q)
+    return columns
+
+
+def _miss_frac(responses: Sequence[Response]) -> float | None:
+    if not responses:
+        return None
+    return sum(response.is_missed for response in responses) / len(responses)
+
+
+def _chain(stages: Sequence[CascadeStage], meters: CallMeters, responses: Sequence[Response]) -> list[Stage]:
     entries = []
     for index, stage in enumerate(stages):
-        latency = meters.latency(network=index)
-        call_frac = latency["num_calls"] / num_calls if num_calls else None
+        call_frac = None
+        if responses:
+            call_frac = sum(response.answer.stage == index for response in responses) / len(responses)
         entry = Stage(
             settings=stage.settings,
             model=stage.config.job.model,
             compile_mode=stage.config.compile.mode,
+            accuracy=stage.accuracy,
             call_frac=call_frac,
             expected_ms=stage.expected_latencies(),
-            **latency,
+            **meters.latency(network=index),
         )
         entries.append(_with_facts(entry, stage))
     return entries

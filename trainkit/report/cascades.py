@@ -44,9 +44,29 @@ def expected_ms(stage: Stage) -> str:
     return f"{low} to {high}"
 
 
-def missed_deadlines(row: Row) -> str:
-    """The share of steady calls that missed their deadline; "" if the run has no deadline."""
+def deadline_labels(row: Row) -> list[str]:
+    """Lines on the requests: which share missed the deadline, response times, emergencies, late calls; none if the run
+    has no deadline."""
     if row.deadline_ms is None:
-        return ""
+        return []
     deadline = fixed(row.deadline_ms, decimals([row.deadline_ms], 2))
-    return f"{percent(row.deadline_miss_frac)} of calls missed {deadline} ms"
+    missed = f"{percent(row.deadline_miss_frac)} of calls missed {deadline} ms"
+    times_ms = [row.response_time_ms_p50, row.response_time_ms_p90, row.response_time_ms_p99]
+    lines = [missed + _response_text(times_ms)]
+    if row.emergency_miss_frac is not None:
+        times_ms = [row.emergency_time_ms_p50, row.emergency_time_ms_p90, row.emergency_time_ms_p99]
+        lines.append(f"{percent(row.emergency_miss_frac)} of emergencies missed it" + _response_text(times_ms))
+    if row.late == "fallback":
+        lines.append(f"{percent(row.late_call_frac)} of calls were late, and answered by the fastest stage")
+    if row.correct_in_time_frac is not None:
+        lines.append(f"{percent(row.correct_in_time_frac)} of targets predicted in time")
+    return lines
+
+
+def _response_text(times_ms: Sequence[float | None]) -> str:
+    """Response times p50, p90, p99; "" if they are unknown."""
+    if times_ms[0] is None:
+        return ""
+    digits = decimals(times_ms, 4)
+    p50, p90, p99 = [fixed(time_ms, digits) for time_ms in times_ms]
+    return f"; response p50 {p50} ms, p90 {p90} ms, p99 {p99} ms"

@@ -1,7 +1,8 @@
 """The columns of a comparison: one quantity of every setting, as text."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from trainkit.analysis.candidates import Candidate, Spread, spread_of, values_of
 from trainkit.formatting import decimals, fixed, in_one_unit, percent
@@ -93,18 +94,47 @@ def _cache_note(candidate: Candidate) -> str:
     return f"{state}; {warm}"
 
 
-def _call_columns(candidates: Iterable[Candidate]) -> list[TableColumn]:
-    """Medians over the repeats: slow calls, and the fraction of calls that missed their deadline."""
-    p90, p99, missed = [], [], []
-    for candidate in candidates:
-        p90.append(_median_of_column(candidate, "step_time_ms_p90"))
-        p99.append(_median_of_column(candidate, "step_time_ms_p99"))
-        missed.append(_median_of_column(candidate, "deadline_miss_frac"))
-    digits = decimals(p90 + p99, 4)
-    columns = [_number_column("p90", "ms", p90, digits), _number_column("p99", "ms", p99, digits)]
-    if any(frac is not None for frac in missed):
-        columns.append(TableColumn("missed", "deadline", [Cell(percent(frac)) for frac in missed]))
+def _call_columns(candidates: Sequence[Candidate]) -> list[TableColumn]:
+    """Medians over the repeats: slow calls, and of requests with a deadline their response times and shares."""
+    columns = _percentile_columns(candidates, {"p90": "step_time_ms_p90", "p99": "step_time_ms_p99"})
+    responses = {"p50": "response_time_ms_p50", "p90": "response_time_ms_p90", "p99": "response_time_ms_p99"}
+    emergencies = {"p50": "emergency_time_ms_p50", "p90": "emergency_time_ms_p90", "p99": "emergency_time_ms_p99"}
+    columns += _measured_percentiles(candidates, "response", responses)
+    columns += _share_column(candidates, "missed", "deadline", "deadline_miss_frac")
+    columns += _measured_percentiles(candidates, "emergency", emergencies)
+    columns += _share_column(candidates, "missed", "emergencies", "emergency_miss_frac")
+    if any(candidate.rows[0].late == "fallback" for candidate in candidates):
+        columns += _share_column(candidates, "late", "calls", "late_call_frac")
+    columns += _share_column(candidates, "correct", "in time", "correct_in_time_frac")
     return columns
+
+
+def _percentile_columns(candidates: Sequence[Candidate], columns: Mapping[str, str]) -> list[TableColumn]:
+    """A column in milliseconds for each of some columns of a row, by its name in the table."""
+    medians: dict[str, list[float | None]] = {}
+    for name, column in columns.items():
+        medians[name] = [_median_of_column(candidate, column) for candidate in candidates]
+    digits = decimals(list(chain(*medians.values())), 4)
+    return [_number_column(name, "ms", values, digits) for name, values in medians.items()]
+
+
+def _measured_percentiles(
+    candidates: Sequence[Candidate], subject: str, columns: Mapping[str, str]
+) -> list[TableColumn]:
+    """Those columns under the name of their subject, or none if no row has them."""
+    named = {f"{subject} {name}": column for name, column in columns.items()}
+    tables = _percentile_columns(candidates, named)
+    if all(cell.text == "-" for table in tables for cell in table.cells):
+        return []
+    return tables
+
+
+def _share_column(candidates: Sequence[Candidate], name: str, unit: str, column: str) -> list[TableColumn]:
+    """A column of shares in percent; none if no row has it."""
+    fracs = [_median_of_column(candidate, column) for candidate in candidates]
+    if all(frac is None for frac in fracs):
+        return []
+    return [TableColumn(name, unit, [Cell(percent(frac)) for frac in fracs])]
 
 
 def _median_of_column(candidate: Candidate, column: str) -> float | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from trainkit.analysis.candidates import Candidate
 from trainkit.analysis.company import steps_over_alone
 from trainkit.analysis.comparison import Group
-from trainkit.formatting import clean, percent
+from trainkit.formatting import clean, decimals, fixed, percent
 from trainkit.report.cascades import served_shares
 from trainkit.report.compiler_facts import compiled_regions, skipped_steps, tuned_kernels
 from trainkit.report.figures import ratio_text
@@ -24,7 +24,7 @@ SIDE_BY_SIDE = (
 COST_UNKNOWN = "The same settings with hydra.launcher.parallel=1 show what that costs."
 COST_BESIDE = "Their steps over those of the same settings alone: {ratios}."
 QUEUED_REQUESTS = (
-    "Missed: a request comes once in each deadline and waits for those before it, so one late call can make the next "
+    "Missed: a request comes once in each {period} and waits for those before it, so one late call can make the next "
     "ones late too."
 )
 OTHER_VERSION = "Not compared with version {newest}: {runs} ({changes}). Measure again to compare."
@@ -99,8 +99,12 @@ def _general_notes(group: Group, groups: Sequence[Group]) -> Iterator[str]:
         yield SHARED_CACHE
     if group.num_parallel_jobs > 1:
         yield SIDE_BY_SIDE.format(num=group.num_parallel_jobs, cost=_cost_beside(group, groups))
-    if group.candidates[0].rows[0].deadline_ms is not None:
-        yield QUEUED_REQUESTS
+    first = group.candidates[0].rows[0]
+    if first.deadline_ms is not None:
+        period = "deadline"
+        if first.period_ms is not None:
+            period = f"{fixed(first.period_ms, decimals([first.period_ms], 2))} ms"
+        yield QUEUED_REQUESTS.format(period=period)
 
 
 def _cost_beside(group: Group, groups: Sequence[Group]) -> str:

@@ -109,10 +109,11 @@ def _stage_table(candidates: Iterable[Candidate]) -> SettingTable:
                 Cell(stage.effective_mode or "-"),
                 Cell(fixed(stage.num_graphs, 0)),
                 Cell(expected_ms(stage)),
+                Cell(fixed(stage.accuracy, 3)),
                 Cell(percent(stage.call_frac)),
             ]
             lines.append((candidate.label, cells + _latency_cells(stage)))
-    titles = ["stage", "effective", "graphs", "expected ms", "share", *LATENCY_TITLES]
+    titles = ["stage", "effective", "graphs", "expected ms", "accuracy", "share", *LATENCY_TITLES]
     return SettingTable("Calls served by each stage", titles, lines)
 
 

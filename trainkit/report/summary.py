@@ -12,7 +12,7 @@ from rich.text import Text
 
 from trainkit.analysis.dropping import step_time_ms, why_dropped
 from trainkit.formatting import clean, decimals, fixed, percent, scientific, seconds, short, size
-from trainkit.report.cascades import expected_ms, missed_deadlines, stage_label
+from trainkit.report.cascades import deadline_labels, expected_ms, stage_label
 from trainkit.report.compiler_facts import (
     Cause,
     compiled_regions,
@@ -197,9 +197,10 @@ def _training_lines(row: Row) -> Iterator[Line]:
 
 
 def _call_lines(row: Row) -> Iterator[Line]:
-    missed = missed_deadlines(row)
-    if missed:
-        yield "deadline", missed
+    title = "deadline"
+    for text in deadline_labels(row):
+        yield title, text
+        title = ""
     title = "cascade"
     for stage in row.chain or []:
         yield title, _stage_line(stage, row)
@@ -226,6 +227,8 @@ def _stage_line(stage: Stage, row: Row) -> str:
     latency = f"expected {expected_ms(stage)} ms"
     if stage.num_calls:
         latency = _latency_text(stage)
+    if stage.accuracy is not None:
+        latency = f"{latency}; accuracy {fixed(stage.accuracy, 3)}"
     return f"{percent(stage.call_frac)} {stage_label(stage, row)}: {compiled}; {latency}"
 
 

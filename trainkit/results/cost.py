@@ -85,9 +85,46 @@ class Cost:
     )
     deadline_miss_frac: float | None = column(
         None,
-        "Fraction of the steady calls that missed `deadline_ms`.",
+        "Fraction of the requests, one for each steady call, that missed `deadline_ms`.",
         title="Missed deadlines",
         over_repeats=OverRepeats.MEDIAN,
+    )
+    emergency_miss_frac: float | None = column(
+        None,
+        "Fraction of the emergencies that missed `deadline_ms`.",
+        title="Missed deadlines of emergencies",
+        over_repeats=OverRepeats.MEDIAN,
+    )
+    late_call_frac: float | None = column(
+        None,
+        "Fraction of the requests whose answer was the fastest stage's, given at the deadline, because a call was late "
+        "(`forward.late=fallback`).",
+        title="Late calls answered by the fastest stage",
+        over_repeats=OverRepeats.MEDIAN,
+    )
+    correct_in_time_frac: float | None = column(
+        None,
+        "Fraction of the requests' targets that were predicted within the deadline.",
+        title="Correct in time",
+        over_repeats=OverRepeats.MEDIAN,
+    )
+    response_time_ms_p50: float | None = column(
+        None,
+        "Median time from a request's coming to its answer, its wait for earlier requests included.",
+        unit="ms",
+        title="Median response",
+        **SLOWEST,
+    )
+    response_time_ms_p90: float | None = column(None, "90th percentile.", unit="ms", title="p90 response", **SLOWEST)
+    response_time_ms_p99: float | None = column(None, "99th percentile.", unit="ms", title="p99 response", **SLOWEST)
+    emergency_time_ms_p50: float | None = column(
+        None, "Median response time of the emergencies.", unit="ms", title="Median response to emergencies", **SLOWEST
+    )
+    emergency_time_ms_p90: float | None = column(
+        None, "90th percentile.", unit="ms", title="p90 response to emergencies", **SLOWEST
+    )
+    emergency_time_ms_p99: float | None = column(
+        None, "99th percentile.", unit="ms", title="p99 response to emergencies", **SLOWEST
     )
     chain: list[Stage] | None = column(None, "The stages of a cascade (`forward.fallback`), the run's own first.")
     forward_time_ms_p50: float | None = column(None, "Forward of a step, in the profiling epoch.", unit="ms", **SLOWEST)

@@ -80,7 +80,10 @@ class ExpectedLatency:
 
 @dataclass(frozen=True)
 class Stage:
-    """One network of a cascade, and its share of the steady calls."""
+    """One network of a cascade, and its share of the requests' answers.
+
+    `accuracy` is over all batches of the calls, whichever stage serves them; `num_calls` and times are of steady calls.
+    """
 
     settings: str = ""  # its entry of `forward.fallback`; "" for the run's own settings
     model: str = ""
@@ -89,6 +92,7 @@ class Stage:
     effective_mode_reason: str | None = None
     num_graphs: int | None = None
     num_recompiles: int | None = None
+    accuracy: float | None = None
     call_frac: float | None = None
     num_calls: int = 0
     time_ms_p50: float | None = None

@@ -47,7 +47,11 @@ class Requested:
         None, "`forward.calls_per_window`; None if each call is waited for.", unit="calls"
     )
     deadline_ms: float | None = column(None, "`forward.deadline_ms`.", unit="ms")
+    period_ms: float | None = column(None, "`forward.period_ms`; None: as `deadline_ms`.", unit="ms")
+    emergency_frac: float = column(0.0, "`forward.emergency_frac`.")
+    emergency_first: bool = column(False, "`forward.emergency_first`.")
     fallback: list[str] | None = column(None, "`forward.fallback`.")
+    late: str = column("wait", "`forward.late`.")
     overrides: list[str] = column(list, "The overrides as typed, without those that tell the jobs of a sweep apart.")
 
 
