@@ -622,6 +622,22 @@ class OneHotFixed(Classifier):
         return logits * nn.functional.one_hot(logits.argmax(1), num_classes=logits.shape[1]).float().mean()
 
 
+class LayerInForward(Classifier):
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        return logits + nn.Linear(logits.shape[1], 1)(logits)  # DEFECT layer that is made in forward
+
+
+class LayerInForwardFixed(Classifier):
+    def __init__(self, channels: int, image_size: int, num_classes: int, width: int = 8):
+        super().__init__(channels, image_size, num_classes, width)
+        self.shift = nn.Linear(num_classes, 1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        return logits + self.shift(logits)
+
+
 class Recurrent(Classifier):
     def __init__(self, channels: int, image_size: int, num_classes: int, width: int = 8):
         super().__init__(channels, image_size, num_classes, width)

@@ -65,6 +65,13 @@ BREAKS = [
         "with l:",
         "context manager",
     ),
+    (
+        "Attempted to use `torch.nn.Parameter()` constructor with Dynamo",
+        "GB0264",
+        "Dynamo does not support this",
+        "return nn.Linear(4, 4)(x)",
+        "layer that is made in forward",
+    ),
     ("copy.deepcopy()", None, "Dynamo does not support copy.deepcopy()", "", "deepcopy"),
     ("Attempted to copy.deepcopy a tensor", "GB4198", "", "", "deepcopy"),
     ("Unsupported Tensor.backward() call", "GB0123", "", "", "backward inside of forward"),

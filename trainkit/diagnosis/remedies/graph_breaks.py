@@ -75,7 +75,7 @@ BREAK_REMEDIES = (
         cause="data-dependent loop",
         why="The number of rounds, and of elements appended to a list, depends on a tensor's value.",
         fix="Run a fixed number of rounds. Let a mask keep or drop their results (torch.where), and write them to a "
-        "tensor, not to a list. Or use scan, or without a backward torch.while_loop.",
+        "tensor, not to a list. Or use torch's scan, or its while_loop, whose backward takes compile.fullgraph=true.",
         clues=(
             Clue(BRANCH, line=r"^while\b", evidence=Evidence.MESSAGE_AND_LINE),
             Clue(f"{ITEM}|{SCALAR}", line=LOOP, evidence=Evidence.MESSAGE_AND_LINE),
@@ -237,10 +237,16 @@ BREAK_REMEDIES = (
         ),
     ),
     Remedy(
+        cause="layer that is made in forward",
+        why="torch.compile does not make parameters within a graph. No optimizer knows them either.",
+        fix="Make the layer once, in __init__; for known shapes one for each, and choose by x.shape.",
+        clues=(Clue(r"GB0264|torch\.nn\.Parameter\(\). constructor", evidence=Evidence.VERDICT),),
+    ),
+    Remedy(
         cause="recurrent layer of torch.nn",
         why="torch.compile leaves nn.LSTM, nn.GRU and nn.RNN to eager, together with the function that calls them.",
         fix="torch._dynamo.config.allow_rnn = True takes the layer into the graph. Or compile the modules around it "
-        "(compile.scope=parts), or write the steps with nn.LSTMCell.",
+        "(compile.scope=parts), or write the steps with nn.LSTMCell or nn.GRUCell.",
         clues=(Clue("GB0014|RNN, GRU, or LSTM", evidence=Evidence.VERDICT),),
     ),
     Remedy(
@@ -265,8 +271,8 @@ BREAK_REMEDIES = (
         cause="line that the backend fails on",
         why="The captured graph is sound, but the backend cannot compile it, so the function runs uncompiled.",
         fix="Write it with other operations: x[i] = v with a tensor i becomes x.index_copy_(0, i.reshape(1), "
-        "v.reshape(1)) or torch.where. Use torch.while_loop only without a backward. Or leave the module out "
-        "(compile.scope=parts).",
+        "v.reshape(1)) or torch.where. A while_loop with a backward takes compile.fullgraph=true. Or leave the module "
+        "out (compile.scope=parts).",
         clues=(Clue("GB0219|Backend compiler exception", evidence=Evidence.VERDICT),),
     ),
 )
