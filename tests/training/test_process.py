@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import warnings
 from typing import Any
 
@@ -10,9 +11,11 @@ import torch
 import torch._dynamo
 
 from tests.networks import network
-from trainkit.training.process import LIGHTNING_VARIABLES, LOG_LEVELS, run_settings
+from trainkit.training.process import LOG_LEVELS, run_settings
 from trainkit.training.run import run
 
+# Of pytest, of libraries as they are imported, and of torch to itself
+OTHERS = re.compile("PYTEST_|KMP_|_TORCHINDUCTOR_")
 SHORT = ("trainer.max_epochs=1", "trainer.limit_train_batches=2", "trainer.limit_val_batches=1")
 
 
@@ -28,7 +31,7 @@ def settings() -> dict[str, Any]:
         "dynamo": (torch._dynamo.config.optimize_ddp, torch._dynamo.config.recompile_limit),
         "warnings": list(warnings.filters),
         "log levels": {name: logging.getLogger(name).level for name in LOG_LEVELS},
-        "variables": {name: os.environ.get(name) for name in (*LIGHTNING_VARIABLES, "WANDB_SILENT")},
+        "variables": {name: os.environ[name] for name in os.environ if not OTHERS.match(name)},
     }
 
 

@@ -11,8 +11,11 @@ import torch
 from trainkit.config.schema import RunConfig
 from trainkit.distributed.launch import ID_VARIABLE
 
-# Set by Lightning: by seed_everything, by a Trainer with deterministic=True, and by DDP
-LIGHTNING_VARIABLES = ("PL_GLOBAL_SEED", "PL_SEED_WORKERS", "CUBLAS_WORKSPACE_CONFIG", "OMP_NUM_THREADS")
+LIGHTNING_VARIABLES = (
+    *("PL_GLOBAL_SEED", "PL_SEED_WORKERS"),  # set by seed_everything
+    "CUBLAS_WORKSPACE_CONFIG",  # by a Trainer with deterministic=True
+    *("OMP_NUM_THREADS", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE"),  # by DDP
+)
 LOG_LEVELS = {
     "lightning.pytorch": logging.WARNING,
     "lightning.fabric": logging.WARNING,
