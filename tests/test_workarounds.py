@@ -46,6 +46,23 @@ def test_lightning_hands_wandb_an_argument_that_it_dropped():
     assert "anonymous" in WandbLogger(offline=True)._wandb_init
 
 
+def test_torch_remembers_first_calls_when_it_is_reset():
+    """compiler.dynamo.eager_then_compile"""
+
+    def graphs_of_a_first_call() -> int:
+        torch.compiler.reset()
+        torch._dynamo.utils.counters.clear()
+        with torch.compiler.set_stance("eager_then_compile"):
+            torch.compile(_doubled, backend="eager")(torch.ones(2))
+        return torch._dynamo.utils.counters["stats"]["unique_graphs"]
+
+    assert [graphs_of_a_first_call(), graphs_of_a_first_call()] == [0, 1]
+
+
+def _doubled(x):
+    return x * 2
+
+
 def test_torchs_cache_gives_attention_the_code_of_another_kernel():
     """compiler.caches._attention_in_keys"""
 

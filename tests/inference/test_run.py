@@ -511,7 +511,7 @@ def test_a_setting_without_use_or_sense_is_one_line(words, complaint, bench):
         ("compile.parts=[fc]", "compile.parts = [fc]: expected entries as in compile.parts=[{match: NAME}]"),
         ("compile.dynamic=maybe", "compile.dynamic = maybe: expected true, false or null"),
         ("compile.cache=cold", "compile.cache = cold: all stages compile into the run's cache, which is warm; "),
-        ("compile.max_recompiles=3", "compile.max_recompiles = 3: counts those of one network"),
+        ("compile.max_recompiles=3", "compile.max_recompiles = 3: is of one network alone"),
     ],
 )
 def test_a_wrong_stage_is_one_line(stage, complaint):

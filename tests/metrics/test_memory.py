@@ -13,3 +13,9 @@ def test_resident_memory_reads_back_an_allocation():
     assert memory.peak_resident_bytes() - before == pytest.approx(second.numel(), rel=0.05)
     del first
     assert memory.peak_resident_bytes() - before == pytest.approx(second.numel(), rel=0.05)
+
+
+def test_the_memory_in_use_is_all_that_no_process_could_get(tmp_path, monkeypatch):
+    (tmp_path / "meminfo").write_text("MemTotal: 1000 kB\nMemFree: 100 kB\nMemAvailable: 300 kB\n")
+    monkeypatch.setattr(memory, "MEMINFO", tmp_path / "meminfo")
+    assert memory.used_frac(torch.device("cpu")) == pytest.approx(0.7)

@@ -31,6 +31,19 @@ def test_every_step_is_of_one_kind():
     assert summary["step_time_ms_iqr"] == 0.0
 
 
+def test_of_work_that_ran_both_ways_the_steps_of_the_last_way_are_steady():
+    late = [make_step(8.0, eager=True)] * 6 + [make_step(900.0, compiled=True)] + [make_step(2.0)] * 6
+    rare = [make_step(5.0, eager=True, work="rare")] * 6
+    (kinds,) = classify([late + rare])
+    assert kinds == [*["superseded"] * 6, "compiling", *["warm-up"] * 3, *["steady"] * 9]
+    summary = summary_of([make_cost(*late, *rare)])
+    assert (summary["num_superseded_steps"], summary["num_steady_steps"], summary["num_eager_steps"]) == (6, 9, 12)
+    assert summary["step_time_ms"] == (13 * 2.0 + 6 * 5.0) / 19
+    assert summary["steps_time_s"] == (6 * 8.0 + 900.0 + 6 * 2.0 + 6 * 5.0) / 1e3
+    fell_back = [make_step(2.0)] * 6 + [make_step(900.0, compiled=True, eager=True)] + [make_step(8.0, eager=True)] * 6
+    assert summary_of([make_cost(*fell_back)])["step_time_ms"] == 8.0
+
+
 def test_a_shorter_last_step_of_an_accumulation_is_not_steady():
     epoch = make_cost(*[make_step(8.0, num_batches=4)] * 5, make_step(2.0, num_batches=1))
     summary = summary_of([epoch])

@@ -19,6 +19,18 @@ def test_epochs_compare_between_modes_without_the_first_and_without_what_broke_o
     assert summary_of([first])["epoch_train_time_s"] == 9.0
 
 
+def test_an_epoch_before_compiling_is_no_epoch_of_the_compiled_network():
+    eager, compiling, compiled = make_step(8.0, eager=True), make_step(900.0, compiled=True), make_step(2.0)
+    epochs = [
+        make_cost(eager, eager, train_time_s=9.0),
+        make_cost(eager, eager, train_time_s=8.0),
+        make_cost(compiling, compiled, train_time_s=90.0),
+        make_cost(compiled, compiled, train_time_s=2.0),
+    ]
+    assert summary_of(epochs)["epoch_train_time_s"] == 2.0
+    assert summary_of(epochs[:2])["epoch_train_time_s"] == 8.0
+
+
 def test_the_step_time_of_two_shapes_does_not_turn_on_which_of_them_compiled():
     def trained(*compiling: int) -> dict:
         sizes = [32] * 20 + [64] * 20

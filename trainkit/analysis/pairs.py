@@ -111,10 +111,11 @@ def compare_pairs(
 
 
 def _usable_rows(rows: list[Row], column: str | None) -> list[Row]:
-    """The rows with a value that a comparison keeps, or drops only for being partly compiled."""
+    """The rows with a value that a comparison keeps, or drops only for being partly compiled, or uncompiled by a
+    policy."""
     as_requested = []
     for row in rows:
-        if row.effective_mode == "mixed":
+        if _is_partly_uncompiled(row):
             row = replace(row, effective_mode=row.compile_mode)
         as_requested.append(row)
     usable = []
@@ -193,10 +194,22 @@ def _ratio(choice_values: list[float], baseline_values: list[float], column: str
 
 
 def _notes(rows: list[Row]) -> tuple[str, ...]:
-    """A note for each distinct way in which these rows were only partly compiled."""
+    """A note for each distinct way in which steps of these rows ran uncompiled."""
     notes: dict[str, None] = {}
     for row in rows:
-        if row.effective_mode == "mixed":
-            note = f"{row.num_eager_steps} of {row.num_steps} steps uncompiled ({row.effective_mode_reason})"
-            notes[note] = None
+        uncompiled = f"{row.num_eager_steps} of {row.num_steps} steps uncompiled"
+        if _is_partly_uncompiled(row):
+            notes[f"{uncompiled} ({row.effective_mode_reason})"] = None
+        elif _used_policies(row):
+            notes[f"{uncompiled} ({', '.join(_used_policies(row))})"] = None
     return tuple(notes)
+
+
+def _is_partly_uncompiled(row: Row) -> bool:
+    """Whether a part ran uncompiled although all should be compiled, or a policy let all run uncompiled."""
+    return row.effective_mode == "mixed" or (row.effective_mode == "eager" and bool(_used_policies(row)))
+
+
+def _used_policies(row: Row) -> list[str]:
+    """The settings that let steps run uncompiled."""
+    return [policy.setting for policy in row.policies or () if policy.num_uncompiled]

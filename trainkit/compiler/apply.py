@@ -1,5 +1,6 @@
 """Compiles an objective in place: as a whole, its network, or regions of it."""
 
+import sys
 from collections.abc import Callable, Collection, Hashable, Mapping
 from contextlib import ExitStack
 from functools import wraps
@@ -185,6 +186,11 @@ def check_network(
 ) -> None:
     """Raise ConfigError if a backend cannot work on this machine, if the scope does not fit the network, or if a
     dimension to mark fits neither the batch nor the sizes that will come in it."""
+    if config.max_memory_frac is not None and device_type == "cpu" and sys.platform != "linux":
+        raise ConfigError(
+            f"compile.max_memory_frac = {config.max_memory_frac}: a CPU's memory in use is read on Linux alone; leave "
+            "it out, or use a GPU"
+        )
     dynamic_shapes.check_dims(config.mark_dynamic, batch)
     dynamic_shapes.check_bounds(config.mark_dynamic, sizes_by_dim)
     is_bare = type(net).__module__.startswith("torch.nn.")

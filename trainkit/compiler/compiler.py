@@ -1,8 +1,9 @@
 """Compiler, the one object of this package that others drive."""
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,9 +15,10 @@ from trainkit.compiler.budget import RecompileBudget
 from trainkit.compiler.errors import first_line, is_compile_error
 from trainkit.compiler.facts import Observations
 from trainkit.compiler.observer import Observer
+from trainkit.compiler.policies import MIN_BATCH_SIZE, ON_ERROR, STANCES, START, Policies
 from trainkit.compiler.recompiles import Recompile
 from trainkit.compiler.regions import CompiledRegion
-from trainkit.config.schema import AUTOTUNE_MODES, CUDAGRAPH_MODES, CompileConfig, DdpConfig
+from trainkit.config.schema import AUTOTUNE_MODES, CUDAGRAPH_MODES, EAGER_THEN_COMPILE, CompileConfig, DdpConfig
 from trainkit.results.effective import CompileFacts
 from trainkit.results.facts import TunedKernel
 
@@ -35,7 +37,7 @@ class Compiler:
     Between `__enter__` and `__exit__` it counts this process's compiles. Entering drops all compiled code, so that a
     second run in one process compiles again. `on_start` and `on_end` are called with its kind (COMPILE_KINDS) around
     every outermost compile and every CUDA-graph recording, `on_eager` after each call of the objective in which
-    anything that should be compiled ran uncompiled.
+    anything that should be compiled ran uncompiled. `memory_frac` returns the share of a device's memory in use.
     """
 
     def __init__(
@@ -44,15 +46,21 @@ class Compiler:
         on_start: Callable[[str], None] = lambda kind: None,
         on_end: Callable[[str], None] = lambda kind: None,
         on_eager: Callable[[], None] = lambda: None,
+        memory_frac: Callable[[torch.device], float] = lambda device: 0.0,
     ):
         self.config = config
         self.error: str | None = None  # why the objective runs uncompiled, with on_error=eager
         self._compiles = config.mode != "eager"
         self._on_start, self._on_end, self._on_eager = on_start, on_end, on_eager
         self._observer = Observer(on_start, on_end)
+        self.listening = self._observer.listening  # in place of entering, for several compilers in turn
         self._budget: RecompileBudget | None = None
         if config.max_recompiles is not None:
             self._budget = RecompileBudget(config.max_recompiles, raises=config.on_recompile_limit == "raise")
+        self._policies: Policies | None = Policies(config, memory_frac)
+        if not self._compiles or not self._policies.in_effect:
+            self._policies = None
+        self._num_dropped = 0  # variants
         self._objective: nn.Module | None = None
         self._regions: list[CompiledRegion] = []
         self._skips: list[str] = []  # of CUDA graphs, in calls
@@ -68,12 +76,6 @@ class Compiler:
     def __exit__(self, *_: object) -> None:
         self._observer.stop()
         self.restore()
-
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Count this process's compiles as this compiler's. In place of entering, for several compilers in turn."""
-        with self._observer.listening():
-            yield
 
     def restore(self) -> None:
         """Undo the changes of `apply` outside of the network. Modules stay compiled."""
@@ -107,6 +109,11 @@ class Compiler:
             self._undo.enter_context(inductor.on_autotuned(self._tuned.append))
         if self._budget is not None:
             self._budget.raise_torch_limits(self._undo)
+        if self.config.max_variants is not None:  # dropped ones count for torch's own limits
+            limits = dict.fromkeys(dynamo.recompile_limits(), MAX_COMPILES)
+            self._undo.enter_context(dynamo.settings(**limits))
+        if self.config.start == EAGER_THEN_COMPILE:
+            self._undo.enter_context(dynamo.eager_then_compile())
         self._regions = compile_in_place(
             self.config, objective, self._observer, self._undo, leave_hooks=ddp.strategy == "fsdp2"
         )
@@ -123,22 +130,49 @@ class Compiler:
             torch.compiler.cudagraph_mark_step_begin()
         if self._compiles:
             dynamic_shapes.mark_dims(self.config.mark_dynamic, inputs)
+        policy = None
+        if self._policies is not None:
+            policy = self._policies.choose(inputs, self._objective.training)
         goes_on_uncompiled = False
         try:
-            outputs = self._objective(*inputs)
+            if policy is None:
+                outputs = self._objective(*inputs)
+            else:
+                with torch.compiler.set_stance(STANCES[policy]):
+                    outputs = self._objective(*inputs)
         except Exception as error:
             goes_on_uncompiled = self._uncompiles_on(error)
             if not goes_on_uncompiled:
                 raise
         if goes_on_uncompiled:  # not in the handler, which keeps the failed call's tensors alive
-            outputs = self._objective(*inputs)
-        if not self._compiles or self._observer.call_ran_uncompiled() or self.error or not self._observer.has_graphs:
+            policy = ON_ERROR
+            with torch.compiler.set_stance(STANCES[policy]):
+                outputs = self._objective(*inputs)
+        self._end_call(policy)
+        return outputs
+
+    def _end_call(self, policy: str | None) -> None:
+        """Report whether the call ran uncompiled, by a setting of STANCES or by none, and drop variants."""
+        observer = self._observer
+        ran_uncompiled = not self._compiles or observer.call_ran_uncompiled() or not observer.has_graphs
+        if self.error or ran_uncompiled or policy in (MIN_BATCH_SIZE, ON_ERROR):
             self._on_eager()
             if self._budget is not None and self._budget.spent:
                 self._budget.exceeded = True
+            if self.error:
+                policy = ON_ERROR
+            elif self.config.start == EAGER_THEN_COMPILE and not observer.has_graphs:
+                policy = START
+        else:
+            policy = None
+        if self._policies is not None:
+            self._policies.count(policy)
         if self._budget is not None:
-            self._budget.spend(self._observer.num_recompiles, self._observer.batch_shapes, self._undo)
-        return outputs
+            self._budget.spend(observer.num_recompiles, observer.batch_shapes, self._undo)
+        if self.config.max_variants is not None and observer.compiled_in_call:
+            self._num_dropped += dynamo.drop_variants(self.config.max_variants)
+            if self._policies is not None:
+                self._policies.forget_compiled()
 
     def _uncompiles_on(self, error: Exception) -> bool:
         """Whether the objective goes on uncompiled after an error; then it is uncompiled now. Raises a clearer error if
@@ -147,12 +181,14 @@ class Compiler:
         shapes = self._observer.batch_shapes
         explained = dynamic_shapes.mark_error(self.config, error, shapes) or error
         if self.config.on_error == "eager" and self.error is None and is_compile_error(explained):
-            self.error = first_line(explained)
             # Another program runs from here on: steps before and after do not compare.
             self._on_start("forward")
             self._on_end("forward")
-            self._undo.close()
-            uncompile(self._objective)
+            assert self._policies is not None  # on_error is one
+            if self._policies.fail(first_line(explained)):
+                self.error = first_line(explained)
+                self._undo.close()
+                uncompile(self._objective)
             return True
         if self._budget is not None and self._budget.caused(error):
             raise self._budget.error(shapes) from error
@@ -163,17 +199,28 @@ class Compiler:
     def facts(self) -> CompileFacts:
         """The facts since the real compiles began."""
         modes = {equivalent_mode(region.target.config) for region in self._regions} or {equivalent_mode(self.config)}
+        unsettled = None
+        if self._policies is not None:
+            unsettled = self._policies.unsettled()
         observations = Observations(
             modes=frozenset(modes),
             num_cudagraphs=self._observer.num_cudagraphs,
             error=self.error,
             recompile_shapes=self._observer.recompile_shapes,
             over_budget=self._budget is not None and self._budget.exceeded,
+            unsettled=unsettled,
             regions=self._regions,
             cudagraph_skips=frozenset(self._skips),
             tuned=self._tuned,
         )
-        return facts.collect(self.config, observations)
+        collected = facts.collect(self.config, observations)
+        if self.config.max_variants is not None and self._compiles:
+            collected = replace(collected, num_dropped_variants=self._num_dropped)
+        if self._policies is not None:
+            collected = replace(collected, policies=self._policies.facts())
+            if self.config.on_error == "eager":
+                collected = replace(collected, num_compile_failures=self._policies.num_failures)
+        return collected
 
     def recompiles(self) -> list[Recompile]:
         """The recompiles, in the order of CompileFacts.recompiles."""

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from trainkit.compiler.private_names import find, module_of, require
+from trainkit.config.schema import EAGER_THEN_COMPILE
 
 RESUMED = re.compile(r"torch_dynamo_resume_in_(\w+)_at_(\d+)")  # torch's name for the rest of a function after a break
 CHECKPOINTED = "_checkpoint_wrapped_module"  # the attribute of activation checkpointing's wrapper
@@ -241,6 +242,33 @@ def recompile_limits() -> dict[str, int]:
     """Torch's own limits of recompiles, by their names in torch._dynamo.config."""
     names = ("recompile_limit", "accumulated_recompile_limit")
     return {name: require(name) for name in names}
+
+
+@contextmanager
+def eager_then_compile() -> Iterator[None]:
+    """Torch's stance of that name: each function runs uncompiled at its first call. Torch remembers these calls for the
+    whole process, `reset` or not; here they begin anew."""
+    with (
+        replaced(module_of("_EXAMPLE_INPUTS"), "_EXAMPLE_INPUTS", None),
+        torch.compiler.set_stance(EAGER_THEN_COMPILE),
+    ):
+        yield
+
+
+def drop_variants(num_kept: int) -> int:
+    """Drop of each function all compiled variants but those used last; returns how many. Torch has them by last use."""
+    variants_of, is_deleted = require("_debug_get_cache_entry_list"), require("DeletedGuardManagerWrapper")
+    num_dropped = 0
+    for reference in require("input_codes").seen:
+        code = reference()
+        if code is None:
+            continue
+        variants = [variant for variant in variants_of(code) if variant.code is not None]
+        for variant in variants[num_kept:]:
+            guards = is_deleted("dropped: compile.max_variants")
+            variant.guard_manager.extra_state.invalidate(variant, guards)
+            num_dropped += 1
+    return num_dropped
 
 
 def mark_dynamic(tensor: torch.Tensor, dim: int, bounds: tuple[int, int] | None) -> None:

@@ -30,8 +30,8 @@ class Observations:
 
     modes: of the compiled regions, or of the whole objective. error: why it went on uncompiled. recompile_shapes: of
     the batch that caused a recompile, by the recompile's id. over_budget: something ran uncompiled after
-    `max_recompiles`. cudagraph_skips: reasons of the skips in calls. tuned: the fastest kernel of each operation that
-    was autotuned.
+    `max_recompiles`. unsettled: which calls a policy still lets run uncompiled. cudagraph_skips: reasons of the skips
+    in calls. tuned: the fastest kernel of each operation that was autotuned.
     """
 
     modes: frozenset[str]
@@ -39,6 +39,7 @@ class Observations:
     error: str | None = None
     recompile_shapes: dict[str, Shapes] = field(default_factory=dict)
     over_budget: bool = False
+    unsettled: str | None = None
     regions: list[CompiledRegion] = field(default_factory=list)
     cudagraph_skips: frozenset[str] = frozenset()
     tuned: list[TunedKernel] = field(default_factory=list)
@@ -159,7 +160,7 @@ def _effective_mode(
     if facts.num_graphs is None:
         return None, UNKNOWN
     if facts.num_graphs == 0:
-        return "eager", "nothing was compiled"
+        return "eager", observed.unsettled or "nothing was compiled"
     partly = _uncompiled_part(config, observed, facts)
     if partly is not None:
         return "mixed", partly
@@ -172,6 +173,8 @@ def _uncompiled_part(config: CompileConfig, observed: Observations, facts: Compi
     """Why a part of the network ran uncompiled; None if all of it ran compiled."""
     if observed.over_budget:
         return f"compile.max_recompiles ({config.max_recompiles}) reached: what came after it ran uncompiled"
+    if observed.unsettled:
+        return observed.unsettled
     if facts.recompile_limit_hit:
         return f"recompile limit ({find('recompile_limit')}) reached: the variants after it ran uncompiled"
     functions = left_to_python(facts.graph_breaks or [])

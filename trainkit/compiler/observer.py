@@ -37,6 +37,7 @@ class Observer:
         self.recompiled_modules: dict[str, nn.Module] = {}  # the region that was called, by the recompile's id
         self.batch_shapes: Shapes = []  # of the batch that runs
         self.regions: list[CompiledRegion] = []
+        self.compiled_in_call = False  # anything, since `begin_call`
         self._has_graphs = False
         self._on_start, self._on_end = on_start, on_end
         self._stops: list[Callable[[], None]] = []
@@ -77,7 +78,7 @@ class Observer:
 
     def begin_call(self, inputs: tuple[torch.Tensor, ...]) -> None:
         self.batch_shapes = [list(tensor.shape) for tensor in inputs]
-        self._lookup_failed = self._ran_uncompiled = False
+        self._lookup_failed = self._ran_uncompiled = self.compiled_in_call = False
 
     def call_ran_uncompiled(self) -> bool:
         """Whether anything since `begin_call` ran uncompiled for want of a variant."""
@@ -92,6 +93,7 @@ class Observer:
             if self.regions and self.regions[-1].target.module is not None:
                 self.recompiled_modules.setdefault(variant_id, self.regions[-1].target.module)
         self._lookup_failed = False
+        self.compiled_in_call = True
         self._num_graphs = dynamo.num_graphs()
         self._on_start(kind)
 

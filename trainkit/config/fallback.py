@@ -1,6 +1,7 @@
 """Composition of the stages that `forward.fallback` names after the run's own."""
 
 import re
+from dataclasses import fields
 from pathlib import Path
 
 from hydra.core.global_hydra import GlobalHydra
@@ -9,8 +10,8 @@ from hydra.core.hydra_config import HydraConfig
 from trainkit.config.complaints import compose_typed
 from trainkit.config.composition import FORWARD
 from trainkit.config.errors import ConfigError, refuse
-from trainkit.config.schema import OF_A_STAGE, RunConfig
-from trainkit.config.settings import in_groups
+from trainkit.config.schema import OF_A_STAGE, POLICIES, CompileConfig, RunConfig
+from trainkit.config.settings import default_of, in_groups
 from trainkit.config.validation import input_mismatch
 
 # At the spaces before a setting's name: a list of parts has spaces of its own.
@@ -77,11 +78,12 @@ def _check_stage(stage: RunConfig, config: RunConfig, overrides: list[str]) -> N
             f"compile.cache = {stage.compile.cache}: all stages compile into the run's cache, which is "
             f"{config.compile.cache}; set it for the run, or leave it out"
         )
-    if stage.compile.max_recompiles is not None:
-        raise ConfigError(
-            f"compile.max_recompiles = {stage.compile.max_recompiles}: counts those of one network; leave it out with "
-            "forward.fallback"
-        )
+    for declared in fields(CompileConfig):
+        value = getattr(stage.compile, declared.name)
+        if declared.name in ("max_recompiles", *POLICIES) and value != default_of(declared):
+            raise ConfigError(
+                f"compile.{declared.name} = {value}: is of one network alone; leave it out with forward.fallback"
+            )
 
 
 def setting_name(override: str) -> str:

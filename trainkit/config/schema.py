@@ -19,6 +19,7 @@ from trainkit.config.settings import (
     at_least,
     dotted,
     group,
+    matching,
     one_of,
     open_group,
     setting,
@@ -40,9 +41,11 @@ Timing = StrEnum("Timing", ["calls", "stream"])
 Late = StrEnum("Late", ["wait", "fallback"])
 Accelerator = StrEnum("Accelerator", ["auto", "cpu", "gpu"])
 Schedule = StrEnum("Schedule", ["constant", "cosine"])
+AT_ONCE, EAGER_THEN_COMPILE = "at_once", "eager_then_compile"  # of compile.start
 AttentionBackend = StrEnum("AttentionBackend", ["auto", "cudnn", "flash", "efficient", "math"])
 
 CUDAGRAPH_MODES = ("reduce-overhead", "max-autotune")
+POLICIES = ("start", "min_batch_size", "max_variants", "max_failures", "max_memory_frac")  # of compile.*
 AUTOTUNE_MODES = ("max-autotune", "max-autotune-no-cudagraphs")
 NOT_ARGUMENTS = ("inputs", "language_model")  # of the network; the rest of its node are
 
@@ -161,6 +164,51 @@ class CompileConfig:
         compiled_only=True,
     )
     on_error: OnError = setting(OnError["raise"], "eager: go on uncompiled, and the row says so", silent=True)
+    max_failures: int = setting(
+        1,
+        "of compiling, with on_error=eager: a call whose compile fails runs uncompiled, and after so many all calls do",
+        bounds=(at_least(1),),
+        column="compile_max_failures",
+        compiled_only=True,
+    )
+    start: str = setting(
+        AT_ONCE,
+        "at_once | after:N: a batch of a shape that came N times or less is not compiled for; it uses a variant that "
+        "takes it, or runs uncompiled | eager_then_compile: each function runs uncompiled at its first call (torch's "
+        "stance), and sizes that differ at its second are dynamic",
+        bounds=(
+            matching(
+                rf"{AT_ONCE}|{EAGER_THEN_COMPILE}|after:[1-9]\d*",
+                f"{AT_ONCE}, after:N or {EAGER_THEN_COMPILE}",
+                "after:100",
+            ),
+        ),
+        column="compile_start",
+        compiled_only=True,
+    )
+    min_batch_size: int | None = setting(
+        None,
+        "samples: smaller batches run uncompiled",
+        bounds=(at_least(1),),
+        column="compile_min_batch_size",
+        compiled_only=True,
+    )
+    max_variants: int | None = setting(
+        None,
+        "compiled variants of a function that are kept: the least recently used is dropped; null: all, up to torch's "
+        "limit",
+        bounds=(at_least(1),),
+        column="compile_max_variants",
+        compiled_only=True,
+    )
+    max_memory_frac: float | None = setting(
+        None,
+        "share of the GPU's memory (on a CPU the machine's) in use, by any process: above it nothing is compiled, and "
+        "calls without a compiled variant run uncompiled",
+        bounds=(FRACTION,),
+        column="compile_max_memory_frac",
+        compiled_only=True,
+    )
 
     def __post_init__(self) -> None:
         self.options = dotted(self.options)

@@ -1,6 +1,7 @@
 """The facts of a setting, kept with its dataclass field: help, bounds, and its meaning for the rows of two runs."""
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import MISSING, Field, dataclass, field, fields
@@ -33,6 +34,11 @@ def at_least(least: int) -> Bound:
 
 def one_of(*choices: Any) -> Bound:
     return Bound(lambda value: value in choices, f"one of {', '.join(typed_value(choice) for choice in choices)}")
+
+
+def matching(pattern: str, expected: str, example: str) -> Bound:
+    """The bound of a text that a regular expression matches as a whole."""
+    return Bound(lambda value: re.fullmatch(pattern, value) is not None, expected, example)
 
 
 def _is_count_or_fraction(value: Any) -> bool:

@@ -8,7 +8,10 @@ from typing import Any
 
 from trainkit.config.errors import refuse
 from trainkit.config.schema import (
+    AT_ONCE,
     CUDAGRAPH_MODES,
+    EAGER_THEN_COMPILE,
+    POLICIES,
     SETTINGS,
     TRAINING_ONLY,
     CompileConfig,
@@ -27,15 +30,9 @@ OTHER_KIND = {  # by kind of run: to do about a setting of the other kind
 }
 CALLED_BY_TRAIN = "job.kind = forward: train.py trains; use scripts/bench.py"
 OF_DDP = ["static_graph", "gradient_as_bucket_view", "broadcast_buffers", "find_unused_parameters", "optimize_ddp"]
-IGNORED_BY_PACKAGE = (
-    "backend",
-    "options",
-    "scope",
-    "dynamic",
-    "fullgraph",
-    "mark_dynamic",
-    "max_recompiles",
-)  # of compile.*
+IGNORED_BY_PACKAGE = (  # of compile.*
+    "backend", "options", "scope", "dynamic", "fullgraph", "mark_dynamic", "max_recompiles", *POLICIES,
+)  # fmt: skip
 SIZES = ("channels", "image_size", "num_classes", "vocab_size", "seq_len", "pad_token")
 SIZES_WITH_ROOM = ("vocab_size", "seq_len")  # padded vocabularies, a longest length
 
@@ -92,6 +89,26 @@ def _compile(config: CompileConfig) -> Iterator[str]:
             "set compile.max_recompiles with it"
         )
     yield from _parts(config)
+    yield from _policies(config)
+
+
+def _policies(config: CompileConfig) -> Iterator[str]:
+    """A complaint for each policy that another setting leaves without an effect."""
+    if config.max_failures > 1 and config.on_error != "eager":
+        yield (
+            f"compile.max_failures = {config.max_failures}: compile.on_error = raise ends the run at the first; set "
+            "compile.on_error=eager with it"
+        )
+    if config.max_variants is not None and config.max_recompiles is not None:
+        yield (
+            f"compile.max_variants = {config.max_variants}: compiles dropped variants again, which "
+            f"compile.max_recompiles = {config.max_recompiles} forbids; leave one of them out"
+        )
+    if config.start == EAGER_THEN_COMPILE and config.fullgraph:
+        yield (
+            f"compile.start = {EAGER_THEN_COMPILE}: torch ignores compile.fullgraph = True then; use "
+            "compile.start=after:1, or leave compile.fullgraph out"
+        )
 
 
 def _mode(subject: str, config: CompileConfig | PartConfig, run: CompileConfig) -> Iterator[str]:
@@ -309,6 +326,12 @@ def _compiled_strategy(config: CompileConfig) -> Iterator[str]:
         yield f"{subject}: averages gradients within the compiled graph, and compile.mode = eager has none; use ddp"
     elif config.scope not in ("step", "net"):
         yield f"{subject}: needs the network in one graph, not compile.scope = {config.scope}; use scope step"
+    policies = {"start": config.start != AT_ONCE, "min_batch_size": config.min_batch_size is not None}
+    policies["max_memory_frac"] = config.max_memory_frac is not None
+    for name, is_set in policies.items():
+        if is_set:
+            value = getattr(config, name)
+            yield f"compile.{name} = {value}: may let a rank run uncompiled, which {subject} cannot; leave it out"
 
 
 def _fsdp2(config: RunConfig) -> Iterator[str]:

@@ -23,6 +23,7 @@ from trainkit.compiler import dynamo
 from trainkit.compiler.caches import compile_cache
 from trainkit.compiler.compiler import Compiler
 from trainkit.compiler.errors import first_line
+from trainkit.compiler.policies import without_policies
 from trainkit.compiler.source import shortened, source_line, user_frames
 from trainkit.config.schema import CompileConfig, DdpConfig, Mode, OnError, RunConfig
 from trainkit.config.validation import check
@@ -92,7 +93,7 @@ def breakable(config: CompileConfig) -> CompileConfig:
     if mode == "eager":
         mode = Mode["default"]
     return replace(
-        config,
+        without_policies(config),
         mode=mode,
         parts=parts,
         fullgraph=False,

@@ -20,6 +20,7 @@ from trainkit.config.schema import RunConfig
 from trainkit.data.module import DataModule
 from trainkit.distributed.topology import Devices, select_devices
 from trainkit.metrics.calls import CallMeters, Shape
+from trainkit.metrics.memory import used_frac
 from trainkit.results.effective import CompileFacts
 from trainkit.results.facts import ExpectedLatency
 from trainkit.results.row import finite
@@ -143,7 +144,7 @@ def _build_stage(
     net = build_model(config, data, devices)
     checkpoint.load_parameters(config, net)
     events = meters.epoch_meter
-    compiler = Compiler(config.compile, events.on_compile_start, events.on_compile_end, events.on_eager)
+    compiler = Compiler(config.compile, events.on_compile_start, events.on_compile_end, events.on_eager, used_frac)
     return CascadeStage(settings, config, Forward(net, data.prepare), compiler)
 
 
@@ -162,7 +163,15 @@ def _refuse_compiled_functions(stages: Sequence[CascadeStage]) -> None:
 
 
 # How the facts of several stages become those of the row. The others are the first stage's.
-SUMMED = ("num_graphs", "num_recompiles", "num_cudagraph_skips", "num_cudagraphs", "cache_hits", "cache_misses")
+SUMMED = (
+    "num_compile_failures",
+    "num_graphs",
+    "num_recompiles",
+    "num_cudagraph_skips",
+    "num_cudagraphs",
+    "cache_hits",
+    "cache_misses",
+)
 JOINED = ("recompiles", "recompile_shapes", "recompile_times_s")
 DISTINCT = ("graph_breaks", "cudagraph_skips")
 

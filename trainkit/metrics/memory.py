@@ -14,6 +14,7 @@ import torch
 from trainkit.results.columns import GIB
 
 CLEAR_REFS = Path("/proc/self/clear_refs")
+MEMINFO = Path("/proc/meminfo")
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,19 @@ def held_bytes(device: torch.device) -> int:
             return int(process.usedGpuMemory)
     free, total = torch.cuda.mem_get_info(device)
     return total - free
+
+
+def used_frac(device: torch.device) -> float:
+    """The share of a GPU's memory that is in use, by any process and with the unused part of their allocators; of a
+    CPU's, the machine's. Raises OSError for a CPU without /proc/meminfo (Linux)."""
+    if device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(device)
+        return 1 - free / total
+    kib = {}
+    for line in MEMINFO.read_text().splitlines():
+        name, _, value = line.partition(":")
+        kib[name] = int(value.split()[0])
+    return 1 - kib["MemAvailable"] / kib["MemTotal"]
 
 
 def nvml_handle(device: torch.device) -> Any:

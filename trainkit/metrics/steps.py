@@ -19,6 +19,7 @@ class StepKind(StrEnum):
     COMPILING = "compiling"
     WARMUP = "warm-up"
     STEADY = "steady"
+    SUPERSEDED = "superseded"  # of work that ran otherwise at its last step: compiled, and this one uncompiled
     SHORT = "short"  # fewer batches than other steps: the last of an epoch with accumulation
 
 
@@ -39,11 +40,16 @@ class Step:
 
 
 def classify(epochs: Sequence[Sequence[Step]]) -> list[list[StepKind]]:
-    """The kind of each step of each epoch. Warm-up is counted anew after each compile, across epochs."""
+    """The kind of each step of each epoch. Warm-up is counted anew after each compile, across epochs.
+
+    Work that ran both compiled and uncompiled, as with `compile.start`, has steady steps of one way alone: that of its
+    last step.
+    """
     full = max((step.num_batches for step in chain.from_iterable(epochs)), default=1)
+    eager_at_last = {step.work: step.eager for step in chain.from_iterable(epochs)}
     kinds = []
     for steps in epochs:
-        kinds.append([_kind_without_warmup(step, full) for step in steps])
+        kinds.append([_kind_without_warmup(step, full, eager_at_last[step.work]) for step in steps])
     stretch: list[tuple[int, int]] = []  # epoch and position of the full steps since the last compile
     for epoch, steps in enumerate(epochs):
         for position in range(len(steps)):
@@ -56,9 +62,11 @@ def classify(epochs: Sequence[Sequence[Step]]) -> list[list[StepKind]]:
     return kinds
 
 
-def _kind_without_warmup(step: Step, full: int) -> StepKind:
+def _kind_without_warmup(step: Step, full: int, eager_at_last: bool) -> StepKind:
     if step.compiled:
         return StepKind.COMPILING
+    if step.eager != eager_at_last:
+        return StepKind.SUPERSEDED
     return StepKind.STEADY if step.num_batches == full else StepKind.SHORT
 
 

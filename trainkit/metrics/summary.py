@@ -35,7 +35,7 @@ def summarize(
         **compile_columns(epochs, clock, report.autotune_s),
         **step_columns(epochs, kinds),
         **eager_columns(epochs, report),
-        **epoch_columns(epochs),
+        **epoch_columns(epochs, kinds),
         **memory_columns(epochs),
     }
 
@@ -63,10 +63,12 @@ def compile_columns(epochs: Sequence[EpochCost], clock: CompileClock, autotune_s
 def step_columns(epochs: Sequence[EpochCost], kinds: Sequence[Sequence[StepKind]]) -> dict[str, Any]:
     """The numbers of steps by kind, and the figures of steady steps; None without a steady step."""
     all_kinds: list[StepKind] = []
+    all_steps: list[Step] = []
     steady_epochs: list[list[Step]] = []
     steady_steps: list[Step] = []
     for epoch, epoch_kinds in zip(epochs, kinds, strict=True):
         all_kinds += epoch_kinds
+        all_steps += epoch.steps
         steady_epochs.append(steady(epoch.steps, epoch_kinds))
         steady_steps += steady_epochs[-1]
     times_ms = [step.time_ms for step in steady_steps]
@@ -81,7 +83,9 @@ def step_columns(epochs: Sequence[EpochCost], kinds: Sequence[Sequence[StepKind]
         "num_steps": len(all_kinds),
         "num_compiling_steps": all_kinds.count(StepKind.COMPILING),
         "num_warmup_steps": all_kinds.count(StepKind.WARMUP),
+        "num_superseded_steps": all_kinds.count(StepKind.SUPERSEDED),
         "num_steady_steps": len(steady_steps),
+        "steps_time_s": total_period_ms(all_steps) / 1e3,
         "step_time_ms": typical_time_ms(steps_by_epoch(epochs), steady_epochs),
         "step_time_ms_p50": percentile(times_ms, 50),
         "step_time_ms_p90": percentile(times_ms, 90),
@@ -106,11 +110,13 @@ def eager_columns(epochs: Sequence[EpochCost], report: CompilerReport) -> dict[s
     return {"num_compiled_steps": num_steps - num_eager, "num_eager_steps": num_eager}
 
 
-def epoch_columns(epochs: Sequence[EpochCost]) -> dict[str, float | None]:
-    """Figures of complete epochs and validations in which nothing compiled, without the run's first epoch."""
+def epoch_columns(epochs: Sequence[EpochCost], kinds: Sequence[Sequence[StepKind]]) -> dict[str, float | None]:
+    """Figures of complete epochs and validations in which nothing compiled, without the run's first epoch and without
+    epochs that have superseded steps."""
     trained, validated = [], []
-    for epoch in epochs:
-        if epoch.complete and epoch.from_start and not epoch.compiled_in_training:
+    for epoch, epoch_kinds in zip(epochs, kinds, strict=True):
+        is_typical = not epoch.compiled_in_training and StepKind.SUPERSEDED not in epoch_kinds
+        if epoch.complete and epoch.from_start and is_typical:
             trained.append(epoch)
         if epoch.complete and not epoch.compiled_in_validation:
             validated.append(epoch)

@@ -8,7 +8,7 @@ from trainkit.diagnosis.remedies.cuda_graphs import remedy_for_skip
 from trainkit.diagnosis.remedies.graph_breaks import remedy_for_break
 from trainkit.diagnosis.remedies.matching import Remedy
 from trainkit.diagnosis.remedies.recompiles import BY_BATCH_SHAPE, guard, remedy_for_recompile
-from trainkit.formatting import fixed
+from trainkit.formatting import fixed, percent
 from trainkit.report.labels import counted, counted_noun
 from trainkit.results.facts import GraphSize, Region, TunedKernel
 from trainkit.results.row import Row
@@ -116,11 +116,16 @@ def tuned_kernels(kernels: Sequence[TunedKernel] | None) -> str:
 
 
 def uncompiled_steps(row: Row) -> str:
-    """The number of steps that ran uncompiled although compilation was requested; "" if none did."""
+    """The number of steps that ran uncompiled although compilation was requested, and of the calls that each policy let
+    run uncompiled; "" if none did."""
     if not row.num_eager_steps or row.compile_mode == "eager":
         return ""
     steps = f"{fixed(row.num_eager_steps, 0)} of {fixed(row.num_steps, 0)} {counted_noun(row)}s"
-    return f"{steps} ran uncompiled, as a whole or in part"
+    text = f"{steps} ran uncompiled, as a whole or in part"
+    for policy in row.policies or ():
+        if policy.num_uncompiled:
+            text += f"; {percent(policy.uncompiled_frac)} of all calls by {policy.setting}"
+    return text
 
 
 def skipped_steps(row: Row) -> str:

@@ -3,8 +3,10 @@
 A step is one optimizer step: the time of its batches, each from its being on the device to the end of its backward, the
 last to the end of the optimizer's step, without callbacks. In a row of the kind `forward` it is one call of the
 network, from the batch being on the device to the result being there. With `forward.timing=stream` a window of calls
-counts as one step, and its time is that of the window over its calls. A step is compiling, warm-up, steady, or shorter
-than the others at an epoch's end. The times of steps are those of steady steps, and of each step the slowest rank's.
+counts as one step, and its time is that of the window over its calls. A step is compiling, warm-up, steady, superseded,
+or shorter than the others at an epoch's end. Work that ran both compiled and uncompiled (`compile.start`) has steady
+steps of one way alone, that of its last step; the others are superseded. The times of steps are those of steady steps,
+and of each step the slowest rank's.
 """
 
 from dataclasses import dataclass
@@ -53,7 +55,19 @@ class Cost:
     num_steps: int = column(0, "All steps of the run.", unit="steps")
     num_compiling_steps: int = column(0, "Steps during which anything compiled.", unit="steps")
     num_warmup_steps: int = column(0, "Steps after a start or a compile whose times had not settled.", unit="steps")
+    num_superseded_steps: int = column(
+        0,
+        "Steps of work that ran otherwise at its last step, as those before `compile.start` had it compiled.",
+        unit="steps",
+    )
     num_steady_steps: int = column(0, "Steady steps.", unit="steps")
+    steps_time_s: float | None = column(
+        None,
+        "Time of all steps with the time between them, compiles among them; of calls, the calls alone.",
+        unit="s",
+        title="Time of all steps",
+        **SLOWEST,
+    )
     step_time_ms: float | None = column(
         None,
         "Median time of a steady step; where shapes vary, the mean over all steps of the median of each one's shape. "

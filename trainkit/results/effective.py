@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from trainkit.results.columns import OverRanks, Section, column
-from trainkit.results.facts import GraphBreak, GraphSize, Region, TunedKernel
+from trainkit.results.facts import GraphBreak, GraphSize, Policy, Region, TunedKernel
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,21 @@ class Effective:
     cudagraph_skips: list[str] | None = column(None, "Torch's distinct reasons for skipped CUDA graphs.")
     recompile_limit_hit: bool | None = column(
         None, "Whether code ran uncompiled after a limit of recompiles.", shown={Section.COMPILER: "limit hit"}
+    )
+    policies: list[Policy] | None = column(
+        None,
+        "The settings that let calls run uncompiled (`compile.start`, `.min_batch_size`, `.max_memory_frac`, "
+        "`.on_error=eager`), each with the number and the share of the calls that it did; None without such a setting.",
+    )
+    num_dropped_variants: int | None = column(
+        None,
+        "Compiled variants that `compile.max_variants` dropped; None without it.",
+        shown={Section.COMPILER: "variants dropped"},
+    )
+    num_compile_failures: int | None = column(
+        None,
+        "Calls whose compile failed, with `compile.on_error=eager`; None without it.",
+        shown={Section.COMPILER: "failed compiles"},
     )
     compiled_parts: list[Region] | None = column(
         None, "The modules and functions that were compiled by themselves, for the scopes `parts` and `blocks`."

@@ -1,4 +1,4 @@
-"""Nested facts of a row: graph breaks, graphs, kernels, compiled regions, latencies by shape, stages of a cascade.
+"""Nested facts of a row: graph breaks, graphs, kernels, regions, policies, latencies by shape, stages of a cascade.
 
 Every field has a default, so rows written before a field existed are still read.
 """
@@ -53,6 +53,15 @@ class Region:
     num_graphs: int | None = None  # compiled during its own calls; None: this torch does not report them
     reused: bool | None = None  # it has no graph of its own and ran those of another region; None in old rows
     num_calls: int = 0
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A setting that lets calls of the network run uncompiled, and the calls that did so, validation's among them."""
+
+    setting: str = ""
+    num_uncompiled: int = 0
+    uncompiled_frac: float = 0.0  # of all calls
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader
 from trainkit.compiler.compiler import Compiler
 from trainkit.compiler.errors import first_line
 from trainkit.compiler.generated_code import CodeAgreement, CompiledCode, compare_code
+from trainkit.compiler.policies import without_policies
 from trainkit.config.schema import RunConfig
 from trainkit.distributed.collectives import gather
 from trainkit.distributed.topology import Devices
@@ -148,7 +149,10 @@ class RankTraining:
         reference = build_objective(config, without_dropout(copy.deepcopy(self.net)))
         meter = GradientMeter(reference.to(batches[0][0].device).train(), config.amp.precision)
         trainer = build_checking_trainer(config, self.devices, meter)
-        with Compiler(config.compile) as compiler, isolate_rng(include_cuda=self.devices.type == "cuda"):
+        with (
+            Compiler(without_policies(config.compile)) as compiler,
+            isolate_rng(include_cuda=self.devices.type == "cuda"),
+        ):
             task = Task(without_dropout(copy.deepcopy(self.net)), compiler, self.optimizer, config)
             trainer.fit(task, train_dataloaders=DataLoader(batches, batch_size=None))  # type: ignore[arg-type]
         return meter.gradients

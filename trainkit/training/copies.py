@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from trainkit.compiler.compiler import Compiler
+from trainkit.compiler.policies import without_policies
 from trainkit.config.schema import RunConfig
 from trainkit.training.objective import Objective, build_objective
 from trainkit.training.optimizer import OptimizerFactory, schedule_factor
@@ -62,7 +63,7 @@ class CopyTraining:
     def __init__(
         self, net: nn.Module, batches: Batches, config: RunConfig, optimizer: OptimizerFactory, device: torch.device
     ):
-        self.compiler = Compiler(config.compile)
+        self.compiler = Compiler(without_policies(config.compile))
         self._net, self._batches, self._config = net, batches, config
         self._optimizer, self._device = optimizer, device
         self._reference: dict[TensorKey, Tensor] = {}

@@ -27,7 +27,7 @@ from trainkit.distributed.topology import Devices, select_devices, shares_autotu
 from trainkit.distributed.watch import Watch
 from trainkit.metrics.communication import CommunicationWindow
 from trainkit.metrics.foreign import ForeignProcesses, total_foreign
-from trainkit.metrics.memory import limit_memory
+from trainkit.metrics.memory import limit_memory, used_frac
 from trainkit.metrics.meters import Meters
 from trainkit.metrics.timer import Breakdown
 from trainkit.results.columns import columns
@@ -140,7 +140,7 @@ def build(config: RunConfig, on_epoch: Callable[[EpochRecord], None], watch: Wat
         watch.ranks.is_compiling = False
         events.on_compile_end(kind)
 
-    compiler = Compiler(config.compile, on_compile_start, on_compile_end, events.on_eager)
+    compiler = Compiler(config.compile, on_compile_start, on_compile_end, events.on_eager, used_frac)
     contexts.enter_context(compiler)
     recorder = Recorder(config, watch, meters, compiler, on_epoch)
     task = Task(net, compiler, optimizer, config, data.prepare)
