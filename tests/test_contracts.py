@@ -53,7 +53,7 @@ def test_what_a_package_hides_is_used_there_alone(path):
     names = imported_names(path) | attributes(path)
     if package != "metrics":
         assert {name for name in names if name.startswith(CLOCKS)} <= TIME_LIMITS.get(package, set())
-        assert "max_memory" not in path.read_text()
+        assert "cuda.max_memory" not in path.read_text()
     if package != "compiler":
         assert not {name for name in names if name.startswith(COMPILER) and not name.startswith("torch.compiler")}
 
