@@ -13,8 +13,10 @@ STUDIES ?= $(patsubst conf/experiment/studies/%.yaml,%,$(wildcard conf/experimen
 SIZE = $(if $(GPU_FOUND),,small/)
 DEPTHS = $(if $(GPU_FOUND),12 48,2)
 ROWS = runs/studies/$(if $(GPU_FOUND),full,small)
+# The stages of the studies real_time and emergencies, width:depth:window of each. They are trained once.
+NETWORKS = $(if $(GPU_FOUND),2048:4:8 1024:4:6 512:2:4 64:1:2,160:3:8 96:3:6 48:2:4 16:1:2)
 
-.PHONY: train test coverage studies pages check setup
+.PHONY: train test coverage studies networks pages check setup
 
 train: setup
 	$(BIN)/python train.py $(NO_COMPILER) $(ARGS)
@@ -30,6 +32,7 @@ studies: setup
 	for study in $(STUDIES); do \
 		script=train.py; \
 		! grep -q '^  kind: forward' conf/experiment/studies/$$study.yaml || script=scripts/bench.py; \
+		case $$study in real_time | emergencies) $(MAKE) networks || exit ;; esac; \
 		$(BIN)/python $$script -m experiment=studies/$(SIZE)$$study \
 			hydra.sweep.dir=$(ROWS)/$$study $(ARGS) || [ $$? = 1 ] || exit; \
 		[ $$study != compile_cost ] || for depth in $(DEPTHS); do \
@@ -38,6 +41,14 @@ studies: setup
 		done; \
 	done
 	$(BIN)/python scripts/studies.py $(ROWS)
+
+networks: setup
+	for network in $(NETWORKS); do \
+		set -- $$(echo $$network | tr : ' '); \
+		folder=runs/networks/digits_pipeline-$$1; \
+		[ -f $$folder/checkpoints/last.ckpt ] || $(BIN)/python train.py experiment=digits_pipeline compile.mode=eager \
+			model.width=$$1 model.depth=$$2 model.window=$$3 hydra.run.dir=$$folder || exit; \
+	done
 
 # The committed pages and plots, from the committed rows.
 pages: setup

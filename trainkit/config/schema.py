@@ -447,7 +447,7 @@ class RunConfig:
     ddp: DdpConfig = group(DdpConfig, training_only=True)
     trainer: TrainerConfig = group(TrainerConfig)
     optimizer: dict[str, Any] = open_group(OptimizerSettings, training_only=True)
-    forward: ForwardConfig = group(ForwardConfig)
+    forward: ForwardConfig = group(ForwardConfig, silent=True)
     logger: dict[str, Any] = open_group(None, silent=True)
     meters: MetersConfig = group(MetersConfig, training_only=True)
     check: bool = setting(
