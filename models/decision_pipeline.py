@@ -4,6 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+STAGES = ("perception", "decision", "control")
+
 
 class DecisionPipeline(nn.Module):
     """Rates num_classes actions, [B, num_classes] in [-limit, limit], for observations [B, channels, T, W], T from 1.
@@ -13,7 +15,9 @@ class DecisionPipeline(nn.Module):
     LSTM, and the newest attends to the measured ones. The decision brakes if the urgency is high anywhere in the
     batch. rewritten=False: by rules in Python on a number (`.item()`), which break the graph. True: by torch.where;
     same numbers. The LSTM is a cell called step by step, for Dynamo does not trace nn.LSTM. The shapes behind
-    perception do not depend on T. Raises ValueError for a window below 1.
+    perception do not depend on T. `until` names the stage that the call ends with, for the times of the first ones:
+    perception returns the states [B, T, width], decision the one [B, 2 width] that control makes actions of. Raises
+    ValueError for a window below 1 and an unknown stage.
     """
 
     def __init__(
@@ -25,11 +29,14 @@ class DecisionPipeline(nn.Module):
         window: int = 16,
         limit: float = 10.0,
         rewritten: bool = True,
+        until: str = "control",
     ):
         super().__init__()
+        if until not in STAGES:
+            raise ValueError(f"until={until} is no stage; one of {', '.join(STAGES)}")
         if window < 1:
             raise ValueError(f"window={window} remembers nothing; at least 1")
-        self.window, self.limit, self.rewritten = window, limit, rewritten
+        self.window, self.limit, self.rewritten, self.until = window, limit, rewritten, until
         convs = [nn.Conv2d(channels if n == 0 else width, width, (1, 5), padding=(0, 2)) for n in range(depth)]
         self.perception = nn.ModuleList(convs)
         self.lstm = nn.LSTMCell(width, width)
@@ -43,8 +50,13 @@ class DecisionPipeline(nn.Module):
         x = images
         for conv in self.perception:
             x = conv(x).relu()  # [B, width, T, W]
-        state = self.remember(x.mean(-1).transpose(1, 2))  # [B, 2 width]
-        actions = self.control(self.decide(state))  # [B, num_classes]
+        states = x.mean(-1).transpose(1, 2)  # [B, T, width]
+        if self.until == "perception":
+            return states
+        state = self.decide(self.remember(states))  # [B, 2 width]
+        if self.until == "decision":
+            return state
+        actions = self.control(state)  # [B, num_classes]
         return self.limit * torch.tanh(actions / self.limit)  # safety: within the limits, whatever was decided
 
     def remember(self, states: Tensor) -> Tensor:

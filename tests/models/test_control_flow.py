@@ -209,3 +209,20 @@ def test_a_decision_does_not_see_what_lies_before_its_window_nor_the_padding():
     assert net(long[:, :, -1:]).shape == (2, 5)
     assert not torch.allclose(net(long), net(long[:, :, -3:]))
     assert net(1e3 * long).abs().max() <= net.limit
+
+
+def test_a_pipeline_ends_with_the_stage_that_is_named():
+    _, settings = NETWORKS["decision_pipeline"]
+    whole = DecisionPipeline(**settings).eval()
+    batch = torch.randn(2, 1, 4, 6)
+    nets = {}
+    for until in ("perception", "decision"):
+        nets[until] = DecisionPipeline(**settings, until=until).eval()
+        nets[until].load_state_dict(whole.state_dict())
+    states = nets["perception"](batch)
+    assert states.shape[:2] == (2, 4)
+    state = nets["decision"](batch)
+    torch.testing.assert_close(state, whole.decide(whole.remember(states)))
+    torch.testing.assert_close(whole(batch), whole.limit * torch.tanh(whole.control(state) / whole.limit))
+    with pytest.raises(ValueError, match="until=safety is no stage; one of perception, decision, control"):
+        DecisionPipeline(**settings, until="safety")
