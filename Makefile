@@ -57,6 +57,7 @@ pages: setup
 		$(BIN)/python scripts/report.py measurements/$$name.jsonl --into docs/$$name >/dev/null || exit; \
 	done
 	$(BIN)/python scripts/report.py measurements/control.jsonl --markdown >docs/studies/control/report.md
+	$(BIN)/python scripts/constructs.py --page
 	$(BIN)/python scripts/reference.py >/dev/null
 
 check: setup
