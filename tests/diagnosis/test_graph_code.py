@@ -13,7 +13,9 @@ def test_of_a_network_that_fails_the_code_up_to_there_is_written_and_no_stages(
     monkeypatch.setattr("trainkit.diagnosis.stages.BACKENDS", ("eager",))
     subject = subject_of("OnlyEager")
     written = write_code(subject, tmp_path)
-    names = ["index.txt", "forward/graph_0.txt", "training/graph_0.txt"]
+    names = ["index.txt"]
+    for phase in ("forward", "training"):
+        names += [f"{phase}/graph_0.txt", f"{phase}/guards.txt"]
     assert [str(path.relative_to(tmp_path)) for path in written] == names
     assert sum("its graphs are those up to TypeError: " in message for message in caplog.messages) == 2
     assert measure_stages(subject.config) == {}

@@ -1,12 +1,14 @@
 """The graphs of a compile, marked in a profile and written out as code."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
+from torch import Tensor
 from torch.fx import GraphModule
 from torch.profiler import record_function
 
@@ -37,8 +39,8 @@ def watched(config: CompileConfig, folder: Path | None = None, captured: list[Ca
     With a folder each graph is also written into it, N counting the graphs that Dynamo captures:
     `graph_N.txt` as captured, and with inductor `graph_N_forward.txt`, `graph_N_backward.txt` after differentiation and
     `graph_N_forward_kernels.py`, `graph_N_backward_kernels.py`, the generated code. Every file begins with the source
-    lines of its operations. Graphs from the cache are not compiled: use compile_cache("cold"). `captured` gets an entry
-    for each graph.
+    lines of its operations. `guards.txt` has the guards of all graphs. Graphs from the cache are not compiled: use
+    compile_cache("cold"). `captured` gets an entry for each graph.
     """
     if captured is None:
         captured = []
@@ -67,7 +69,30 @@ def _with_watched_backend(config: Config, folder: Path | None, captured: list[Ca
 
     name = f"watched_{next(_numbers)}"
     require("register_backend")(backend, name)
-    return replace(config, backend=name, mode=Mode["default"], options={})
+    options = {} if folder is None else {"guard_filter_fn": partial(_write_guards, folder / "guards.txt")}
+    return replace(config, backend=name, mode=Mode["default"], options=options)
+
+
+def _write_guards(path: Path, guards: Sequence[Any]) -> list[bool]:
+    """Write the guards of a graph, and keep them all. Torch's `guard_filter_fn`."""
+    lines: dict[str, None] = {}
+    for guard in guards:
+        lines[f"{guard.guard_type} {guard.name}{_guarded(guard)}".strip()] = None
+    with path.open("a", encoding="utf-8") as file:
+        file.write("\n".join([*lines, "", ""]))
+    return [True] * len(guards)
+
+
+def _guarded(guard: Any) -> str:
+    """The value that a guard expects, as text."""
+    value = guard.value
+    if not guard.has_value:
+        return ""
+    if isinstance(value, Tensor):
+        return f": {value.dtype} {list(value.shape)} on {value.device}, requires_grad={value.requires_grad}"
+    if isinstance(value, bool | int | float | str | None):
+        return f": {value}"
+    return f": {type(value).__name__}"
 
 
 def _compile_graph(
