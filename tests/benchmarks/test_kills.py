@@ -20,6 +20,7 @@ from benchmarks.kills import SIGNALS, TARGETS, Kill, problems_after, random_kill
     ids=lambda kill: f"{kill.number.name}-{kill.target}",
 )
 def test_a_kill_leaves_nothing_behind(kill, tmp_path):
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup a process ignores it, as would those it starts
     assert problems_after(kill, tmp_path, ["trainer.accelerator=cpu", "compile.backend=eager"]) == []
 
 

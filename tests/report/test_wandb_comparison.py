@@ -3,12 +3,22 @@
 import json
 from dataclasses import replace
 
+import pytest
+import wandb
+
 from tests.sweeps import five_modes
 from trainkit.analysis.comparison import compare
 from trainkit.report.wandb_comparison import publish
 
 
-def test_the_table_has_the_epoch_times_and_the_dropped_settings_with_their_reasons(tmp_path):
+@pytest.fixture
+def own_service():
+    """W&B's process ends with the test: those that are started later would find it by a variable."""
+    yield
+    wandb.teardown()
+
+
+def test_the_table_has_the_epoch_times_and_the_dropped_settings_with_their_reasons(own_service, tmp_path):
     rows = [replace(row, epoch_train_time_s=100 + row.repeat) for row in five_modes()]
     publish(compare(rows), "<p>page</p>", "modes", tmp_path, {"project": "trainkit", "offline": True})
     (path,) = tmp_path.glob("wandb/**/comparison_*.table.json")

@@ -13,10 +13,10 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch._higher_order_ops.associative_scan import associative_scan
-from torch._higher_order_ops.scan import scan
-from torch._higher_order_ops.while_loop import while_loop
 
+from trainkit.compiler.private_names import require
+
+while_loop, scan, associative_scan = require("while_loop"), require("scan"), require("associative_scan")
 logger = logging.getLogger(__name__)
 
 # What tutorials say breaks a graph.

@@ -80,6 +80,10 @@ PRIVATE_NAMES = (
     PrivateName(
         "torch.compiler._cache", "CacheArtifactManager", "compile.artifacts has earlier runs of the process too"
     ),
+    # loops in a graph
+    PrivateName("torch._higher_order_ops.while_loop", "while_loop", "scripts/constructs.py"),
+    PrivateName("torch._higher_order_ops.scan", "scan", "scripts/constructs.py"),
+    PrivateName("torch._higher_order_ops.associative_scan", "associative_scan", "scripts/constructs.py"),
     # modules
     PrivateName("torch.nn", "Module._call_impl", "compile.scope=parts and blocks"),
     PrivateName("torch.nn", "Module._compiled_call_impl", "compile.scope=parts and blocks, compile.on_error=eager"),
