@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests import forked
-from tests.conftest import CONF
+from tests.conftest import ROOT
 from tests.networks import network
 from trainkit.results.files import read_row
 from trainkit.training.run import run
@@ -17,22 +17,25 @@ COLD = (network("Plain"), *QUICK, "compile.cache=cold", "ddp.optimize_ddp=no_opt
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory) -> Path:
-    """The file of a run with a cold cache."""
-    from trainkit.config.composition import compose_config
-
+    """The file of a run with a cold cache, in a process without the settings that other tests have left in this one:
+    they are in torch's keys."""
     folder = tmp_path_factory.mktemp("written")
     file = folder / "new folder" / "compiled.bin"
-    words = ["logger=none", *COLD, f"compile.artifacts={file}"]
-    row = run(compose_config(words, CONF, str(folder)))
+    words = ["logger=none", *COLD, "trainer.accelerator=cpu", f"compile.artifacts={file}", "hydra.run.dir=run"]
+    done = forked.python(ROOT / "train.py", *words, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    row = read_row(folder / "run")
     assert (row.status, row.artifacts, row.artifacts_reason) == ("ok", "written", None)
     assert (row.cache_found, row.artifacts_bytes) == ("cold", file.stat().st_size)
     assert [path.name for path in file.parent.iterdir()] == ["compiled.bin"]  # and no temporary file
     return file
 
 
-def test_a_fresh_cache_finds_all_of_it_in_the_file(written, compose):
+def test_a_fresh_cache_finds_all_of_it_in_the_file(written, train, tmp_path):
     content = written.read_bytes()
-    row = run(compose(*COLD, f"compile.artifacts={written}"))
+    done = train(*COLD, "logger=none", f"compile.artifacts={written}", "hydra.run.dir=run")
+    assert done.returncode == 0, done.stderr
+    row = read_row(tmp_path / "run")
     assert (row.status, row.artifacts, row.cache_found, row.cache_misses) == ("ok", "loaded", "warm", 0)
     assert row.artifacts_bytes == len(content)
     assert written.read_bytes() == content
