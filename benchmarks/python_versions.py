@@ -29,6 +29,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from trainkit.metrics.environment import cpu_name
+
 FIGURES = {"capture": "s", "compile": "s", "first": "s", "processor": "s", "call": "ms"}
 ROOT = Path(__file__).parent.parent
 
@@ -108,13 +110,6 @@ def show(measured: dict[str, list[dict[str, float | str]]]) -> None:
         print(f"{repeats[0]['python']:8} {repeats[0]['torch']:15}", *cells)
 
 
-def processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(": ")[2]
-    return platform.machine()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("interpreters", nargs="*", default=[sys.executable])
@@ -129,7 +124,7 @@ def main() -> None:
         for interpreter in arguments.interpreters:
             measured[interpreter].append(run(interpreter))
             print(f"repeat {repeat + 1} of {arguments.repeats}: {interpreter}", file=sys.stderr, flush=True)
-    print(f"{os.cpu_count()} x {processor()}, {arguments.repeats} repeats, interleaved")
+    print(f"{os.cpu_count()} x {cpu_name()}, {arguments.repeats} repeats, interleaved")
     show(measured)
 
 
