@@ -42,7 +42,7 @@ def test_fused_sgd_takes_its_momentum_from_memory_that_it_never_wrote():
 
 
 def test_lightning_hands_wandb_an_argument_that_it_dropped():
-    """training.logger.build_logger"""
+    """training.logger.build_loggers"""
     assert "anonymous" in WandbLogger(offline=True)._wandb_init
 
 

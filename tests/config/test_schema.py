@@ -70,13 +70,13 @@ def test_every_mode_is_typed_as_torch_spells_it(mode, compose):
         (("compile.dynamic=true", "ddp.strategy=ddp"), "simple_cnn-default-dynamic=true-strategy=ddp"),
         # A sweep over them types the defaults too.
         (("amp=off", "compile.dynamic=null"), "simple_cnn-default-32-true-dynamic=null"),
-        (("logger.name=mine",), "mine"),
+        (("logger.wandb.name=mine",), "mine"),
     ],
 )
 def test_a_run_in_wandb_is_named_by_its_precision_shapes_and_strategy_where_they_are_not_the_defaults(
     overrides, name, compose
 ):
-    assert compose("logger=wandb", *overrides).logger["name"] == name
+    assert compose("logger=wandb", *overrides).logger["wandb"]["name"] == name
 
 
 TOKENS = ("data=synthetic", "data.seq_len=8")

@@ -192,5 +192,5 @@ def test_what_pays_first_is_counted_over_the_eager_setting_that_a_short_run_does
 def test_without_an_eager_run_of_the_same_settings_more_repeats_are_not_asked_for():
     other = repeats("default", 8.0, 8.01, 7.99, overrides=["trainer.max_epochs=3"])
     assert advised(*EAGER, *other) == (None, "No advice: no eager run has the settings of the others.")
-    same = repeats("default", 8.0, 8.01, 7.99, overrides=["logger.project=mine"], compile_time_s=1.0)
+    same = repeats("default", 8.0, 8.01, 7.99, overrides=["logger.wandb.project=mine"], compile_time_s=1.0)
     assert advised(*EAGER, *same)[0] == "default"

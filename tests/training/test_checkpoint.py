@@ -5,17 +5,16 @@ import signal
 
 import pytest
 import torch
-from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from lightning.pytorch.callbacks import Callback
 
 from tests import forked
 from tests.conftest import CONF, parameters, same
 from tests.networks import network
 from trainkit.config.errors import ConfigError
 from trainkit.results.files import read_epochs, read_row
-from trainkit.training import trainer as trainer_module
 from trainkit.training.run import run
 
-checkpoints = trainer_module._checkpoints
+MODEL_CHECKPOINT = "lightning.pytorch.callbacks.ModelCheckpoint"
 QUICK = ("trainer.max_epochs=2", "trainer.limit_train_batches=6")
 
 
@@ -68,18 +67,38 @@ def test_a_run_that_ended_inside_of_an_epoch_resumes_with_the_next_batch(request
     assert resumed_epochs[0].num_steps == epochs[1].num_steps - (stop - epochs[0].num_steps)
 
 
-def test_a_checkpoint_of_a_callback_inside_of_an_epoch_resumes_with_the_next_batch(compose, tmp_path, monkeypatch):
-    asked = ("compile.mode=eager", "data.num_workers=1", *NINE_STEPS)
-
-    def with_callback(config):
-        return [*checkpoints(config), ModelCheckpoint(tmp_path / "mine", every_n_train_steps=4, save_top_k=-1)]
-
-    monkeypatch.setattr(trainer_module, "_checkpoints", with_callback)
+@pytest.mark.parametrize("requested", [(), ("trainer.val_check_interval=3", "trainer.accumulate_grad_batches=3")])
+def test_a_checkpoint_of_a_callback_inside_of_an_epoch_resumes_with_the_next_batch(requested, compose, tmp_path):
+    mine = f"{{_target_: {MODEL_CHECKPOINT}, dirpath: '{tmp_path}/mine', every_n_train_steps: 4, save_top_k: -1}}"
+    asked = ("compile.mode=eager", "data.num_workers=1", *NINE_STEPS, f"+callbacks.mine={mine}", *requested)
     whole = run(compose(*asked, run_dir=tmp_path / "whole"))
-    path = tmp_path / "mine" / "epoch=1-step=12.ckpt"
+    path = tmp_path / "mine" / ("epoch=1-step=4.ckpt" if requested else "epoch=1-step=12.ckpt")
     row = run(compose(*asked, f"ckpt_path='{path}'"))
+    assert row.status == "ok"
     assert same(parameters(tmp_path / "run"), parameters(tmp_path / "whole"))
     assert (row.train_loss, row.val_loss) == (whole.train_loss, whole.val_loss)
+
+
+@pytest.mark.parametrize("written_after", ["steps", "validations"])
+def test_a_run_that_failed_resumes_from_the_checkpoint_inside_of_its_epoch(written_after, compose, tmp_path):
+    asked = ["compile.mode=eager", *NINE_STEPS, "trainer.val_check_interval=3"]
+    whole = run(compose(*asked, run_dir=tmp_path / "whole"))
+    name = "best"
+    if written_after == "steps":
+        asked, name = [*asked, "checkpoint.every_n_train_steps=4"], "last"
+    failing = f"+callbacks.fails._target_={__name__}.Fails"
+    assert run(compose(*asked, failing, run_dir=tmp_path / "parts")).status == "failed"
+    path = tmp_path / "parts" / "checkpoints" / f"{name}.ckpt"
+    assert torch.load(path, weights_only=True)["global_step"] in (15, 16)
+    row = run(compose(*asked, f"ckpt_path='{path}'", run_dir=tmp_path / "parts"))
+    assert same(parameters(tmp_path / "parts"), parameters(tmp_path / "whole"))
+    assert (row.train_loss, row.val_loss) == (whole.train_loss, whole.val_loss)
+
+
+class Fails(Callback):
+    def on_train_batch_start(self, trainer, task, batch, batch_idx):
+        if (trainer.current_epoch, batch_idx) == (1, 7):
+            raise ArithmeticError("as asked")
 
 
 class Terminates(Callback):
@@ -91,12 +110,11 @@ class Terminates(Callback):
 
 
 @pytest.mark.parametrize("num_batches", [1, 2])
-def test_a_run_that_was_told_to_stop_resumes_with_the_next_step(num_batches, compose, tmp_path, monkeypatch):
+def test_a_run_that_was_told_to_stop_resumes_with_the_next_step(num_batches, compose, tmp_path):
     asked = ("compile.mode=eager", *NINE_STEPS, f"trainer.accumulate_grad_batches={num_batches}")
     whole = run(compose(*asked, run_dir=tmp_path / "whole"))
-    with monkeypatch.context() as patched:
-        patched.setattr(trainer_module, "_checkpoints", lambda config: [*checkpoints(config), Terminates()])
-        stopped = run(compose(*asked, run_dir=tmp_path / "parts"))
+    terminates = f"+callbacks.terminates._target_={__name__}.Terminates"
+    stopped = run(compose(*asked, terminates, run_dir=tmp_path / "parts"))
     assert (stopped.status, stopped.num_epochs) == ("interrupted", 1)
     epochs = []
     row = run(compose(*asked, "ckpt_path=last", run_dir=tmp_path / "parts"), on_epoch=epochs.append)

@@ -47,6 +47,7 @@ def _columns(groups: Iterable[str]) -> dict[str, str]:
 
 # The fields of a row that hold what was requested.
 FIELDS = _columns(["job", "model", "data"]) | {"world_size": "world_size"} | _columns(SETTINGS)
+HELD_WHOLE = ["trainer.kwargs"]  # settings by names of the user's, all of them in one field of a row
 
 
 def candidate_key(row: Row) -> Hashable:
@@ -179,7 +180,9 @@ def value_text(name: str, value: Any) -> str:
         return "+".join(_region_text(region) for region in value)
     if name == "compile.mark_dynamic":
         return "+".join(_dynamic_shape_text(dim) for dim in value)
-    if name == "compile.options":
+    if name == "callbacks":
+        return "+".join(target.rpartition(".")[2] for target in value)
+    if name in ("compile.options", "trainer.kwargs"):
         return "+".join(f"{option}={typed_value(setting)}" for option, setting in value.items())
     if name == "forward.fallback":
         return " / ".join(value)
@@ -214,7 +217,7 @@ def _other_overrides(row: Row) -> dict[str, str]:
     values = {}
     for override in sorted(row.overrides, key=lambda override: override.lstrip("+").partition("=")[::2]):
         name, _, value = as_typed(override.lstrip("+")).partition("=")
-        if name not in FIELDS and not _is_silent(name):
+        if name not in FIELDS and not in_groups(name, HELD_WHOLE) and not _is_silent(name):
             values[name] = value
     return values
 

@@ -15,7 +15,7 @@ SECTIONS = {  # in the order of the manual: groups, and settings outside of a gr
     "COMPILE": ("compile",),
     "PRECISION (amp=off, amp=bf16, amp=fp16)": ("amp",),
     "MANY PROCESSES": ("ddp",),
-    "TRAINING": ("seed", "ckpt_path", "trainer", "optimizer"),
+    "TRAINING": ("seed", "ckpt_path", "trainer", "checkpoint", "optimizer"),
     "FORWARD ONLY (scripts/bench.py alone; settings of training are refused there)": ("forward",),
     "MEASURING": ("meters", "check"),
     "SWEEPS (with -m)": ("sweep",),

@@ -1,6 +1,11 @@
-"""The known settings of the groups that hold a class, `_target_`, and its arguments: model, data, optimizer."""
+"""The known settings of the groups that hold a class, `_target_`, and its arguments: model, data, optimizer.
 
+And the groups that hold several classes, each by a name: callbacks, logger.
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from trainkit.config.settings import ABOVE_0, BOOLEAN_OR_NULL, OWN, at_least, setting
 
@@ -82,3 +87,8 @@ class OptimizerSettings:
         "true: each operation on all tensors at once | false: one tensor after another | null: torch's choice",
         bounds=(BOOLEAN_OR_NULL,),
     )
+
+
+def named_nodes(group: Mapping[str, Any]) -> dict[str, Any]:
+    """The `_target_` nodes of a group that holds several, by name. A null, which takes one out, is left out."""
+    return {name: node for name, node in group.items() if node is not None}

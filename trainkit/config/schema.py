@@ -41,6 +41,8 @@ Timing = StrEnum("Timing", ["calls", "stream"])
 Late = StrEnum("Late", ["wait", "fallback"])
 Accelerator = StrEnum("Accelerator", ["auto", "cpu", "gpu"])
 Schedule = StrEnum("Schedule", ["constant", "cosine"])
+Profiler = StrEnum("Profiler", ["simple", "advanced", "pytorch"])
+MonitorMode = StrEnum("MonitorMode", ["min", "max"])
 AT_ONCE, EAGER_THEN_COMPILE = "at_once", "eager_then_compile"  # of compile.start
 AttentionBackend = StrEnum("AttentionBackend", ["auto", "cudnn", "flash", "efficient", "math"])
 
@@ -272,6 +274,13 @@ class TrainerConfig:
     limit_val_batches: int | float | None = setting(
         None, "a number of batches, or a fraction", bounds=(COUNT_OR_FRACTION,), training_only=True
     )
+    val_check_interval: int | float | None = setting(
+        None,
+        "validate after so many batches, or this fraction of an epoch; null: at its end",
+        bounds=(COUNT_OR_FRACTION, ABOVE_0),
+        training_only=True,
+        column="val_check_interval",
+    )
     accumulate_grad_batches: int = setting(
         1, "batches to a step of the optimizer", bounds=(at_least(1),), training_only=True, work=True
     )
@@ -296,13 +305,50 @@ class TrainerConfig:
         False, "images and the weights of convolutions in torch.channels_last", of_a_stage=True
     )
     deterministic: bool = setting(
-        False, "true: deterministic algorithms alone; an operation without one raises", training_only=True
+        False,
+        "true: deterministic algorithms alone; an operation without one raises",
+        training_only=True,
+        column="deterministic",
     )
+    profiler: Profiler | None = setting(
+        None,
+        "Lightning's profiler of this name over one more epoch at the end, in Lightning's own loop; its files are in "
+        "RUN_DIR/profile",
+        training_only=True,
+        silent=True,
+    )
+    kwargs: dict[str, Any] = setting(
+        {},
+        "+trainer.kwargs.NAME=VALUE: an argument of Lightning's Trainer that no setting stands for: "
+        "+trainer.kwargs.detect_anomaly=true",
+        training_only=True,
+        column="trainer_kwargs",
+    )
+
+    def __post_init__(self) -> None:
+        self.kwargs = dotted(self.kwargs)
+
     memory_limit_gib: float | None = setting(
         None,
         "what a GPU has to spare: what takes more is out of memory, as on a smaller card",
         bounds=(ABOVE_0, FINITE),
         training_only=True,
+    )
+
+
+@dataclass
+class CheckpointConfig:
+    """Lightning's ModelCheckpoint, for `best` and `last` in RUN_DIR/checkpoints."""
+
+    monitor: str = setting("val/loss", "the logged figure by which a checkpoint is better than another")
+    mode: MonitorMode = setting(MonitorMode["min"], "whether less or more of it is better")
+    save_top_k: int = setting(
+        1,
+        "best checkpoints that are kept; 1: best.ckpt, more: best-EPOCH-STEP.ckpt, 0: none, -1: all",
+        bounds=(at_least(-1),),
+    )
+    every_n_train_steps: int | None = setting(
+        None, "also write last.ckpt after every so many steps; null: after epochs alone", bounds=(at_least(1),)
     )
 
 
@@ -437,7 +483,9 @@ class StudyConfig:
 
 @dataclass
 class RunConfig:
-    """Everything that is requested of one run. `model`, `data`, `optimizer` and `logger` are open `_target_` nodes."""
+    """Everything that is requested of one run. `model`, `data` and `optimizer` are open `_target_` nodes.
+
+    `callbacks` and `logger` hold such nodes, each by a name."""
 
     job: JobConfig = group(JobConfig)
     model: dict[str, Any] = open_group(ModelSettings, "the network", column="model", work=True, of_a_stage=True)
@@ -448,6 +496,10 @@ class RunConfig:
     trainer: TrainerConfig = group(TrainerConfig)
     optimizer: dict[str, Any] = open_group(OptimizerSettings, training_only=True)
     forward: ForwardConfig = group(ForwardConfig, silent=True)
+    callbacks: dict[str, Any] = open_group(
+        None, "Lightning's callbacks and your own, each by a name", training_only=True, column="callbacks"
+    )
+    checkpoint: CheckpointConfig = group(CheckpointConfig, training_only=True, silent=True)
     logger: dict[str, Any] = open_group(None, silent=True)
     meters: MetersConfig = group(MetersConfig, training_only=True)
     check: bool = setting(

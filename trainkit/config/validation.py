@@ -7,6 +7,7 @@ from itertools import chain
 from typing import Any
 
 from trainkit.config.errors import refuse
+from trainkit.config.lightning import lightning_complaints
 from trainkit.config.schema import (
     AT_ONCE,
     CUDAGRAPH_MODES,
@@ -48,6 +49,7 @@ def check(config: RunConfig) -> None:
             _training(config),
             _strategy(config),
             _targets(config),
+            lightning_complaints(config),
         )
     )
 

@@ -21,7 +21,7 @@ from trainkit.metrics.calls import CallMeters
 from trainkit.results.files import end_row
 from trainkit.results.requested import requested_fields
 from trainkit.results.row import Row
-from trainkit.training.logger import build_logger, close_logger
+from trainkit.training.logger import build_loggers, close_loggers
 from trainkit.training.model import build_data
 from trainkit.training.precision import attention_kernel
 from trainkit.training.process import run_settings
@@ -41,7 +41,7 @@ def run_forward(config: RunConfig, fallback: Sequence[RunConfig] = ()) -> Row:
         data = build_data(config)
         meters = CallMeters(measured_first=bool(fallback))
         stages = build_stages(config, fallback, data, devices, meters)
-        logger = build_logger(config)
+        loggers = build_loggers(config)
         contexts.enter_context(attention_kernel(config, devices))
         contexts.enter_context(compile_cache(config.compile.cache, config.trainer.attention))
         for stage in stages:
@@ -49,7 +49,7 @@ def run_forward(config: RunConfig, fallback: Sequence[RunConfig] = ()) -> Row:
         device = torch.device("cuda", 0) if devices.type == "cuda" else torch.device("cpu")
         data.device_alone = device
         serving = Serving(config, stages, data, meters, device)
-        if logger is not None:
+        for logger in loggers:
             logger.log_hyperparams(asdict(config))
         error: BaseException | None = None
         request = Row(status="interrupted", **requested_fields(config))
@@ -64,7 +64,7 @@ def run_forward(config: RunConfig, fallback: Sequence[RunConfig] = ()) -> Row:
             record_error(watch, error)
             if not isinstance(error, torch.AcceleratorError):  # after which CUDA answers nothing
                 meters.end(complete=False)
-        return finish_serving(serving, logger, watch, error)
+        return finish_serving(serving, loggers, watch, error)
 
 
 def _select_device(config: RunConfig) -> Devices:
@@ -77,8 +77,8 @@ def _select_device(config: RunConfig) -> Devices:
     return devices
 
 
-def finish_serving(serving: Serving, logger: Logger | None, watch: Watch, error: BaseException | None) -> Row:
-    """Write the last row, close the logger, and raise an error of the user's configuration again."""
+def finish_serving(serving: Serving, loggers: list[Logger], watch: Watch, error: BaseException | None) -> Row:
+    """Write the last row, close the loggers, and raise an error of the user's configuration again."""
     row = replace(serving.current_row(), status="ok")
     if error is not None:
         cause = watch.ranks.cause()
@@ -89,7 +89,7 @@ def finish_serving(serving: Serving, logger: Logger | None, watch: Watch, error:
         row = replace(row, error=f"forward.fallback, {settings}: {row.error}")
     end_row(watch.launch.run_dir, row)
     watch.end(is_ok=error is None)
-    close_logger(logger, row)
+    close_loggers(loggers, row)
     print_error(error)
     raise_config_error(error)
     return row

@@ -15,6 +15,7 @@ class MeasuredBatch:
     wait_ms: float  # for the batch, on the host
     num_samples: int
     shape: tuple[int, ...]  # of the inputs
+    resumed: Any = None  # the mark at which training went on before this batch, after a validation; None without one
     marks: list[Any] = field(default_factory=list)  # of its start, of each pause's start and end, and of its end
     is_complete: bool = False  # else it was broken off
     compiled: bool = False
@@ -38,6 +39,13 @@ class BatchMeter:
         self._waiting = Stopwatch()
         self._stream = current_stream(self._epoch_meter.device)
         self._epoch_start = mark(self._stream)
+        self._resumed: Any = None
+
+    def resume_epoch(self) -> None:
+        """Training goes on, after a validation inside of the epoch if there has been one."""
+        if self._epoch_meter.is_interrupted:
+            self._epoch_meter.resume_training()
+            self._resumed = mark(self._stream)
 
     def begin_wait(self) -> None:
         """The training loop asks for a batch. A loader without a length is asked twice before the first one."""
@@ -52,7 +60,8 @@ class BatchMeter:
         self._epoch_meter.begin_step()
         wait_ms, self._waiting = self._waiting.total_s * 1e3, Stopwatch()
         shape = batch[0].shape
-        measured = MeasuredBatch(wait_ms, shape[0], tuple(shape))
+        measured = MeasuredBatch(wait_ms, shape[0], tuple(shape), self._resumed)
+        self._resumed = None
         self._batches.append(measured)
         measured.marks.append(mark(self._stream))
 
@@ -90,14 +99,17 @@ def steps_of(batches: list[MeasuredBatch], epoch_start: Any, batches_per_step: i
         group = complete[first : first + batches_per_step]
         step = Step(
             time_ms=0.0,
-            period_ms=milliseconds(previous_end, group[-1].marks[-1]),
+            period_ms=0.0,
             wait_ms=0.0,
             num_batches=len(group),
             compiled=False,
             work=tuple(batch.shape for batch in group),
         )
         for batch in group:
+            if batch.resumed is not None:
+                previous_end = batch.resumed
             step.time_ms += batch.time_ms()
+            step.period_ms += milliseconds(previous_end, batch.marks[-1])
             step.wait_ms += min(batch.wait_ms, milliseconds(previous_end, batch.marks[0]))
             step.compiled |= batch.compiled
             step.eager |= batch.eager

@@ -109,7 +109,7 @@ class CompileClock:
 
 
 class EnergyMeter:
-    """Reads the energy that a whole GPU has used between `start` and `stop`, by NVML's counter.
+    """Reads the energy that a whole GPU has used between `start` or `resume` and `stop`, by NVML's counter.
 
     `joules` is None on a CPU, and on a GPU whose counter cannot be read.
     """
@@ -119,11 +119,15 @@ class EnergyMeter:
         self._device = device
         self._start_mj = self._read_mj()
 
+    def resume(self) -> None:
+        self._start_mj = self._read_mj()
+
     def stop(self) -> None:
         """May be called twice."""
         end_mj = self._read_mj()
-        if self.joules is None and self._start_mj is not None and end_mj is not None:
-            self.joules = (end_mj - self._start_mj) / 1e3
+        if self._start_mj is not None and end_mj is not None:
+            self.joules = (self.joules or 0.0) + (end_mj - self._start_mj) / 1e3
+        self._start_mj = None
 
     def _read_mj(self) -> int | None:
         if self._device.type != "cuda":
@@ -144,6 +148,7 @@ class EpochMeter:
     def __init__(self) -> None:
         self.compile_clock = CompileClock()
         self.is_open = False  # an epoch is being measured
+        self.is_interrupted = False  # its training has ended, or waits for a validation
         self.ran_eager = False  # since the last `begin_step`
         self._num_compiles_before = 0
         self._memory = MemoryPhases()
@@ -161,7 +166,7 @@ class EpochMeter:
         self.compile_clock.stop(kind)
 
     def begin(self, device: torch.device) -> None:
-        """Begin an epoch: its training, until the first validation."""
+        """Begin an epoch with its training."""
         self.device = device
         self._training, self._validation = Stopwatch(), Stopwatch()
         self._compiled_in_validation = False
@@ -170,7 +175,7 @@ class EpochMeter:
         synchronize(device)
         self._energy.start(device)
         self._cpu.start()
-        self.is_open = True
+        self.is_open, self.is_interrupted = True, False
         self._training.start()
 
     def begin_step(self) -> None:
@@ -185,13 +190,21 @@ class EpochMeter:
         self._memory.end_compile()
 
     def begin_validation(self) -> None:
-        """End the training of this epoch."""
+        """End or interrupt the training of this epoch."""
         synchronize(self.device)
+        self.is_interrupted = True
         self._training.stop()
         self._energy.stop()
         self._cpu.stop()
         self._validation.start()
         self._num_compiles_before = self.compile_clock.num_compiles
+
+    def resume_training(self) -> None:
+        """Go on with the training of this epoch, after a validation inside of it."""
+        self.is_interrupted = False
+        self._energy.resume()
+        self._cpu.resume()
+        self._training.start()
 
     def end_validation(self) -> None:
         synchronize(self.device)

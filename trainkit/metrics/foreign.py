@@ -98,6 +98,9 @@ class CpuTime:
     def since(self, start: "CpuTime") -> "CpuTime":
         return CpuTime(self.total - start.total, self.busy - start.busy, self.own - start.own)
 
+    def plus(self, other: "CpuTime") -> "CpuTime":
+        return CpuTime(self.total + other.total, self.busy + other.busy, self.own + other.own)
+
 
 def read_cpu_time() -> CpuTime | None:
     """The time since the machine started; None where /proc does not tell."""
@@ -112,18 +115,24 @@ def read_cpu_time() -> CpuTime | None:
 
 
 class CpuMeter:
-    """Reads the processor time between `start` and `stop`, in `time`; None where it is unknown."""
+    """Reads the processor time between `start` or `resume` and `stop`, in `time`; None where it is unknown."""
 
     def start(self) -> None:
         self.time: CpuTime | None = None
         self._start = read_cpu_time()
 
+    def resume(self) -> None:
+        self._start = read_cpu_time()
+
     def stop(self) -> None:
         """May be called twice."""
-        if self.time is None and self._start is not None:
-            now = read_cpu_time()
-            assert now is not None
-            self.time = now.since(self._start)
+        if self._start is None:
+            return
+        now = read_cpu_time()
+        assert now is not None
+        elapsed = now.since(self._start)
+        self.time = elapsed if self.time is None else self.time.plus(elapsed)
+        self._start = None
 
 
 def foreign_cpu_frac(times: Sequence[CpuTime]) -> float | None:

@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from trainkit.config.open_groups import named_nodes
 from trainkit.config.schema import SETTINGS, CompileConfig, RunConfig
 from trainkit.config.settings import value_of
 from trainkit.results.columns import Section, column
@@ -27,6 +28,10 @@ class Requested:
         shown={Section.ENVIRONMENT: "strategy"},
     )
     accelerator: str = column("", "`cpu` or `gpu`, once the run has started.")
+    deterministic: bool = column(False, "`trainer.deterministic`.")
+    val_check_interval: float | None = column(None, "`trainer.val_check_interval`.")
+    callbacks: list[str] | None = column(None, "`callbacks`: the class of each.")
+    trainer_kwargs: dict[str, Any] | None = column(None, "`trainer.kwargs`.")
     compile_mode: str = column("", "`compile.mode`.")
     compile_dynamic: bool | None = column(None, "`compile.dynamic`.")
     compile_fullgraph: bool = column(False, "`compile.fullgraph`.")
@@ -82,6 +87,7 @@ def requested_fields(config: RunConfig) -> dict[str, Any]:
         values["batch_size"] = None
     if values["timing"] == "calls":
         values["calls_per_window"] = None
+    values["callbacks"] = [node["_target_"] for node in named_nodes(config.callbacks).values()] or None
     values["compile_parts"] = requested_parts(config.compile) if config.compile.scope == "parts" else None
     values["compile_mark_dynamic"] = [asdict(mark) for mark in config.compile.mark_dynamic] or None
     return values

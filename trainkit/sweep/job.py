@@ -112,7 +112,7 @@ def row_of_request(sweep: Sweep, job: Job, run_dir: Path) -> Row:
     config = job.config
     try:
         groups: dict[str, Any] = {}
-        for name in ("compile", "amp", "ddp", "trainer", "forward"):
+        for name in ("compile", "amp", "ddp", "trainer", "callbacks", "forward"):
             groups[name] = OmegaConf.to_object(config[name])
         request = RunConfig(**groups, data={"batch_size": config.data.get("batch_size")}, seed=config.seed)
     except OmegaConfBaseException:

@@ -21,6 +21,7 @@ from omegaconf import DictConfig
 
 from trainkit.analysis.comparison import compare
 from trainkit.config.errors import ConfigError
+from trainkit.config.open_groups import named_nodes
 from trainkit.diagnosis.findings import read_diagnoses
 from trainkit.report import summary, terminal
 from trainkit.results.requested import run_overrides
@@ -236,7 +237,8 @@ def _report(sweep: Sweep, config: DictConfig) -> None:
     for complaint in complaints:
         print(f"{complaint}; it is left out of the page", flush=True)
     print(f"rows and logs: {sweep.folder}; {markdown.name}, {html.name}", flush=True)
-    if str(config.logger.get("_target_")).endswith("WandbLogger"):
-        from trainkit.report.wandb_comparison import publish
+    for logger in named_nodes(config.logger).values():
+        if str(logger.get("_target_")).endswith("WandbLogger"):
+            from trainkit.report.wandb_comparison import publish
 
-        publish(comparison, html.read_text(), sweep.name, sweep.folder, config.logger)
+            publish(comparison, html.read_text(), sweep.name, sweep.folder, logger)

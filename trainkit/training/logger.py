@@ -1,28 +1,36 @@
-"""The logger of a run: built, given the epochs, and closed with the row."""
+"""The loggers of a run: built, given the epochs, and closed with the row."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from lightning.pytorch.loggers import Logger, WandbLogger
 
 from trainkit.compiler.errors import first_line
 from trainkit.config.errors import ConfigError
+from trainkit.config.open_groups import named_nodes
 from trainkit.config.schema import RunConfig
 from trainkit.results.row import Row
 from trainkit.training.instantiate import instantiate_node
 
 
-def build_logger(config: RunConfig) -> Logger | None:
-    """The logger of `logger._target_`; None without one."""
-    if not config.logger.get("_target_"):
-        return None
-    logger: Logger = instantiate_node("logger", "", config.logger)
-    if isinstance(logger, WandbLogger):
-        # Lightning 2.6 passes W&B an argument that W&B has removed and warns about, whatever its value. Lightning's
-        # private name; tests/test_workarounds.py fails when this is no longer needed.
-        logger._wandb_init.pop("anonymous", None)
-        if not config.logger.get("offline"):
-            _start_online_run(logger)
-    return logger
+def build_loggers(config: RunConfig) -> list[Logger]:
+    """The loggers of `logger`, in their order. Raises ConfigError for an object that is none."""
+    loggers = []
+    for name, node in named_nodes(config.logger).items():
+        logger = instantiate_node(f"logger.{name}", node["_target_"], node)
+        if not isinstance(logger, Logger):
+            raise ConfigError(
+                f"logger.{name}._target_ = {node['_target_']}: gives a {type(logger).__name__}; give a Logger of "
+                "lightning.pytorch.loggers"
+            )
+        if isinstance(logger, WandbLogger):
+            # Lightning 2.6 passes W&B an argument that W&B has removed and warns about, whatever its value. Lightning's
+            # private name; tests/test_workarounds.py fails when this is no longer needed.
+            logger._wandb_init.pop("anonymous", None)
+            if not node.get("offline"):
+                _start_online_run(logger)
+        loggers.append(logger)
+    return loggers
 
 
 def _start_online_run(logger: WandbLogger) -> None:
@@ -33,10 +41,11 @@ def _start_online_run(logger: WandbLogger) -> None:
         raise ConfigError(f"logger = wandb_online: {first_line(error)}; `wandb login`, or logger=wandb") from error
 
 
-def close_logger(logger: Logger | None, row: Row) -> None:
+def close_loggers(loggers: Sequence[Logger], row: Row) -> None:
     """Give W&B the row as the run's summary and end its run, so that this process can start another one."""
-    # `experiment` would start a run; `_experiment` is None if none was started. Lightning's private name.
-    if isinstance(logger, WandbLogger) and logger._experiment is not None:
-        exit_code = 0 if row.status == "ok" else 1
-        logger.experiment.summary.update(asdict(row))
-        logger.experiment.finish(exit_code=exit_code)
+    for logger in loggers:
+        # `experiment` would start a run; `_experiment` is None if none was started. Lightning's private name.
+        if isinstance(logger, WandbLogger) and logger._experiment is not None:
+            exit_code = 0 if row.status == "ok" else 1
+            logger.experiment.summary.update(asdict(row))
+            logger.experiment.finish(exit_code=exit_code)

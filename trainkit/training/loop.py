@@ -57,6 +57,7 @@ class StepLoop(_TrainingEpochLoop):
         progress = self.automatic_optimization.optim_progress.optimizer
         self._step = TrainingStep(trainer, self._meter, self._hooks, progress)
         self._has_transfer_hooks = _has_transfer_hooks(trainer.datamodule)
+        self._validates_inside = _validates_inside_of_epochs(trainer)
 
     def _resume_epoch(self, data_fetcher: _DataFetcher, task: Task) -> None:
         """Begin behind the batches that were trained on before the checkpoint. Lightning would begin with the epoch's
@@ -131,9 +132,14 @@ class StepLoop(_TrainingEpochLoop):
 
     def on_advance_end(self, data_fetcher: _DataFetcher) -> None:
         """As Lightning's, which looks after each batch whether to validate. Here only the last of an epoch can be
-        followed by that: a Trainer has no val_check_interval."""
+        followed by that, unless the Trainer has a `val_check_interval`."""
         trainer = self.trainer
-        if self._num_ready_batches_reached() or trainer.should_stop or self._skip_next_val:
+        is_last = self._num_ready_batches_reached() or trainer.should_stop
+        if self._validates_inside and not is_last:
+            super().on_advance_end(data_fetcher)
+            if not self.done:
+                self._meter.resume_epoch()
+        elif is_last or self._skip_next_val:
             super().on_advance_end(data_fetcher)
         elif self._steps_optimizer:
             self._batches_that_stepped += 1
@@ -184,6 +190,13 @@ def _saves_after_epochs_alone(callback: Callback) -> bool:
 def _steps_with_optimizer(schedule: LRSchedulerConfig) -> bool:
     """Whether a schedule steps with each step of the optimizer."""
     return schedule.interval == "step" and schedule.frequency == 1 and not schedule.reduce_on_plateau
+
+
+def _validates_inside_of_epochs(trainer: Trainer) -> bool:
+    """Whether a validation may come before the end of an epoch: after a number of batches, or of seconds."""
+    if trainer.val_check_batch is None or trainer.check_val_every_n_epoch is None:
+        return True
+    return trainer.val_check_batch < trainer.num_training_batches
 
 
 def _has_transfer_hooks(data: LightningDataModule | None) -> bool:

@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 
 import torch
 
+from trainkit.config.open_groups import named_nodes
 from trainkit.config.schema import RunConfig
 from trainkit.distributed.launch import ID_VARIABLE
 
@@ -52,7 +53,7 @@ def run_settings(config: RunConfig) -> Iterator[None]:
             logger = logging.getLogger(name)
             restore.callback(logger.setLevel, logger.level)
             logger.setLevel(level)
-        if config.logger.get("offline"):
+        if any(node.get("offline") for node in named_nodes(config.logger).values()):
             os.environ.setdefault("WANDB_SILENT", "true")
         yield
 

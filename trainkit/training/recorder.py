@@ -79,8 +79,8 @@ class Recorder(Callback):
                 set_aside(self.run_dir)
             path = write_row(self.run_dir, self._row)
             publish_first_attempt(FirstAttempt(str(self.run_dir.absolute()), path.stat().st_mtime_ns))
-            if trainer.logger is not None:
-                trainer.logger.log_hyperparams(asdict(self._config))
+            for logger in trainer.loggers:
+                logger.log_hyperparams(asdict(self._config))
         self.artifacts = load_artifacts(self._config, device)
         self._row = replace(self._row, **vars(self.artifacts))
         limit_memory(device, self._config.trainer.memory_limit_gib)
@@ -122,8 +122,8 @@ class Recorder(Callback):
             append_epoch(self.run_dir, record)
             write_row(self.run_dir, self.current_row(task))
             self._on_epoch(record)
-            if trainer.logger is not None:
-                trainer.logger.log_metrics(logged_values(record), step=trainer.global_step)
+            for logger in trainer.loggers:
+                logger.log_metrics(logged_values(record), step=trainer.global_step)
         if task.train_loss is not None and finite(task.train_loss) is None:
             raise NonFiniteLossError(f"the training loss of epoch {record.epoch} is {task.train_loss}")
 

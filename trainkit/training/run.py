@@ -5,11 +5,13 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from lightning import Trainer, seed_everything
+from lightning.pytorch.profilers import AdvancedProfiler, PyTorchProfiler, SimpleProfiler
 from torch import nn
 
 from trainkit.compiler import dynamo, inductor
@@ -38,7 +40,7 @@ from trainkit.results.row import Row
 from trainkit.training import artifacts, checkpoint, numerics
 from trainkit.training.agreement import RankTraining, check_ranks
 from trainkit.training.checkpoint import TrainingEndedError
-from trainkit.training.logger import close_logger
+from trainkit.training.logger import close_loggers
 from trainkit.training.model import build_data, build_model
 from trainkit.training.optimizer import OptimizerFactory, build_optimizer
 from trainkit.training.precision import attention_kernel
@@ -49,6 +51,8 @@ from trainkit.training.status import print_error, raise_config_error
 from trainkit.training.task import Task
 from trainkit.training.trainer import build_profiling_trainer, build_trainer, build_window_trainer
 from trainkit.training.watching import record_error
+
+PROFILERS = {"simple": SimpleProfiler, "advanced": AdvancedProfiler, "pytorch": PyTorchProfiler}  # of trainer.profiler
 
 
 def run(config: RunConfig, on_epoch: Callable[[EpochRecord], None] = lambda record: None) -> Row:
@@ -162,6 +166,8 @@ def fit(components: Components) -> None:
         recorder.add(asdict(artifacts.save_artifacts(config, device)))
     if config.meters.breakdown:
         recorder.add(measure_breakdown(components))
+    if config.trainer.profiler is not None:
+        write_profile(components, config.trainer.profiler)
     several_gpus = components.devices.type == "cuda" and components.devices.world_size > 1
     if config.meters.communication and several_gpus:
         recorder.add(measure_communication(components))
@@ -175,6 +181,13 @@ def measure_breakdown(components: Components) -> dict[str, Any]:
     trainer = build_profiling_trainer(components.config, components.devices, components.watch, breakdown)
     trainer.fit(components.task, datamodule=components.data)
     return _over_ranks(breakdown.summary_ms())
+
+
+def write_profile(components: Components, name: str) -> None:
+    """Train one more epoch under Lightning's profiler of this name, which writes into RUN_DIR/profile."""
+    profiler = PROFILERS[name](dirpath=Path(components.config.job.run_dir, "profile"), filename=name)
+    trainer = build_profiling_trainer(components.config, components.devices, components.watch, profiler)
+    trainer.fit(components.task, datamodule=components.data)
 
 
 def measure_communication(components: Components) -> dict[str, Any]:
@@ -229,7 +242,7 @@ def finish(components: Components, error: BaseException | None) -> Row:
     if trainer.is_global_zero:
         end_row(recorder.run_dir, row)
     watch.end(is_ok=error is None)
-    close_logger(trainer.logger, row)
+    close_loggers(trainer.loggers, row)
     is_limited = components.config.trainer.memory_limit_gib is not None
     if is_limited and not isinstance(error, torch.AcceleratorError):  # after which CUDA answers nothing
         limit_memory(trainer.strategy.root_device, None)

@@ -210,5 +210,10 @@ class Task(LightningModule):
         self.val_loss = loss_sum / num_targets
         self.val_accuracy = num_right / num_targets
         self.num_val_targets = int(num_targets)
-        # ModelCheckpoint monitors it. Loggers get the record of the epoch.
+        # Callbacks monitor them. Loggers get the record of the epoch.
         self.log("val/loss", self.val_loss, logger=False, sync_dist=True)
+        self.log("val/accuracy", self.val_accuracy, logger=False, sync_dist=True)
+
+    def on_train_epoch_end(self) -> None:
+        if self.train_loss is not None:
+            self.log("train/loss", self.train_loss, logger=False, sync_dist=True)

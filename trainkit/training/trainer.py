@@ -1,12 +1,14 @@
 """The Lightning Trainers of a run."""
 
-from pathlib import Path
+from difflib import get_close_matches
+from inspect import signature
 from typing import Any
 
 from lightning import Trainer
-from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.profilers import Profiler
 
+from trainkit.config.errors import ConfigError
 from trainkit.config.schema import RunConfig
 from trainkit.distributed.environments import cluster_environments
 from trainkit.distributed.strategies import build_strategy
@@ -14,8 +16,9 @@ from trainkit.distributed.topology import Devices
 from trainkit.distributed.watch import Watch
 from trainkit.metrics.communication import WARM_UP_STEPS, WINDOW_STEPS, CommunicationWindow
 from trainkit.metrics.meters import Meters
+from trainkit.training.callbacks import build_callbacks, build_checkpoints
 from trainkit.training.checkpoint_file import WholeCheckpointIO
-from trainkit.training.logger import build_logger
+from trainkit.training.logger import build_loggers
 from trainkit.training.loop import StepLoop
 from trainkit.training.watching import StopSignals, WatchedFit
 
@@ -23,17 +26,32 @@ from trainkit.training.watching import StopSignals, WatchedFit
 def build_trainer(
     config: RunConfig, devices: Devices, watch: Watch, meters: Meters, callbacks: list[Callback]
 ) -> Trainer:
-    """The Trainer of a run, which the meters measure. It keeps the last and the best checkpoint, `last` and `best`."""
+    """The Trainer of a run, which the meters measure.
+
+    Callbacks are called in this order: the run's own, the user's, those that write checkpoints.
+    """
     trainer = Trainer(
         max_epochs=config.trainer.max_epochs,
         limit_val_batches=config.trainer.limit_val_batches,
-        callbacks=[WatchedFit(watch), meters, *callbacks, *_checkpoints(config)],
-        logger=build_logger(config) or False,
-        **shared_arguments(config, devices, WholeCheckpointIO()),
+        val_check_interval=config.trainer.val_check_interval,
+        callbacks=[WatchedFit(watch), meters, *callbacks, *build_callbacks(config), *build_checkpoints(config)],
+        logger=build_loggers(config) or False,
+        **shared_arguments(config, devices, WholeCheckpointIO()) | _other_arguments(config),
     )
     trainer.fit_loop.epoch_loop = StepLoop(trainer, meters.batch_meter, watch.stop)
     _replace_signals(trainer, watch)
     return trainer
+
+
+def _other_arguments(config: RunConfig) -> dict[str, Any]:
+    """Those of `trainer.kwargs`. Raises ConfigError for one that Lightning's Trainer does not take."""
+    taken = signature(Trainer).parameters
+    for name, value in config.trainer.kwargs.items():
+        if name not in taken:
+            close = get_close_matches(name, taken, n=1)
+            way_out = f"did you mean {close[0]}?" if close else "see lightning.Trainer"
+            raise ConfigError(f"trainer.kwargs.{name} = {value}: no argument of Lightning's Trainer; {way_out}")
+    return config.trainer.kwargs
 
 
 def _replace_signals(trainer: Trainer, watch: Watch) -> None:
@@ -60,18 +78,6 @@ def build_checking_trainer(config: RunConfig, devices: Devices, callback: Callba
     """A Trainer that trains on a few batches as the run's does, without accumulation, checkpoints or a logger."""
     arguments = shared_arguments(config, devices) | {"accumulate_grad_batches": 1, "limit_train_batches": None}
     return Trainer(max_epochs=1, callbacks=[callback], enable_checkpointing=False, logger=False, **arguments)
-
-
-def _checkpoints(config: RunConfig) -> list[ModelCheckpoint]:
-    """The callbacks that write `best.ckpt`, if the run validates, and `last.ckpt`.
-
-    `save_last` of the former would write `last.ckpt` after epochs alone that are better than all before.
-    """
-    shared: dict[str, Any] = {"dirpath": Path(config.job.run_dir, "checkpoints"), "enable_version_counter": False}
-    callbacks = [ModelCheckpoint(filename="last", **shared)]
-    if config.trainer.limit_val_batches != 0 and config.data.get("num_val_batches") != 0:
-        callbacks.insert(0, ModelCheckpoint(filename="best", monitor="val/loss", **shared))
-    return callbacks
 
 
 def build_window_trainer(config: RunConfig, devices: Devices, watch: Watch, window: CommunicationWindow) -> Trainer:
