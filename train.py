@@ -16,9 +16,12 @@ def main(cfg: DictConfig) -> None:
         config = run_config(cfg)
         with cli.importing():  # torch too: mistakes in the command line are reported before
             from trainkit.report import summary
+            from trainkit.report.progress import ProgressLine
             from trainkit.training.run import run
 
-        row = run(config, on_epoch=lambda record: summary.print_epoch(record, config.trainer.max_epochs))
+        with ProgressLine(config.trainer.progress_s, is_shown=cli.rank() == 0) as line:
+            max_epochs = config.trainer.max_epochs
+            row = run(config, lambda record: line.above(summary.print_epoch, record, max_epochs), line.progress)
     if cli.rank() == 0:
         summary.print_run(row, Path(config.job.run_dir))
     if row.status != "ok":

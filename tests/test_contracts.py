@@ -11,8 +11,12 @@ STANDARD = {"collections", "dataclasses", "functools", "itertools", "math", "typ
 # numpy chooses between heads out of torch.compile's sight; triton is the worked example of a kernel of one's own.
 OTHER_IMPORTS = {"convnet_mix": {"numpy"}, "local_optimized": {"triton"}, "multi_scale_net": {"numpy"}}
 CLOCKS = ("time.perf_counter", "time.monotonic", "time.time")
-# By package: the clocks of its limits, and of the order in which ranks failed; they measure nothing.
-TIME_LIMITS = {"sweep": {"time.monotonic"}, "distributed": {"time.monotonic", "time.time"}}
+# By package: the clocks of its limits, of its progress, and of the order in which ranks failed; they measure nothing.
+TIME_LIMITS = {
+    "report": {"time.monotonic"},
+    "sweep": {"time.monotonic"},
+    "distributed": {"time.monotonic", "time.time"},
+}
 COMPILER = ("torch.compile", "torch._dynamo", "torch._inductor")
 
 

@@ -25,7 +25,7 @@ from trainkit.metrics.communication import (
 from trainkit.results.files import read_row
 from trainkit.results.requested import requested_fields
 from trainkit.results.row import Row
-from trainkit.training.run import build, fit
+from trainkit.training.run import Listeners, build, fit
 from trainkit.training.trainer import build_window_trainer
 
 INTERVALS = st.lists(
@@ -89,7 +89,7 @@ def test_the_window_is_profiled_after_the_warm_up_over_epochs_and_accumulated_ba
     )
     with ExitStack() as contexts:
         watch = Watch(Launch(Path(config.job.run_dir)), Row(status="interrupted", **requested_fields(config)))
-        components = build(config, lambda record: None, watch, contexts)
+        components = build(config, Listeners(), watch, contexts)
         fit(components)
         window = CommunicationWindow()
         trainer = build_window_trainer(config, select_devices(config), watch, window)

@@ -19,7 +19,7 @@ from trainkit.results.row import Row
 from trainkit.training import step
 from trainkit.training.loop import BATCH_HOOKS, StepLoop
 from trainkit.training.recorder import Recorder
-from trainkit.training.run import build
+from trainkit.training.run import Listeners, build
 
 SMALL = (network("Plain"), "compile.mode=eager", "trainer.max_epochs=2", "trainer.limit_train_batches=7")
 
@@ -57,7 +57,7 @@ def fit(config, loop_class, *callbacks):
     """The Trainer after a fit with a loop, with these callbacks in place of the Recorder."""
     with ExitStack() as contexts:
         watch = Watch(Launch(Path(config.job.run_dir)), ROW)
-        parts = build(config, lambda record: None, watch, contexts)
+        parts = build(config, Listeners(), watch, contexts)
         trainer = parts.trainer
         trainer.callbacks = [callback for callback in trainer.callbacks if not isinstance(callback, Recorder)]
         trainer.callbacks.extend(callbacks)

@@ -68,6 +68,27 @@ def on_autotuned(on_tuned: Callable[[TunedKernel], None]) -> Iterator[None]:
             selector.feedback_saver_fns.remove(timed)
 
 
+@contextmanager
+def on_autotuning(on_start: Callable[[int], None]) -> Iterator[None]:
+    """Call back with the number of kernels for an operation whenever autotuning is about to choose among them."""
+    selector_of = find("get_algorithm_selector_cache")
+    if selector_of is None:
+        yield
+        return
+
+    def started(kernels: list[Any]) -> list[Any]:
+        on_start(len(kernels))
+        return kernels
+
+    selector = selector_of()
+    selector.add_preprocessing_fn(started)
+    try:
+        yield
+    finally:
+        if started in selector.preprocessing_fns:  # torch's clear_preprocessing_fns() drops it
+            selector.preprocessing_fns.remove(started)
+
+
 def reports_autotuning() -> bool:
     """Whether this torch reports the kernels that autotuning timed."""
     return find("get_algorithm_selector_cache") is not None

@@ -328,6 +328,14 @@ class TrainerConfig:
     def __post_init__(self) -> None:
         self.kwargs = dotted(self.kwargs)
 
+    progress_s: float | None = setting(
+        30.0,
+        "seconds between lines about the progress where stderr is no terminal; null: no progress, on a terminal "
+        "neither",
+        bounds=(ABOVE_0,),
+        training_only=True,
+        silent=True,
+    )
     memory_limit_gib: float | None = setting(
         None,
         "what a GPU has to spare: what takes more is out of memory, as on a smaller card",

@@ -82,6 +82,11 @@ class BatchMeter:
         measured.compiled, measured.eager = self._epoch_meter.compiled(), self._epoch_meter.ran_eager
         self._epoch_meter.end_step()
 
+    @property
+    def num_samples(self) -> int:
+        """Of the last batch."""
+        return self._batches[-1].num_samples
+
     def steps(self, batches_per_step: int) -> list[Step]:
         """The steps of the epoch; the device must have finished them."""
         return steps_of(self._batches, self._epoch_start, batches_per_step)

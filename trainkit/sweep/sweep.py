@@ -31,6 +31,7 @@ from trainkit.sweep.forkserver import Forkserver
 from trainkit.sweep.job import new_run_dir, run_job, timeout_reason
 from trainkit.sweep.plan import Job, Sweep, SweptSetting
 from trainkit.sweep.processes import job_environment
+from trainkit.sweep.progress import JobClock
 from trainkit.sweep.side_by_side import run_side_by_side
 
 
@@ -107,7 +108,7 @@ def _run_jobs(sweep: Sweep, settings: Sequence[SweptSetting], lock: int) -> Iter
         if override in shared and not override.startswith("sweep="):
             shown.append(override)
     print(f"sweep {sweep.name}: {num_jobs} job(s), each with {' '.join(shown) or 'the defaults'}", flush=True)
-    number = 0
+    number, job_clock = 0, JobClock()
     for repeat in range(sweep.repeats):
         jobs = []
         for setting in settings:
@@ -125,14 +126,14 @@ def _run_jobs(sweep: Sweep, settings: Sequence[SweptSetting], lock: int) -> Iter
             else:
                 print(f"{_title(sweep, job)}: finished before, {summary.job_outcome(finished)}", flush=True)
                 yield finished
-        yield from _run_repeat(sweep, waiting, lock)
+        yield from _run_repeat(sweep, waiting, lock, job_clock)
 
 
-def _run_repeat(sweep: Sweep, jobs: Sequence[Job], lock: int) -> Iterator[Row]:
+def _run_repeat(sweep: Sweep, jobs: Sequence[Job], lock: int, job_clock: JobClock) -> Iterator[Row]:
     """Run the jobs of a repeat, in each slot of the sweep one at a time, and print their outcomes."""
     if sys.platform != "linux":  # a fork does not go well with the system's libraries
         for job in jobs:
-            yield _run_alone(sweep, job, None)
+            yield _run_alone(sweep, job, None, job_clock)
         return
     with ExitStack() as servers:
         forkservers = []
@@ -140,7 +141,7 @@ def _run_repeat(sweep: Sweep, jobs: Sequence[Job], lock: int) -> Iterator[Row]:
             forkservers.append(servers.enter_context(_forkserver(sweep, number, lock)))
         if len(forkservers) == 1:
             for job in jobs:
-                yield _run_alone(sweep, job, forkservers[0])
+                yield _run_alone(sweep, job, forkservers[0], job_clock)
             return
         for job, row in run_side_by_side(sweep, jobs, forkservers):
             print(f"{_title(sweep, job)}: {summary.job_outcome(row)}", flush=True)
@@ -182,10 +183,16 @@ def scratch_folder(sweep: Sweep, number: int) -> Path:
     return Path(tempfile.gettempdir(), f"trainkit-{name}-{number}")
 
 
-def _run_alone(sweep: Sweep, job: Job, forkserver: Forkserver | None) -> Row:
-    print(_title(sweep, job), end=": ", flush=True)
+def _run_alone(sweep: Sweep, job: Job, forkserver: Forkserver | None, job_clock: JobClock) -> Row:
+    title = _title(sweep, job)
+    is_drawn_over = sys.stdout.isatty() and sys.stderr.isatty()
+    if not is_drawn_over:
+        print(title, end=": ", flush=True)
     run_dir = new_run_dir(sweep.folder, job.label)
-    row, interrupted = run_job(sweep, job, run_dir, forkserver)
+    with job_clock.running(job, title):
+        row, interrupted = run_job(sweep, job, run_dir, forkserver)
+    if is_drawn_over:
+        print(title, end=": ")
     print(summary.job_outcome(row), flush=True)
     if interrupted:
         raise KeyboardInterrupt

@@ -26,6 +26,7 @@ from lightning.pytorch.utilities.types import LRSchedulerConfig
 from trainkit.distributed.stop import Stop
 from trainkit.metrics.batches import BatchMeter
 from trainkit.training import step
+from trainkit.training.progress import ProgressWriter
 from trainkit.training.step import TrainingStep
 from trainkit.training.task import Task
 
@@ -40,9 +41,9 @@ class StepLoop(_TrainingEpochLoop):
     callback implements is not called.
     """
 
-    def __init__(self, trainer: Trainer, meter: BatchMeter, stop: Stop):
+    def __init__(self, trainer: Trainer, meter: BatchMeter, stop: Stop, progress: ProgressWriter | None = None):
         super().__init__(trainer)
-        self._meter, self._stop = meter, stop
+        self._meter, self._stop, self._progress = meter, stop, progress
         self._steps_optimizer = False  # after the batch that is trained on
 
     def on_run_start(self, data_fetcher: _DataFetcher) -> None:
@@ -53,6 +54,7 @@ class StepLoop(_TrainingEpochLoop):
         super().on_run_start(data_fetcher)
         self._task = trainer.lightning_module
         self._device = trainer.strategy.root_device
+        self._num_ranks = trainer.world_size
         self._hooks = {hook for hook in (*BATCH_HOOKS, *step.HOOKS) if _has_listener(trainer, hook)}
         progress = self.automatic_optimization.optim_progress.optimizer
         self._step = TrainingStep(trainer, self._meter, self._hooks, progress)
@@ -95,6 +97,8 @@ class StepLoop(_TrainingEpochLoop):
         if self._steps_optimizer:
             self._step_schedule()
         self._task.count_batch(loss, batch)
+        if self._progress is not None:
+            self._progress.end_batch(loss, self._meter.num_samples * self._num_ranks, self._steps_optimizer)
         if self._hooks:
             outputs = {"loss": loss / self.trainer.accumulate_grad_batches}  # as Lightning gives it
             call._call_callback_hooks(self.trainer, "on_train_batch_end", outputs, batch, self.batch_idx)

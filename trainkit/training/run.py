@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from trainkit.compiler.caches import compile_cache
 from trainkit.compiler.compiler import Compiler
 from trainkit.compiler.startup import shared_cores
 from trainkit.config.errors import ConfigError
-from trainkit.config.schema import RunConfig
+from trainkit.config.schema import AUTOTUNE_MODES, RunConfig
 from trainkit.config.validation import CALLED_BY_TRAIN, check
 from trainkit.data.module import DataModule
 from trainkit.distributed.collectives import gather, leave_process_group
@@ -35,6 +35,7 @@ from trainkit.metrics.timer import Breakdown
 from trainkit.results.columns import columns
 from trainkit.results.epoch import EpochRecord
 from trainkit.results.files import end_row, fail_row
+from trainkit.results.progress import Progress
 from trainkit.results.requested import requested_fields
 from trainkit.results.row import Row
 from trainkit.training import artifacts, checkpoint, numerics
@@ -45,6 +46,7 @@ from trainkit.training.model import build_data, build_model
 from trainkit.training.optimizer import OptimizerFactory, build_optimizer
 from trainkit.training.precision import attention_kernel
 from trainkit.training.process import run_settings
+from trainkit.training.progress import ProgressWriter
 from trainkit.training.recorder import Recorder
 from trainkit.training.restart import config_of_attempt, row_of_ended_training
 from trainkit.training.status import print_error, raise_config_error
@@ -55,11 +57,16 @@ from trainkit.training.watching import record_error
 PROFILERS = {"simple": SimpleProfiler, "advanced": AdvancedProfiler, "pytorch": PyTorchProfiler}  # of trainer.profiler
 
 
-def run(config: RunConfig, on_epoch: Callable[[EpochRecord], None] = lambda record: None) -> Row:
+def run(
+    config: RunConfig,
+    on_epoch: Callable[[EpochRecord], None] = lambda record: None,
+    progress: Progress | None = None,
+) -> Row:
     """Train and validate as requested, and return the row, which is now in the run directory.
 
-    `on_epoch` is called with each epoch's record on rank 0. A run that fails returns a row with its status and its
-    reason. Raises ConfigError, before any device is touched, for a config that cannot run.
+    `on_epoch` is called with each epoch's record on rank 0, and `progress` is kept up to date. A run that fails returns
+    a row with its status and its reason. Raises ConfigError, before any device is touched, for a config that cannot
+    run.
     """
     check(config)
     if config.job.kind == "forward":
@@ -69,17 +76,25 @@ def run(config: RunConfig, on_epoch: Callable[[EpochRecord], None] = lambda reco
         config = replace(config, job=replace(config.job, run_dir=str(launch.run_dir)))
         request = Row(status="interrupted", **requested_fields(config))
         with Watch(launch, request, config.ddp.timeout_s) as watch, meeting_apart():
-            return run_watched(config, on_epoch, watch, request)
+            return run_watched(config, Listeners(on_epoch, progress or Progress()), watch, request)
 
 
-def run_watched(config: RunConfig, on_epoch: Callable[[EpochRecord], None], watch: Watch, request: Row) -> Row:
+@dataclass(frozen=True)
+class Listeners:
+    """Whoever follows a run while it trains."""
+
+    on_epoch: Callable[[EpochRecord], None] = lambda record: None
+    progress: Progress = field(default_factory=Progress)
+
+
+def run_watched(config: RunConfig, listeners: Listeners, watch: Watch, request: Row) -> Row:
     """Train, validate and write the last row. `request` is the row of a run that ends before it has one."""
     components: Components | None = None
     error: BaseException | None = None
     with ExitStack() as contexts:
         try:
             config = config_of_attempt(config)
-            components = build(config, on_epoch, watch, contexts)
+            components = build(config, listeners, watch, contexts)
             fit(components)
         except (Exception, KeyboardInterrupt, SystemExit) as caught:  # a failure is a row
             error = caught
@@ -112,7 +127,7 @@ class Components:
     trainer: Trainer
 
 
-def build(config: RunConfig, on_epoch: Callable[[EpochRecord], None], watch: Watch, contexts: ExitStack) -> Components:
+def build(config: RunConfig, listeners: Listeners, watch: Watch, contexts: ExitStack) -> Components:
     """Build all objects of a run, without touching a device.
 
     The attention kernel, the compile cache and the compiler are entered in `contexts`. Raises ConfigError.
@@ -135,20 +150,26 @@ def build(config: RunConfig, on_epoch: Callable[[EpochRecord], None], watch: Wat
         contexts.enter_context(inductor.own_artifacts())
     meters = Meters()
     events = meters.epoch_meter
+    progress = ProgressWriter(listeners.progress, config.trainer.max_steps)
 
     def on_compile_start(kind: str) -> None:
         watch.ranks.is_compiling = True
+        progress.begin_compile(kind)
         events.on_compile_start(kind)
 
     def on_compile_end(kind: str) -> None:
         watch.ranks.is_compiling = False
+        progress.end_compile()
         events.on_compile_end(kind)
 
     compiler = Compiler(config.compile, on_compile_start, on_compile_end, events.on_eager, used_frac)
     contexts.enter_context(compiler)
-    recorder = Recorder(config, watch, meters, compiler, on_epoch)
+    modes = {config.compile.mode, *(part.mode for part in config.compile.parts)}
+    if not modes.isdisjoint(AUTOTUNE_MODES):
+        contexts.enter_context(inductor.on_autotuning(listeners.progress.tune))
+    recorder = Recorder(config, watch, meters, compiler, listeners.on_epoch)
     task = Task(net, compiler, optimizer, config, data.prepare)
-    trainer = build_trainer(config, devices, watch, meters, [recorder])
+    trainer = build_trainer(config, devices, watch, meters, recorder, progress)
     return Components(
         config, watch, devices, data, untrained_net, optimizer, ckpt_path, compiler, task, recorder, trainer
     )

@@ -20,11 +20,18 @@ from trainkit.training.callbacks import build_callbacks, build_checkpoints
 from trainkit.training.checkpoint_file import WholeCheckpointIO
 from trainkit.training.logger import build_loggers
 from trainkit.training.loop import StepLoop
+from trainkit.training.progress import ProgressWriter
+from trainkit.training.recorder import Recorder
 from trainkit.training.watching import StopSignals, WatchedFit
 
 
 def build_trainer(
-    config: RunConfig, devices: Devices, watch: Watch, meters: Meters, callbacks: list[Callback]
+    config: RunConfig,
+    devices: Devices,
+    watch: Watch,
+    meters: Meters,
+    recorder: Recorder,
+    progress: ProgressWriter,
 ) -> Trainer:
     """The Trainer of a run, which the meters measure.
 
@@ -34,11 +41,15 @@ def build_trainer(
         max_epochs=config.trainer.max_epochs,
         limit_val_batches=config.trainer.limit_val_batches,
         val_check_interval=config.trainer.val_check_interval,
-        callbacks=[WatchedFit(watch), meters, *callbacks, *build_callbacks(config), *build_checkpoints(config)],
+        callbacks=[
+            *(WatchedFit(watch), meters, recorder, progress),
+            *build_callbacks(config),
+            *build_checkpoints(config),
+        ],
         logger=build_loggers(config) or False,
         **shared_arguments(config, devices, WholeCheckpointIO()) | _other_arguments(config),
     )
-    trainer.fit_loop.epoch_loop = StepLoop(trainer, meters.batch_meter, watch.stop)
+    trainer.fit_loop.epoch_loop = StepLoop(trainer, meters.batch_meter, watch.stop, progress)
     _replace_signals(trainer, watch)
     return trainer
 
