@@ -328,6 +328,13 @@ class TrainerConfig:
     def __post_init__(self) -> None:
         self.kwargs = dotted(self.kwargs)
 
+    log_every_n_steps: int = setting(
+        50,
+        "loggers get the loss, the learning rate and the norm of the gradients of every so many steps",
+        bounds=(at_least(1),),
+        training_only=True,
+        silent=True,
+    )
     progress_s: float | None = setting(
         30.0,
         "seconds between lines about the progress where stderr is no terminal; null: no progress, on a terminal "

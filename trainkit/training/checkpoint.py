@@ -8,14 +8,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from trainkit.compiler.errors import first_line
 from trainkit.config.errors import ConfigError
 from trainkit.config.schema import RunConfig
 from trainkit.results.files import read_row
-from trainkit.training.checkpoint_file import damage
+from trainkit.training.checkpoint_file import NET_PREFIX, read_checkpoint
 from trainkit.training.optimizer import OptimizerFactory, has_schedule
 
-NET_PREFIX = "objective.net."  # of the names of the network's tensors in a checkpoint
 # A checkpoint's entries beside the parameters, without which training does not go on as if it had never stopped
 RESUMED = ("optimizer_states", "loops", "callbacks")
 
@@ -64,7 +62,8 @@ def load(config: RunConfig, net: nn.Module) -> Checkpoint | None:
     if config.ckpt_path is None:
         return None
     subject = f"ckpt_path = {config.ckpt_path}"
-    checkpoint = _read(_find(config, subject), subject)
+    path = _find(config, subject)
+    checkpoint = Checkpoint(path, read_checkpoint(path, subject))
     shapes = {f"{NET_PREFIX}{name}": tensor.shape for name, tensor in net.state_dict().items()}
     loaded_shapes = {name: tensor.shape for name, tensor in checkpoint.state_dict.items()}
     names = sorted(shapes.keys() | loaded_shapes.keys())
@@ -160,17 +159,3 @@ def _find_last(config: RunConfig) -> Path | None:
         if row is not None and (row.model, row.data) == (config.job.model, config.job.data):
             return path
     return None
-
-
-def _read(path: Path, subject: str) -> Checkpoint:
-    problem = damage(path)
-    if problem is not None:
-        raise ConfigError(f"{subject}: {problem}; use another checkpoint")
-    try:
-        content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-        lacking = sorted({"state_dict", "global_step", "epoch"} - content.keys())
-    except Exception as error:  # torch.load raises nearly anything for a file that is no checkpoint
-        raise ConfigError(f"{subject}: not a checkpoint of a run: {first_line(error)}; give another one") from error
-    if lacking:
-        raise ConfigError(f"{subject}: not a checkpoint of a run: has no {', '.join(lacking)}; give another one")
-    return Checkpoint(path, content)

@@ -8,6 +8,11 @@ from typing import Any
 import torch
 from lightning.fabric.plugins import TorchCheckpointIO
 
+from trainkit.compiler.errors import first_line
+from trainkit.config.errors import ConfigError
+
+NET_PREFIX = "objective.net."  # of the names of the network's tensors in a checkpoint
+
 
 class CheckpointWriteError(OSError):
     """A checkpoint could not be written."""
@@ -52,3 +57,18 @@ def damage(path: Path) -> str | None:
     if damaged_entry is None:
         return None
     return f"is damaged ({damaged_entry} fails its checksum)"
+
+
+def read_checkpoint(path: Path, subject: str) -> dict[str, Any]:
+    """The content of a checkpoint of a run, on the CPU. Raises ConfigError, which begins with `subject`."""
+    problem = damage(path)
+    if problem is not None:
+        raise ConfigError(f"{subject}: {problem}; use another checkpoint")
+    try:
+        content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        lacking = sorted({"state_dict", "global_step", "epoch"} - content.keys())
+    except Exception as error:  # torch.load raises nearly anything for a file that is no checkpoint
+        raise ConfigError(f"{subject}: not a checkpoint of a run: {first_line(error)}; give another one") from error
+    if lacking:
+        raise ConfigError(f"{subject}: not a checkpoint of a run: has no {', '.join(lacking)}; give another one")
+    return content

@@ -28,6 +28,7 @@ from trainkit.metrics.batches import BatchMeter
 from trainkit.training import step
 from trainkit.training.progress import ProgressWriter
 from trainkit.training.step import TrainingStep
+from trainkit.training.step_log import StepLog
 from trainkit.training.task import Task
 
 BATCH_HOOKS = ("on_train_batch_start", "on_train_batch_end")
@@ -41,9 +42,16 @@ class StepLoop(_TrainingEpochLoop):
     callback implements is not called.
     """
 
-    def __init__(self, trainer: Trainer, meter: BatchMeter, stop: Stop, progress: ProgressWriter | None = None):
+    def __init__(
+        self,
+        trainer: Trainer,
+        meter: BatchMeter,
+        stop: Stop,
+        progress: ProgressWriter | None = None,
+        log: StepLog | None = None,
+    ):
         super().__init__(trainer)
-        self._meter, self._stop, self._progress = meter, stop, progress
+        self._meter, self._stop, self._progress, self._log = meter, stop, progress, log
         self._steps_optimizer = False  # after the batch that is trained on
 
     def on_run_start(self, data_fetcher: _DataFetcher) -> None:
@@ -57,7 +65,7 @@ class StepLoop(_TrainingEpochLoop):
         self._num_ranks = trainer.world_size
         self._hooks = {hook for hook in (*BATCH_HOOKS, *step.HOOKS) if _has_listener(trainer, hook)}
         progress = self.automatic_optimization.optim_progress.optimizer
-        self._step = TrainingStep(trainer, self._meter, self._hooks, progress)
+        self._step = TrainingStep(trainer, self._meter, self._hooks, progress, self._log)
         self._has_transfer_hooks = _has_transfer_hooks(trainer.datamodule)
         self._validates_inside = _validates_inside_of_epochs(trainer)
 
@@ -97,6 +105,8 @@ class StepLoop(_TrainingEpochLoop):
         if self._steps_optimizer:
             self._step_schedule()
         self._task.count_batch(loss, batch)
+        if self._log is not None and self._steps_optimizer:
+            self._log.end_step(self.trainer, loss)
         if self._progress is not None:
             self._progress.end_batch(loss, self._meter.num_samples * self._num_ranks, self._steps_optimizer)
         if self._hooks:

@@ -107,16 +107,27 @@ def is_sharded(optimizer: Optimizer) -> bool:
     return any(isinstance(parameter, DTensor) for parameter in optimized_parameters(optimizer))
 
 
+def gradient_norm(optimizer: Optimizer, scaler: GradScaler | None) -> Tensor:
+    """The norm of all gradients before the optimizer's step, on the device. A fused optimizer's are scaled until then.
+
+    Shards of gradients are gathered: all ranks call it.
+    """
+    gradients = [parameter.grad for parameter in optimized_parameters(optimizer) if parameter.grad is not None]
+    norm = nn.utils.get_total_norm(gradients)
+    if isinstance(norm, DTensor):
+        norm = norm.full_tensor()
+    if scaler is not None and getattr(optimizer, "_step_supports_amp_scaling", False):
+        norm = norm / scaler.scale(torch.ones_like(norm))
+    return norm
+
+
 def clip_in_kernel(optimizer: Optimizer, max_norm: float, scaler: GradScaler | None) -> None:
     """Limit the norm of all gradients in the optimizer's next step.
 
     The kernel of a fused optimizer divides the gradients by `grad_scale` as it reads them, which saves one pass over
     them. With a GradScaler the gradients are still scaled, and it multiplies `grad_scale` by its own scale.
     """
-    gradients = [parameter.grad for parameter in optimized_parameters(optimizer) if parameter.grad is not None]
-    norm = nn.utils.get_total_norm(gradients)
-    if scaler is not None:
-        norm = norm / scaler.scale(torch.ones_like(norm))
+    norm = gradient_norm(optimizer, scaler)
     optimizer.grad_scale = ((norm + 1e-6) / max_norm).clamp(min=1.0)  # type: ignore[attr-defined]
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from trainkit.distributed.strategies import gradient_accumulation
 from trainkit.metrics.batches import BatchMeter
+from trainkit.training.step_log import StepLog
 from trainkit.training.task import Task
 
 HOOKS = ("on_before_zero_grad", "on_before_backward", "on_after_backward", "on_before_optimizer_step")
@@ -21,10 +22,17 @@ class TrainingStep:
     meter pauses while callbacks run. A hook that no callback implements (it is not in `hooks`) is not called.
     """
 
-    def __init__(self, trainer: Trainer, meter: BatchMeter, hooks: set[str], progress: _OptimizerProgress):
+    def __init__(
+        self,
+        trainer: Trainer,
+        meter: BatchMeter,
+        hooks: set[str],
+        progress: _OptimizerProgress,
+        log: StepLog | None,
+    ):
         assert isinstance(trainer.lightning_module, Task)
         assert trainer.strategy.model is not None
-        self._trainer, self._meter, self._hooks, self._progress = trainer, meter, hooks, progress
+        self._trainer, self._meter, self._hooks, self._progress, self._log = trainer, meter, hooks, progress, log
         self._task = trainer.lightning_module
         self._model = trainer.strategy.model  # the task, or DDP around it
         self._accumulation = gradient_accumulation(self._model)
@@ -76,6 +84,10 @@ class TrainingStep:
         if scaler is not None and not getattr(optimizer, "_step_supports_amp_scaling", False):
             scaler.unscale_(optimizer)
         self._call("on_before_optimizer_step", optimizer)
+        if self._log is not None and self._log.is_due(self._trainer):
+            self._meter.pause_batch()
+            self._log.before_optimizer_step(self._trainer)
+            self._meter.resume_batch()
         if self._trainer.gradient_clip_val is not None:
             self._task.configure_gradient_clipping(optimizer, self._trainer.gradient_clip_val)
         if scaler is None:

@@ -17,6 +17,7 @@ from trainkit.config.schema import RunConfig
 from trainkit.distributed.collectives import gather
 from trainkit.distributed.replicas import CompiledReplicas, average_gradients
 from trainkit.distributed.shards import ShardedBlocks, shard
+from trainkit.training.network import plain_config
 from trainkit.training.objective import build_objective
 from trainkit.training.optimizer import (
     OptimizerFactory,
@@ -154,7 +155,9 @@ class Task(LightningModule):
             self.trainer.should_stop = True
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Store whether the epoch was complete, and if not, the state of each rank, to go on with the next batch."""
+        """Store the config, whether the epoch was complete, and if not, the state of each rank, to go on with the next
+        batch."""
+        checkpoint["config"] = plain_config(self._config)
         checkpoint["end_of_epoch"] = self.trainer.is_last_batch
         if self.trainer.is_last_batch:
             return

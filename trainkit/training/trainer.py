@@ -22,6 +22,7 @@ from trainkit.training.logger import build_loggers
 from trainkit.training.loop import StepLoop
 from trainkit.training.progress import ProgressWriter
 from trainkit.training.recorder import Recorder
+from trainkit.training.step_log import StepLog
 from trainkit.training.watching import StopSignals, WatchedFit
 
 
@@ -37,19 +38,21 @@ def build_trainer(
 
     Callbacks are called in this order: the run's own, the user's, those that write checkpoints.
     """
+    log = StepLog(config.trainer.log_every_n_steps)
     trainer = Trainer(
         max_epochs=config.trainer.max_epochs,
         limit_val_batches=config.trainer.limit_val_batches,
+        log_every_n_steps=config.trainer.log_every_n_steps,
         val_check_interval=config.trainer.val_check_interval,
         callbacks=[
-            *(WatchedFit(watch), meters, recorder, progress),
+            *(WatchedFit(watch), meters, log, recorder, progress),
             *build_callbacks(config),
             *build_checkpoints(config),
         ],
         logger=build_loggers(config) or False,
         **shared_arguments(config, devices, WholeCheckpointIO()) | _other_arguments(config),
     )
-    trainer.fit_loop.epoch_loop = StepLoop(trainer, meters.batch_meter, watch.stop, progress)
+    trainer.fit_loop.epoch_loop = StepLoop(trainer, meters.batch_meter, watch.stop, progress, log)
     _replace_signals(trainer, watch)
     return trainer
 
