@@ -48,7 +48,7 @@ def test_the_speed_is_that_of_training_alone():
     progress = Progress(phase="training")
     for now in range(5):
         measured.update(progress, float(now), is_training=now != 2)  # it compiles or validates
-        progress.step += 10
+        progress.num_steps += 10
         progress.num_samples += 320
     assert measured.steps / measured.seconds == pytest.approx(10)
     assert measured.samples / measured.seconds == pytest.approx(320)

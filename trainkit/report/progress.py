@@ -99,17 +99,17 @@ class Speed:
 
     def __init__(self) -> None:
         self.seconds = self.steps = self.samples = 0.0
-        self._last: tuple[float, int, int] | None = None  # the time, steps left, samples; None while nothing is trained
+        self._last: tuple[float, int, int] | None = None  # the time, steps, samples; None while nothing is trained
 
     def update(self, progress: Progress, now: float, is_training: bool) -> None:
         last, self._last = self._last, None
         if not is_training:
             return
-        self._last = (now, progress.step, progress.num_samples)
-        if last is None or progress.step < last[1]:  # an epoch has begun
+        self._last = (now, progress.num_steps, progress.num_samples)
+        if last is None:
             return
         self.seconds = MEMORY * self.seconds + now - last[0]
-        self.steps = MEMORY * self.steps + progress.step - last[1]
+        self.steps = MEMORY * self.steps + progress.num_steps - last[1]
         self.samples = MEMORY * self.samples + progress.num_samples - last[2]
 
 

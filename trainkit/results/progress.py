@@ -13,6 +13,7 @@ class Progress:
     step: int = 0  # steps of this epoch that are done
     steps_per_epoch: int | None = None  # None: the data do not tell
     steps_left: int | None = None  # of the run
+    num_steps: int = 0  # done since the start
     num_samples: int = 0  # trained on since the start, by all ranks
     loss: float | None = None  # of a batch of late
     wants_loss: bool = False  # whoever shows it would like a newer loss

@@ -50,6 +50,7 @@ class ProgressWriter(Callback):
         progress.num_samples += num_samples
         if is_step:
             progress.step += 1
+            progress.num_steps += 1
             if progress.steps_left is not None:
                 progress.steps_left -= 1
         if self._loss is None:
