@@ -77,6 +77,7 @@ def fit(config, loop_class, *callbacks):
         ("optimizer.foreach=true", "trainer.gradient_clip_val=0.1", "trainer.limit_val_batches=0"),
         ("ddp.strategy=ddp",),
         ("trainer.val_check_interval=3", "trainer.accumulate_grad_batches=2"),
+        ("amp=bf16_true", "data=synthetic"),
         ("trainer.val_check_interval=0.5", "+trainer.kwargs.check_val_every_n_epoch=2"),
     ],
     ids=" ".join,

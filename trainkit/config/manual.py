@@ -13,7 +13,7 @@ from trainkit.config.settings import OWN, Setting, in_groups, typed_value
 SECTIONS = {  # in the order of the manual: groups, and settings outside of a group
     "MODEL AND DATA": ("model", "data"),
     "COMPILE": ("compile",),
-    "PRECISION (amp=off, amp=bf16, amp=fp16)": ("amp",),
+    "PRECISION (amp=off, amp=bf16, amp=fp16, amp=bf16_true)": ("amp",),
     "MANY PROCESSES": ("ddp",),
     "TRAINING": ("seed", "ckpt_path", "trainer", "checkpoint", "optimizer"),
     "FORWARD ONLY (scripts/bench.py alone; settings of training are refused there)": ("forward",),

@@ -31,7 +31,7 @@ Scope = StrEnum("Scope", ["net", "step", "parts", "blocks"])
 Cache = StrEnum("Cache", ["warm", "cold"])
 OnError = StrEnum("OnError", ["raise", "eager"])
 Input = StrEnum("Input", ["inputs", "targets"])
-Precision = StrEnum("Precision", ["32-true", "bf16-mixed", "16-mixed"])
+Precision = StrEnum("Precision", ["32-true", "bf16-mixed", "16-mixed", "bf16-true"])
 MatmulPrecision = StrEnum("MatmulPrecision", ["highest", "high", "medium"])
 Strategy = StrEnum("Strategy", ["auto", "ddp", "compiled", "fsdp2"])
 Compression = StrEnum("Compression", ["none", "bf16"])
@@ -218,7 +218,11 @@ class CompileConfig:
 
 @dataclass
 class AmpConfig:
-    precision: Precision = setting(Precision["32-true"], "Lightning's word", column="precision")
+    precision: Precision = setting(
+        Precision["32-true"],
+        "Lightning's word; mixed: autocast | bf16-true: parameters, gradients and the optimizer's state too",
+        column="precision",
+    )
     matmul_precision: MatmulPrecision = setting(
         MatmulPrecision["highest"],
         "of float32 matrix products: torch.set_float32_matmul_precision (high: TF32)",

@@ -48,6 +48,7 @@ def check(config: RunConfig) -> None:
             _other_kind(config),
             _training(config),
             _strategy(config),
+            _true_precision(config),
             _targets(config),
             lightning_complaints(config),
         )
@@ -302,6 +303,19 @@ def _training(config: RunConfig) -> Iterator[str]:
         )
     if config.optimizer.get("fused") is True and config.optimizer.get("foreach") is True:
         yield "optimizer.fused = True: excludes optimizer.foreach = True; leave one of them out"
+
+
+def _true_precision(config: RunConfig) -> Iterator[str]:
+    """A complaint for each setting that a network in bfloat16 as a whole cannot be combined with."""
+    subject = f"amp.precision = {config.amp.precision}"
+    if config.amp.precision != "bf16-true":
+        return
+    if config.job.kind == "forward":
+        yield f"{subject}: belongs to training; in scripts/bench.py use amp=bf16"
+    if config.check:
+        yield f"check = true: compares gradients with those of float32 parameters, and not of {subject}; use amp=bf16"
+    if config.ddp.strategy in ("compiled", "fsdp2"):
+        yield f"ddp.strategy = {config.ddp.strategy}: is not built for {subject}; use ddp, or amp=bf16"
 
 
 def _strategy(config: RunConfig) -> Iterator[str]:

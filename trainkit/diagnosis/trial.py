@@ -25,6 +25,7 @@ from trainkit.compiler.compiler import Compiler
 from trainkit.compiler.errors import first_line
 from trainkit.compiler.policies import without_policies
 from trainkit.compiler.source import shortened, source_line, user_frames
+from trainkit.config.errors import ConfigError
 from trainkit.config.schema import CompileConfig, DdpConfig, Mode, OnError, RunConfig
 from trainkit.config.validation import check
 from trainkit.data.batches import Batch
@@ -35,7 +36,7 @@ from trainkit.training import checkpoint
 from trainkit.training.model import build_data, build_model
 from trainkit.training.objective import build_objective
 from trainkit.training.optimizer import build_optimizer, clip_in_kernel, clips_in_kernel
-from trainkit.training.precision import attention_kernel, call_with_autocast
+from trainkit.training.precision import TRUE_DTYPES, attention_kernel, call_with_autocast
 
 NUM_BATCHES = NUM_WARMUP = 10  # steps: beyond torch's recompile limit of 8
 PHASES = ("forward", "training")
@@ -65,6 +66,8 @@ def build_subject(config: RunConfig) -> Subject:
     Its compile settings are those of `breakable`. Raises ConfigError for a config that cannot run.
     """
     check(config)
+    if config.amp.precision in TRUE_DTYPES:
+        raise ConfigError(f"amp.precision = {config.amp.precision}: is not diagnosed; use amp=bf16")
     config = replace(config, compile=breakable(config.compile))
     seed_everything(config.seed, verbose=False)
     devices = select_devices(config)

@@ -18,6 +18,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.core.hooks import DataHooks
 from lightning.pytorch.loops.fetchers import _DataFetcher
 from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
+from lightning.pytorch.plugins.precision import Precision
 from lightning.pytorch.trainer import call
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 from lightning.pytorch.utilities.model_helpers import is_overridden
@@ -63,6 +64,7 @@ class StepLoop(_TrainingEpochLoop):
         self._task = trainer.lightning_module
         self._device = trainer.strategy.root_device
         self._num_ranks = trainer.world_size
+        self._converts = is_overridden("convert_input", trainer.precision_plugin, parent=Precision)
         self._hooks = {hook for hook in (*BATCH_HOOKS, *step.HOOKS) if _has_listener(trainer, hook)}
         progress = self.automatic_optimization.optim_progress.optimizer
         self._step = TrainingStep(trainer, self._meter, self._hooks, progress, self._log)
@@ -166,6 +168,8 @@ class StepLoop(_TrainingEpochLoop):
         """The next batch, on the device."""
         batch, _, _ = next(data_fetcher)
         self.batch_progress.is_last_batch = data_fetcher.done
+        if self._converts:
+            batch = self.trainer.precision_plugin.convert_input(batch)
         if not self._has_transfer_hooks:
             is_there = all(tensor.device == self._device for tensor in batch)
             return batch if is_there else move_data_to_device(batch, self._device)

@@ -11,7 +11,7 @@ from trainkit.compiler import regions
 from trainkit.config.errors import ConfigError
 from trainkit.config.schema import RunConfig
 from trainkit.training.loss import linear_cross_entropy
-from trainkit.training.precision import autocast_dtype
+from trainkit.training.precision import TRUE_DTYPES, autocast_dtype
 
 
 class Objective(nn.Module):
@@ -71,6 +71,19 @@ class ChannelsLast(nn.Module):
         return inputs.contiguous(memory_format=torch.channels_last)
 
 
+class Cast(nn.Module):
+    """Converts floating-point inputs to a dtype, in the graph: what prepares the data may compute in float32."""
+
+    def __init__(self, dtype: torch.dtype):
+        super().__init__()
+        self.dtype = dtype
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if not inputs.is_floating_point():
+            return inputs
+        return inputs.to(self.dtype)
+
+
 def logits_of(outputs: Any) -> Any:
     """The logits in the output of a network: its `logits`, as transformers' networks return them, or the output."""
     if isinstance(outputs, Tensor):
@@ -96,7 +109,7 @@ def build_objective(config: RunConfig, net: nn.Module, prepare: nn.Module | None
       3. averaging in the graph         Task.configure_model, with ddp.strategy=compiled
       4. compilation, in place          Task.configure_model
       5. sharding                       Task.configure_model, with ddp.strategy=fsdp2
-      6. move to the device             Lightning, from here on
+      6. move to the device             Lightning, from here on; with amp.precision=bf16-true conversion to it before
       7. parameters of a checkpoint
       8. DDP
     The later ones keep the layout and the names of the parameters.
@@ -106,6 +119,9 @@ def build_objective(config: RunConfig, net: nn.Module, prepare: nn.Module | None
     objective = Objective(net, prepare, whole_net=config.compile.scope == "net")
     if config.trainer.channels_last:
         convert_to_channels_last(objective)
+    dtype = TRUE_DTYPES.get(config.amp.precision)
+    if dtype is not None:
+        objective.prepare = nn.Sequential(objective.prepare, Cast(dtype))
     if config.trainer.activation_checkpointing:
         checkpoint_blocks(objective.net)
     return objective

@@ -19,6 +19,7 @@ ATTENTION_KERNELS = {
     "efficient": SDPBackend.EFFICIENT_ATTENTION,
     "math": SDPBackend.MATH,
 }
+TRUE_DTYPES = {"bf16-true": torch.bfloat16}  # of all parameters, by amp.precision
 GPU_KERNELS = ("cudnn", "efficient")
 
 
