@@ -35,8 +35,9 @@ from trainkit.config.schema import Mode, RunConfig
 from trainkit.data.batches import Batch
 from trainkit.data.module import DataModule
 from trainkit.distributed.topology import select_devices
+from trainkit.training.criterion import logits_of
 from trainkit.training.model import build_data, build_model
-from trainkit.training.objective import build_objective, logits_of
+from trainkit.training.objective import build_objective
 from trainkit.training.optimizer import build_optimizer
 
 STEPS, WARM_UP = 20, 15

@@ -82,8 +82,10 @@ def run_config(cfg: DictConfig) -> RunConfig:
     refuse(_launcher_settings_of_one_run())
     refuse(_numbers_for_booleans(cfg))
     refuse(_unknown_settings(cfg))
-    if any(override.lstrip("+").startswith("model._target_=") for override in cfg.job.overrides):
-        cfg.job.model = cfg.model._target_  # the row and its complaints name the network that runs
+    for override in cfg.job.overrides:  # the row and its complaints name the class that runs
+        for group in ("model", "objective"):
+            if override.lstrip("+").startswith(f"{group}._target_="):
+                cfg.job[group] = cfg[group]._target_
     mismatch = input_mismatch(cfg.job.model, cfg.job.data, cfg.model.get("inputs"), cfg.data.get("inputs"))
     if mismatch:
         raise ConfigError(mismatch)

@@ -11,7 +11,7 @@ from trainkit.config.schema import SETTINGS
 from trainkit.config.settings import OWN, Setting, in_groups, typed_value
 
 SECTIONS = {  # in the order of the manual: groups, and settings outside of a group
-    "MODEL AND DATA": ("model", "data"),
+    "MODEL, DATA AND OBJECTIVE": ("model", "data", "objective"),
     "COMPILE": ("compile",),
     "PRECISION (amp=off, amp=bf16, amp=fp16, amp=bf16_true)": ("amp",),
     "MANY PROCESSES": ("ddp",),

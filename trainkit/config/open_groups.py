@@ -1,4 +1,4 @@
-"""The known settings of the groups that hold a class, `_target_`, and its arguments: model, data, optimizer.
+"""The known settings of the groups that hold a class, `_target_`, and its arguments: model, data, objective ...
 
 And the groups that hold several classes, each by a name: callbacks, logger.
 """
@@ -70,6 +70,23 @@ SHARED_DATA_SETTINGS = {
     "data_from_files": ("path", "val_path", "val_fraction", "num_workers", "seed", "cache_dir"),
     "padded_texts": ("padding", "buckets", "pad_token", "next_token"),
 }
+
+
+@dataclass
+class ObjectiveSettings:
+    """Settings of the losses; the others are the arguments of the class or function."""
+
+    _target_: str = setting(
+        OWN,
+        "the loss, (outputs, targets) -> mean over the batch: a class, whose arguments are the other settings, or a "
+        "function",
+    )
+    dim: int = setting(OWN, "cross_entropy: the dimension of the classes; 1: [B, K, H, W], as torch has it")
+    metric: dict[str, Any] | None = setting(
+        OWN,
+        "of the validation: objective.metric._target_=torchmetrics.R2Score, or a torchmetrics.Metric of yours that "
+        "sets higher_is_better; its other settings are its arguments; null: none",
+    )
 
 
 @dataclass

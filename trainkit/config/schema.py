@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from trainkit.config.open_groups import DataSettings, ModelSettings, OptimizerSettings
+from trainkit.config.open_groups import DataSettings, ModelSettings, ObjectiveSettings, OptimizerSettings
 from trainkit.config.settings import (
     ABOVE_0,
     COUNT_OR_FRACTION,
@@ -50,15 +50,17 @@ CUDAGRAPH_MODES = ("reduce-overhead", "max-autotune")
 POLICIES = ("start", "min_batch_size", "max_variants", "max_failures", "max_memory_frac")  # of compile.*
 AUTOTUNE_MODES = ("max-autotune", "max-autotune-no-cudagraphs")
 NOT_ARGUMENTS = ("inputs", "language_model")  # of the network; the rest of its node are
+METRIC = "metric"  # of objective; the rest of that node are the arguments of the loss
 
 
 @dataclass
 class JobConfig:
-    """The job as Hydra knows it: whether it trains, the files chosen in two groups, overrides, run directory."""
+    """The job as Hydra knows it: whether it trains, the files chosen in three groups, overrides, run directory."""
 
     kind: Kind = setting(Kind["train"], "forward: of scripts/bench.py", label="kind", column="kind", work=True)
     model: str = "???"
     data: str = "???"
+    objective: str = "???"
     overrides: list[str] = setting([])
     run_dir: str = "???"
     runs_dir: str = "runs"
@@ -502,13 +504,15 @@ class StudyConfig:
 
 @dataclass
 class RunConfig:
-    """Everything that is requested of one run. `model`, `data` and `optimizer` are open `_target_` nodes.
+    """Everything that is requested of one run. `model`, `data`, `objective` and `optimizer` are
+    open `_target_` nodes.
 
     `callbacks` and `logger` hold such nodes, each by a name."""
 
     job: JobConfig = group(JobConfig)
     model: dict[str, Any] = open_group(ModelSettings, "the network", column="model", work=True, of_a_stage=True)
     data: dict[str, Any] = open_group(DataSettings, "the data", column="data", work=True)
+    objective: dict[str, Any] = open_group(ObjectiveSettings, "the loss and the metric", column="objective", work=True)
     compile: CompileConfig = group(CompileConfig, of_a_stage=True, silent=True)
     amp: AmpConfig = group(AmpConfig, of_a_stage=True, silent=True)
     ddp: DdpConfig = group(DdpConfig, training_only=True)

@@ -367,7 +367,7 @@ def _fsdp2(config: RunConfig) -> Iterator[str]:
 
 
 def _targets(config: RunConfig) -> Iterator[str]:
-    for group in ("model", "data", "optimizer"):
+    for group in ("model", "data", "objective", "optimizer"):
         if not value_of(config, f"{group}._target_"):
             yield f"{group}._target_ = None: names no class; choose {group}=NAME or set {group}._target_"
 

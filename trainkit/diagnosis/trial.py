@@ -33,6 +33,7 @@ from trainkit.diagnosis.output import suppressed_output
 from trainkit.distributed.topology import Devices, select_devices
 from trainkit.metrics.timer import timed_ms
 from trainkit.training import checkpoint
+from trainkit.training.criterion import Criterion, build_criterion
 from trainkit.training.model import build_data, build_model
 from trainkit.training.objective import build_objective
 from trainkit.training.optimizer import build_optimizer, clip_in_kernel, clips_in_kernel
@@ -46,10 +47,11 @@ STEP = "trainkit: step"
 
 @dataclass(frozen=True)
 class Subject:
-    """A network on the CPU, not compiled, with the preparation of its data, its optimizer, and batches."""
+    """A network on the CPU, not compiled, its criterion, the preparation of its data, its optimizer, and batches."""
 
     config: RunConfig
     net: nn.Module
+    criterion: Criterion
     prepare: nn.Module
     optimizer: Callable[..., Optimizer]
     batches: list[Batch]
@@ -73,7 +75,8 @@ def build_subject(config: RunConfig) -> Subject:
     devices = select_devices(config)
     data = build_data(config)
     with suppressed_output():  # building calls the network, for the shape of its outputs
-        net = build_model(config, data, devices)
+        criterion = build_criterion(config)
+        net = build_model(config, data, devices, criterion)
     checkpoint.load_parameters(config, net)
     optimizer = build_optimizer(config)
     attention_kernel(config, devices)  # refuses a kernel that the device does not have
@@ -81,7 +84,7 @@ def build_subject(config: RunConfig) -> Subject:
     data.prepare_data()
     data.setup("fit")
     batches = [tuple(batch) for batch in islice(data.train_dataloader(), NUM_BATCHES)]
-    return Subject(config, net, data.prepare, optimizer, batches, devices)
+    return Subject(config, net, criterion, data.prepare, optimizer, batches, devices)
 
 
 def breakable(config: CompileConfig) -> CompileConfig:
@@ -121,8 +124,8 @@ class Trial:
         self._device = subject.device
         self._copies: dict[int, Any] = {}  # by the id of the original
         net = copy.deepcopy(subject.net, self._copies)
-        prepare = copy.deepcopy(subject.prepare)
-        self._objective = build_objective(config, net, prepare).to(self._device).train(self._training)
+        prepare, criterion = copy.deepcopy((subject.prepare, subject.criterion))
+        self._objective = build_objective(config, net, prepare, criterion).to(self._device).train(self._training)
         self._optimizer = subject.optimizer(self._objective.parameters())
         self._precision = config.amp.precision
         self._scaler = torch.amp.GradScaler(self._device.type, enabled=self._precision == "16-mixed")

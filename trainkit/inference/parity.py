@@ -11,8 +11,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from trainkit.compiler.errors import first_line
 from trainkit.inference.cascade import CascadeStage
 from trainkit.training.copies import Differences, TensorKey, default_dtype, error_of, relative_differences
+from trainkit.training.criterion import logits_of
 from trainkit.training.numerics import OutputAnswer, judge_outputs, random_states
-from trainkit.training.objective import Forward, logits_of
+from trainkit.training.objective import Forward
 from trainkit.training.precision import call_with_autocast
 
 Outputs = dict[TensorKey, Tensor]

@@ -28,6 +28,7 @@ from trainkit.report.terminal import terminal
 from trainkit.results.columns import Section, headings
 from trainkit.results.epoch import EpochRecord
 from trainkit.results.facts import ShapeLatency, Stage
+from trainkit.results.metric import metric_of
 from trainkit.results.row import Row
 
 FILES = ("row.json", "package.pt2", "epochs.jsonl", "checkpoints", "wandb", "csv")
@@ -43,7 +44,10 @@ def print_epoch(record: EpochRecord, max_epochs: int | None, console: Console | 
     if max_epochs is not None and max_epochs > 0:
         number = f"{number:>{len(str(max_epochs))}}/{max_epochs}"
     losses = f"loss {fixed(record.train_loss, 4)}  val {fixed(record.val_loss, 4)}"
-    line = f"epoch {number}  {losses}  accuracy {fixed(record.val_accuracy, 3)}  {seconds(record.train_time_s)}"
+    metric = metric_of(record)
+    if metric is not None:
+        losses += f"  {metric.name} {fixed(metric.value, 3)}"
+    line = f"epoch {number}  {losses}  {seconds(record.train_time_s)}"
     if record.val_time_s:
         line += f" + {seconds(record.val_time_s)}"
     if record.compile_time_s:
@@ -193,7 +197,11 @@ def _training_lines(row: Row) -> Iterator[Line]:
     yield "epoch", _listed({"train": seconds(row.epoch_train_time_s), "validation": seconds(row.epoch_val_time_s)})
     yield "speed", _listed({"samples/s": fixed(row.samples_per_s, 0), "waiting for data": percent(row.data_wait_frac)})
     yield "loss", _listed({"train": fixed(row.train_loss, 4), "validation": fixed(row.val_loss, 4)})
-    yield "accuracy", _listed({"validation": fixed(row.val_accuracy, 3), "epochs": fixed(row.num_epochs, 0)})
+    metric = metric_of(row)
+    if metric is None:
+        yield "epochs", fixed(row.num_epochs, 0)
+    else:
+        yield metric.name, _listed({"validation": fixed(metric.value, 3), "epochs": fixed(row.num_epochs, 0)})
 
 
 def _call_lines(row: Row) -> Iterator[Line]:

@@ -50,9 +50,12 @@ class EpochRecord:
     train_loss: float | None = column(None, "Mean training loss.", logged="train/loss", over_ranks=OverRanks.MEAN)
     val_loss: float | None = column(None, "Mean validation loss.", logged="val/loss", over_ranks=OverRanks.MEAN)
     val_accuracy: float | None = column(
-        None, "Fraction of the validation targets that were predicted.", logged="val/accuracy",
+        None, "Fraction of the validation targets that were predicted, if that is the metric.",
         over_ranks=OverRanks.MEAN,
     )  # fmt: skip
+    metric_name: str | None = column(None, "Metric of the validation: `accuracy`, or its class.")
+    metric_higher_is_better: bool | None = column(None, "Direction of the metric.")
+    val_metric: float | None = column(None, "The metric over all of the validation.", logged="val/{metric_name}")
     num_restarts: int = column(0, "Restarts by torchrun or by a cluster before the epoch was trained.")
     num_steady_steps: int = column(0, "Steady steps.", unit="steps")
     num_skipped_steps: int | None = column(
@@ -69,5 +72,5 @@ def logged_values(record: EpochRecord) -> dict[str, float]:
             continue
         if measured.logged.endswith("_gib"):
             value = value / GIB
-        values[measured.logged] = value
+        values[measured.logged.format(metric_name=record.metric_name)] = value
     return values

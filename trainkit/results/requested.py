@@ -18,6 +18,7 @@ class Requested:
 
     model: str = column("", "Network: the name of its file in conf/model.")
     data: str = column("", "Data: the name of its file in conf/data.")
+    objective: str = column("cross_entropy", "Loss and metric: the name of their file in conf/objective, or the loss.")
     batch_size: int | None = column(None, "Samples per batch and process; None where it varies.", unit="samples")
     batch_sizes: list[int] | None = column(None, "The batch sizes, where they vary.", unit="samples")
     precision: str = column("", "`amp.precision`.", shown={Section.ENVIRONMENT: "precision"})
@@ -77,6 +78,7 @@ def requested_fields(config: RunConfig) -> dict[str, Any]:
         "run_id": f"{run_dir.parent.name}/{run_dir.name}",
         "model": config.job.model,
         "data": config.job.data,
+        "objective": config.job.objective,
         "overrides": run_overrides(config.job.overrides),
     }
     for setting in SETTINGS.values():

@@ -89,11 +89,15 @@ class Quality:
     )
     val_accuracy: float | None = column(
         None,
-        "Fraction of the validation targets that were predicted.",
+        "Fraction of the validation targets that were predicted, if that is the metric.",
         over_ranks=OverRanks.MEAN,
         over_repeats=OverRepeats.MEDIAN,
-        shown={Section.RANKING: "accuracy"},
     )
+    metric_name: str | None = column(
+        None, "Metric of the validation: `accuracy`, or its class; None without one, and in older rows."
+    )
+    metric_higher_is_better: bool | None = column(None, "Direction of the metric.")
+    val_metric: float | None = column(None, "The metric over all of the validation.", over_repeats=OverRepeats.MEDIAN)
     num_val_targets: int | None = column(None, "Targets of a validation.", over_ranks=OverRanks.SUM)
     num_skipped_steps: int | None = column(
         None,

@@ -26,6 +26,7 @@ from trainkit.distributed.collectives import gather
 from trainkit.distributed.topology import Devices
 from trainkit.training.copies import (
     LOSS_SCALE,
+    NET,
     Batches,
     Error,
     TensorKey,
@@ -33,6 +34,7 @@ from trainkit.training.copies import (
     relative_differences,
     without_dropout,
 )
+from trainkit.training.criterion import Criterion
 from trainkit.training.numerics import FACTOR, TOLERANCES, Answer, coarsest_arithmetic, random_states
 from trainkit.training.objective import Objective, build_objective
 from trainkit.training.optimizer import OptimizerFactory
@@ -109,9 +111,10 @@ class GradientMeter(Callback):
 
 
 def named_gradients(objective: Objective) -> dict[str, Tensor]:
-    """The gradients of the network by the names of its parameters; zeros where the backward left none."""
+    """The gradients of network and loss by the names of their parameters; zeros where the backward left none."""
     gradients = {}
-    for name, parameter in objective.get_submodule("net").named_parameters():
+    for name, parameter in objective.named_parameters():
+        name = name.removeprefix(NET)
         if parameter.grad is not None:
             gradients[name] = _whole(parameter.grad.detach())
         elif parameter.requires_grad:
@@ -135,9 +138,11 @@ def _mean_of_ranks(tensor: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class RankTraining:
-    """The first steps of a run on this rank's `batches`, from a network that is not compiled and stays as it is."""
+    """The first steps of a run on this rank's `batches`, from a network and a criterion that are not compiled and stay
+    as they are."""
 
     net: nn.Module
+    criterion: Criterion
     batches: Batches
     config: RunConfig
     devices: Devices
@@ -146,14 +151,16 @@ class RankTraining:
     def gradients(self) -> Gradients:
         """Train a copy of the network for STEPS steps in a Trainer as the run's, without dropout or accumulation."""
         config, batches = self.config, self.batches[:STEPS]
-        reference = build_objective(config, without_dropout(copy.deepcopy(self.net)))
+        net, criterion = copy.deepcopy((self.net, self.criterion))
+        reference = build_objective(config, without_dropout(net), criterion=criterion)
         meter = GradientMeter(reference.to(batches[0][0].device).train(), config.amp.precision)
         trainer = build_checking_trainer(config, self.devices, meter)
         with (
             Compiler(without_policies(config.compile)) as compiler,
             isolate_rng(include_cuda=self.devices.type == "cuda"),
         ):
-            task = Task(without_dropout(copy.deepcopy(self.net)), compiler, self.optimizer, config)
+            net, criterion = copy.deepcopy((self.net, self.criterion))
+            task = Task(without_dropout(net), compiler, self.optimizer, config, criterion=criterion)
             trainer.fit(task, train_dataloaders=DataLoader(batches, batch_size=None))  # type: ignore[arg-type]
         return meter.gradients
 

@@ -14,6 +14,7 @@ from trainkit.results.files import read_row
 from trainkit.training.checkpoint_file import NET_PREFIX, read_checkpoint
 from trainkit.training.optimizer import OptimizerFactory, has_schedule
 
+LOSS_PREFIX = "objective.loss."
 # A checkpoint's entries beside the parameters, without which training does not go on as if it had never stopped
 RESUMED = ("optimizer_states", "loops", "callbacks")
 
@@ -33,6 +34,15 @@ class Checkpoint:
     def state_dict(self) -> dict[str, torch.Tensor]:
         """The parameters and buffers."""
         return dict(self.content["state_dict"])
+
+    @property
+    def net_state(self) -> dict[str, torch.Tensor]:
+        """Those of the network, by their names in it; the loss may have some, too."""
+        state = {}
+        for name, tensor in self.state_dict.items():
+            if not name.startswith(LOSS_PREFIX):
+                state[name.removeprefix(NET_PREFIX)] = tensor
+        return state
 
     @property
     def num_steps(self) -> int:
@@ -64,8 +74,8 @@ def load(config: RunConfig, net: nn.Module) -> Checkpoint | None:
     subject = f"ckpt_path = {config.ckpt_path}"
     path = _find(config, subject)
     checkpoint = Checkpoint(path, read_checkpoint(path, subject))
-    shapes = {f"{NET_PREFIX}{name}": tensor.shape for name, tensor in net.state_dict().items()}
-    loaded_shapes = {name: tensor.shape for name, tensor in checkpoint.state_dict.items()}
+    shapes = {name: tensor.shape for name, tensor in net.state_dict().items()}
+    loaded_shapes = {name: tensor.shape for name, tensor in checkpoint.net_state.items()}
     names = sorted(shapes.keys() | loaded_shapes.keys())
     differing = [name for name in names if shapes.get(name) != loaded_shapes.get(name)]
     if differing:
@@ -80,8 +90,7 @@ def load_parameters(config: RunConfig, net: nn.Module) -> None:
     """Give the network the parameters and buffers of `ckpt_path`, unless that is null."""
     checkpoint = load(config, net)
     if checkpoint is not None:
-        state = {name.removeprefix(NET_PREFIX): tensor for name, tensor in checkpoint.state_dict.items()}
-        net.load_state_dict(state)
+        net.load_state_dict(checkpoint.net_state)
 
 
 def resume_path(config: RunConfig, net: nn.Module, optimizer: OptimizerFactory, world_size: int) -> str | None:

@@ -18,12 +18,14 @@ from torch.optim.lr_scheduler import LambdaLR
 from trainkit.compiler.compiler import Compiler
 from trainkit.compiler.policies import without_policies
 from trainkit.config.schema import RunConfig
+from trainkit.training.criterion import Criterion
 from trainkit.training.objective import Objective, build_objective
 from trainkit.training.optimizer import OptimizerFactory, schedule_factor
 from trainkit.training.precision import call_with_autocast
 
 SHARE = 0.1  # of a mean tensor's norm: a difference is relative to no less
 LOSS_SCALE = 1024.0  # a power of two: scaling rounds nothing, and no gradient below 64 overflows
+NET = "net."  # before the names of the network's tensors in an objective
 DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 
 Batches = list[tuple[Tensor, Tensor]]
@@ -56,15 +58,22 @@ class Copy:
 class CopyTraining:
     """The same first steps of a training, repeated with one copy of the network after another.
 
-    `net` stays as it is. The float64 copy trains first, by `train_reference`; the others start each step from its
-    parameters and buffers. Dropout of torch.nn's modules is 0.
+    `net` and `criterion` stay as they are. The float64 copy trains first, by `train_reference`; the others start each
+    step from its parameters and buffers. Dropout of torch.nn's modules is 0.
     """
 
     def __init__(
-        self, net: nn.Module, batches: Batches, config: RunConfig, optimizer: OptimizerFactory, device: torch.device
+        self,
+        net: nn.Module,
+        batches: Batches,
+        config: RunConfig,
+        optimizer: OptimizerFactory,
+        device: torch.device,
+        criterion: Criterion | None = None,
     ):
         self.compiler = Compiler(without_policies(config.compile))
-        self._net, self._batches, self._config = net, batches, config
+        self._net, self._criterion = net, criterion or Criterion()
+        self._batches, self._config = batches, config
         self._optimizer, self._device = optimizer, device
         self._reference: dict[TensorKey, Tensor] = {}
 
@@ -91,8 +100,9 @@ class CopyTraining:
 
     def _make_copy(self, dtype: torch.dtype, compiled: bool = False) -> Copy:
         precision: str = self._config.amp.precision
-        net = without_dropout(copy.deepcopy(self._net))
-        objective = build_objective(self._config, net).to(self._device).train()
+        net, criterion = copy.deepcopy((self._net, self._criterion))
+        objective = build_objective(self._config, without_dropout(net), criterion=criterion)
+        objective.to(self._device).train()
         if dtype == torch.float64:
             objective.double()
             precision = "32-true"  # no autocast
@@ -115,14 +125,15 @@ class CopyTraining:
             if jitter > 0:
                 _add_noise(parameters, jitter, seed=step)
             inputs, targets = inputs.to(self._device), targets.to(self._device)
-            if inputs.is_floating_point() and trained.dtype == torch.float64:
-                inputs = inputs.double()
+            if trained.dtype == torch.float64:
+                inputs, targets = _in_float64(inputs), _in_float64(targets)
             loss = call_with_autocast(trained.call, (inputs, targets), trained.precision)
             (loss * scale).backward()
             yield TensorKey("losses", step, ""), loss
             for name, buffer in self._named_buffers(trained.objective):
                 yield TensorKey("buffers", step, name), buffer
-            for name, parameter in zip(dict(self._net.named_parameters()), parameters, strict=True):
+            for name, parameter in zip(dict(self._plain.named_parameters()), parameters, strict=True):
+                name = name.removeprefix(NET)
                 if parameter.grad is not None:
                     yield TensorKey("gradients", step, name), parameter.grad.div_(scale)
                 elif parameter.requires_grad:
@@ -137,7 +148,13 @@ class CopyTraining:
 
     def _named_buffers(self, objective: Objective) -> Iterator[tuple[str, Tensor]]:
         """The buffers of a copy by their names in the network, which activation checkpointing changes."""
-        return zip(dict(self._net.named_buffers()), objective.buffers(), strict=True)
+        names = [name.removeprefix(NET) for name, _ in self._plain.named_buffers()]
+        return zip(names, objective.buffers(), strict=True)
+
+    @property
+    def _plain(self) -> Objective:
+        """The network and the loss without transformations, for the names of their tensors."""
+        return Objective(self._net, criterion=self._criterion)
 
     @torch.no_grad()
     def _load_reference(self, objective: Objective, step: int) -> None:
@@ -152,6 +169,10 @@ class CopyTraining:
             parameter.copy_(values.view_as(parameter))
         for name, buffer in self._named_buffers(objective):
             buffer.copy_(self._reference[TensorKey("buffers", step, name)])
+
+
+def _in_float64(tensor: Tensor) -> Tensor:
+    return tensor.double() if tensor.is_floating_point() else tensor
 
 
 @torch.no_grad()

@@ -17,14 +17,19 @@ from trainkit.config.errors import TYPE_NAMES, ConfigError, refuse
 MAX_CAUSE_LENGTH = 300  # transformers lists all its model types in an error
 
 
-def instantiate_node(group: str, name: str, node: dict[str, Any]) -> Any:
-    """The object of a `_target_` node. Raises ConfigError if the class is not there or its arguments do not fit."""
+def find_target(group: str, node: dict[str, Any]) -> Any:
+    """The class or function that a `_target_` node names. Raises ConfigError if it is not there."""
     try:
-        target = get_object(node["_target_"])
+        return get_object(node["_target_"])
     except (ImportError, ValueError) as error:
         raise ConfigError(
             f"{group}._target_ = {node['_target_']}: {first_line(error.__cause__ or error)}; {_way_to_import(error)}"
         ) from error
+
+
+def instantiate_node(group: str, name: str, node: dict[str, Any]) -> Any:
+    """The object of a `_target_` node. Raises ConfigError if the class is not there or its arguments do not fit."""
+    target = find_target(group, node)
     refuse(type_complaints(group, target, node))
     try:
         return instantiate(node, _convert_="all")

@@ -1,11 +1,12 @@
-"""Mean cross entropy of a linear head, without memory for the gradient of the logits."""
+"""The losses of conf/objective, and cross entropy of a linear head without memory for the gradient of the logits."""
 
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
+from torch.nn.functional import cross_entropy, mse_loss
 
 try:
     import triton
@@ -14,6 +15,45 @@ except ImportError:  # builds of torch for CPUs come without it
     triton = None
 
 IGNORE_INDEX = -100  # the target of rows that do not count, as in torch's cross_entropy
+
+
+class CrossEntropy(nn.Module):
+    """Mean cross entropy of logits against the targets, int64 of the logits' shape without `dim`, that of the classes.
+
+    `dim` is -1 for [..., K], 1 for [B, K, ...] as torch has it. Targets of IGNORE_INDEX do not count.
+    """
+
+    def __init__(self, dim: int = -1):
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
+        if self.dim == 1:
+            return cross_entropy(logits, targets)
+        return cross_entropy(logits.movedim(self.dim, -1).flatten(0, -2), targets.flatten())
+
+    def for_metric(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits [B, K, ...] and targets [B, ...], as torchmetrics takes them."""
+        return logits.movedim(self.dim, 1), targets
+
+
+class MeanSquaredError(nn.Module):
+    """The mean of (output - target)**2. Outputs have the shape of the targets, or one more dimension of size 1.
+
+    Raises ValueError for other shapes, which torch would broadcast.
+    """
+
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        outputs, targets = self.for_metric(outputs, targets)
+        return mse_loss(outputs, targets.to(outputs.dtype))
+
+    def for_metric(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Outputs and targets of one shape."""
+        if outputs.shape == (*targets.shape, 1):
+            outputs = outputs.squeeze(-1)
+        if outputs.shape != targets.shape:
+            raise ValueError(f"outputs {tuple(outputs.shape)} for targets {tuple(targets.shape)}")
+        return outputs, targets
 
 
 def linear_cross_entropy(features: Tensor, weight: Tensor, targets: Tensor) -> Tensor:

@@ -14,8 +14,8 @@ from trainkit.config.errors import ConfigError, refuse
 from trainkit.config.schema import NOT_ARGUMENTS, RunConfig
 from trainkit.data.module import DataModule
 from trainkit.distributed.topology import Devices
+from trainkit.training.criterion import Criterion, check_criterion, logits_of
 from trainkit.training.instantiate import instantiate_node
-from trainkit.training.objective import logits_of
 
 
 def build_data(config: RunConfig) -> DataModule:
@@ -40,11 +40,11 @@ def _batch_limits(config: RunConfig) -> dict[str, int | float | None]:
     }
 
 
-def build_model(config: RunConfig, data: DataModule, devices: Devices) -> nn.Module:
+def build_model(config: RunConfig, data: DataModule, devices: Devices, criterion: Criterion | None = None) -> nn.Module:
     """The network of `model._target_`, which fits the data and can be compiled as requested.
 
     One forward pass of a copy, in eval mode on the CPU, shows that it fits. A network that is only called may return
-    anything, one that is trained returns logits. Raises ConfigError if it does not fit.
+    anything, one that is trained gets a `criterion` that takes it. Raises ConfigError if it does not fit.
     """
     arguments = {name: value for name, value in config.model.items() if name not in NOT_ARGUMENTS}
     net = instantiate_node("model", config.job.model, arguments)
@@ -53,14 +53,16 @@ def build_model(config: RunConfig, data: DataModule, devices: Devices) -> nn.Mod
         problem = f"gives a {type(net).__name__}; give an nn.Module"
         raise ConfigError(f"model._target_ = {arguments['_target_']}: {problem}")
     outputs = _try_forward(config, net, data, inputs)
-    if config.job.kind == "train":
-        _check_logits(config, outputs, targets, data.sizes.get("num_classes"))
+    if criterion is not None:
+        if criterion.takes_logits:
+            outputs = logits_of(outputs)
+        check_criterion(config, criterion, outputs, targets, data.sizes)
     apply.check_network(config.compile, net, sample, devices.type, data.possible_sizes())
     return net
 
 
 def _try_forward(config: RunConfig, net: nn.Module, data: DataModule, inputs: Tensor) -> Any:
-    """The logits of a copy of the network, or else its outputs. Random states stay as they are."""
+    """The outputs of a copy of the network. Random states stay as they are."""
     try:
         copied = copy.deepcopy(net)
     except Exception as error:  # of any kind: what its attributes raise
@@ -71,7 +73,7 @@ def _try_forward(config: RunConfig, net: nn.Module, data: DataModule, inputs: Te
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             prepared = copy.deepcopy(data.prepare).eval()(inputs)
-            return logits_of(copied.eval()(prepared))
+            return copied.eval()(prepared)
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         location = f"{Path(frame.filename).name}:{frame.lineno}"
@@ -79,21 +81,6 @@ def _try_forward(config: RunConfig, net: nn.Module, data: DataModule, inputs: Te
             f"{_misfit(config)}: {first_line(error)} (at {location}, tried on the CPU); choose others or change their "
             "sizes"
         ) from error
-
-
-def _check_logits(config: RunConfig, logits: Any, targets: Tensor, num_classes: int | None) -> None:
-    if not isinstance(logits, Tensor):
-        problem = f"returns a {type(logits).__name__}; wrap it so that it returns the logits alone"
-        raise ConfigError(f"{_misfit(config)}: {problem}")
-    if logits.shape[:-1] != targets.shape:
-        raise ConfigError(
-            f"{_misfit(config)}: gives logits {tuple(logits.shape)} for targets {tuple(targets.shape)}; "
-            "expected the targets' shape and one dimension of classes"
-        )
-    if num_classes is not None and logits.shape[-1] < num_classes:
-        raise ConfigError(
-            f"{_misfit(config)}: gives {logits.shape[-1]} logits for {num_classes} classes; give it as many"
-        )
 
 
 def _misfit(config: RunConfig) -> str:

@@ -16,6 +16,7 @@ from torch import nn
 from trainkit.compiler.errors import first_line
 from trainkit.config.schema import AmpConfig, RunConfig
 from trainkit.training.copies import Batches, CopyTraining, Differences
+from trainkit.training.criterion import Criterion
 from trainkit.training.optimizer import OptimizerFactory
 
 STEPS = 5
@@ -78,15 +79,20 @@ class NamedTensor(NamedTuple):
 
 
 def same_answer(
-    net: nn.Module, batches: Batches, config: RunConfig, optimizer: OptimizerFactory, device: torch.device
+    net: nn.Module,
+    batches: Batches,
+    config: RunConfig,
+    optimizer: OptimizerFactory,
+    device: torch.device,
+    criterion: Criterion | None = None,
 ) -> Answer:
     """Whether the requested mode computes the same numbers as eager over the first STEPS batches.
 
-    Copies of `net` (on the CPU, not compiled; it stays as it is) train one after another: eager in float64, then eager
-    and the requested mode in the requested precision. Each step starts from the float64 copy's parameters and buffers:
-    otherwise rounding alone would drive the copies apart, until their differences mean nothing. As in the run:
-    autocast, clipping, warm-up of the learning rate, activation checkpointing, channels_last. Not as in the run: no
-    accumulation, DDP or dropout (0 in torch.nn's modules), and a fixed loss scale for fp16.
+    Copies of `net` and `criterion` (on the CPU, not compiled; they stay as they are) train one after another: eager in
+    float64, then eager and the requested mode in the requested precision. Each step starts from the float64 copy's
+    parameters and buffers: otherwise rounding alone would drive the copies apart, until their differences mean nothing.
+    As in the run: autocast, clipping, warm-up of the learning rate, activation checkpointing, channels_last. Not as in
+    the run: no accumulation, DDP or dropout (0 in torch.nn's modules), and a fixed loss scale for fp16.
 
     The numbers pass within the tolerance of the arithmetic, or within FACTOR times the largest difference of eager in
     any step. Losses and buffers must do so in every step. Gradients and parameters must in most steps: they jump when
@@ -105,7 +111,7 @@ def same_answer(
     """
     if not batches:
         return Answer(None, "no batch to compare on")
-    training = CopyTraining(net, batches[:STEPS], config, optimizer, device)
+    training = CopyTraining(net, batches[:STEPS], config, optimizer, device, criterion)
     mode = config.compile.mode
     with isolate_rng(include_cuda=device.type == "cuda"):
         states_before = random_states(device)

@@ -5,44 +5,57 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
-from torch.nn.functional import cross_entropy
 
 from trainkit.compiler import regions
 from trainkit.config.errors import ConfigError
 from trainkit.config.schema import RunConfig
-from trainkit.training.loss import linear_cross_entropy
+from trainkit.training.criterion import Criterion, logits_of
+from trainkit.training.loss import CrossEntropy, linear_cross_entropy
 from trainkit.training.precision import TRUE_DTYPES, autocast_dtype
 
 
 class Objective(nn.Module):
-    """A network and its loss: mean cross entropy over the last dimension of the logits.
+    """A network and its criterion.
 
-    forward(inputs, targets [...]) with `net(prepare(inputs))` giving logits [..., C] returns the mean loss in training,
-    and (mean loss, number of right predictions) in evaluation. All of it is one module, so that torch.compile takes
-    the preparation of the data (augmentation), the network and the loss into one graph, in which the logits need not
-    be written out in float32.
+    forward(inputs, targets) calls the loss with `net(prepare(inputs))`, and returns the mean loss in training, and
+    (mean loss, what the metric counts) in evaluation. All of it is one module, so that torch.compile takes the
+    preparation of the data (augmentation), the network and the loss into one graph, in which the logits need not be
+    written out in float32.
 
     A language model may declare `logits_are_head_of_features = True`: `net(x) == net.head(net.features(x))`, with an
     nn.Linear without bias as head. Under bfloat16 autocast it trains with `linear_cross_entropy`, in every mode, unless
-    `whole_net` requires that the network itself is called, and compiled alone.
+    `whole_net` requires that the network itself is called, and compiled alone, or the loss is another one.
     """
 
-    def __init__(self, net: nn.Module, prepare: nn.Module | None = None, whole_net: bool = False):
+    def __init__(
+        self,
+        net: nn.Module,
+        prepare: nn.Module | None = None,
+        whole_net: bool = False,
+        criterion: Criterion | None = None,
+    ):
         super().__init__()
+        criterion = criterion or Criterion()
         self.net: Any = net
         self.prepare = prepare or nn.Identity()
-        self.whole_net = whole_net or not getattr(net, "logits_are_head_of_features", False)
+        self.loss: Any = criterion.loss  # whose parameters are trained, too
+        self.criterion = criterion
+        self.takes_logits = criterion.takes_logits
+        is_fusible = isinstance(self.loss, CrossEntropy) and self.loss.dim == -1
+        self.whole_net = whole_net or not is_fusible or not getattr(net, "logits_are_head_of_features", False)
 
-    def forward(self, inputs: Tensor, targets: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+    def forward(self, inputs: Tensor, targets: Any) -> Tensor | tuple[Tensor, Any]:
         inputs = self.prepare(inputs)
         if self.training and not self.whole_net and autocast_dtype(inputs) == torch.bfloat16:
             features = self.net.features(inputs).flatten(0, -2).bfloat16()  # [N, D]
             return linear_cross_entropy(features, self.net.head.weight.bfloat16(), targets.flatten())
-        logits = logits_of(self.net(inputs))
-        loss = cross_entropy(logits.flatten(0, -2), targets.flatten())
+        outputs = self.net(inputs)
+        if self.takes_logits:
+            outputs = logits_of(outputs)
+        loss: Tensor = self.loss(outputs, targets)
         if self.training:
             return loss
-        return loss, (logits.argmax(-1) == targets).sum()
+        return loss, self.criterion.scored(outputs, targets)
 
 
 class Forward(nn.Module):
@@ -84,13 +97,6 @@ class Cast(nn.Module):
         return inputs.to(self.dtype)
 
 
-def logits_of(outputs: Any) -> Any:
-    """The logits in the output of a network: its `logits`, as transformers' networks return them, or the output."""
-    if isinstance(outputs, Tensor):
-        return outputs
-    return getattr(outputs, "logits", outputs)
-
-
 def num_right(outputs: Any, targets: Tensor, num_classes: int) -> int | None:
     """The number of targets that the outputs predict; None if they are no logits of the targets' classes."""
     if not isinstance(outputs, Tensor) or not outputs.is_floating_point() or targets.is_floating_point():
@@ -100,7 +106,9 @@ def num_right(outputs: Any, targets: Tensor, num_classes: int) -> int | None:
     return int((outputs.argmax(-1) == targets).sum())
 
 
-def build_objective(config: RunConfig, net: nn.Module, prepare: nn.Module | None = None) -> Objective:
+def build_objective(
+    config: RunConfig, net: nn.Module, prepare: nn.Module | None = None, criterion: Criterion | None = None
+) -> Objective:
     """The objective that a config trains, before it is compiled.
 
     The order of all transformations of a network:
@@ -116,7 +124,7 @@ def build_objective(config: RunConfig, net: nn.Module, prepare: nn.Module | None
 
     Raises ConfigError if the network has nothing to transform as requested.
     """
-    objective = Objective(net, prepare, whole_net=config.compile.scope == "net")
+    objective = Objective(net, prepare, config.compile.scope == "net", criterion)
     if config.trainer.channels_last:
         convert_to_channels_last(objective)
     dtype = TRUE_DTYPES.get(config.amp.precision)

@@ -31,6 +31,7 @@ from trainkit.results.requested import requested_fields
 from trainkit.results.row import Row, finite
 from trainkit.stats import percentile
 from trainkit.training.artifacts import load_artifacts
+from trainkit.training.metric import Accuracy, Metric
 from trainkit.training.status import NonFiniteLossError
 from trainkit.training.task import Task
 
@@ -145,7 +146,7 @@ class Recorder(Callback):
             peak_device_bytes=cost.peak.device,
             train_loss=finite(task.train_loss),
             val_loss=finite(task.val_loss),
-            val_accuracy=task.val_accuracy,
+            **metric_columns(task.metric, task.val_metric),
             num_steady_steps=len(steady_steps),
             num_skipped_steps=task.num_skipped_steps,
         )
@@ -162,7 +163,7 @@ class Recorder(Callback):
             num_epochs=sum(epoch.complete for epoch in self._meters.epochs),
             train_loss=finite(task.train_loss),
             val_loss=finite(task.val_loss),
-            val_accuracy=task.val_accuracy,
+            **metric_columns(task.metric, task.val_metric),
             num_val_targets=task.num_val_targets,
             num_skipped_steps=self._num_skipped_steps,
         )
@@ -182,3 +183,18 @@ class Recorder(Callback):
         if failed:
             self._facts = None
         return self.current_row(task)
+
+
+def metric_columns(metric: Metric | None, value: float | None) -> dict[str, Any]:
+    """The columns of a metric and its value, of a row or an epoch record; none without a metric."""
+    if metric is None:
+        return {}
+    value = finite(value)
+    columns = {
+        "metric_name": metric.name,
+        "metric_higher_is_better": metric.higher_is_better,
+        "val_metric": value,
+    }
+    if isinstance(metric, Accuracy):
+        columns["val_accuracy"] = value
+    return columns

@@ -41,6 +41,7 @@ from trainkit.results.row import Row
 from trainkit.training import artifacts, checkpoint, numerics
 from trainkit.training.agreement import RankTraining, check_ranks
 from trainkit.training.checkpoint import TrainingEndedError
+from trainkit.training.criterion import Criterion, build_criterion
 from trainkit.training.logger import close_loggers
 from trainkit.training.model import build_data, build_model
 from trainkit.training.optimizer import OptimizerFactory, build_optimizer
@@ -119,6 +120,7 @@ class Components:
     devices: Devices
     data: DataModule
     untrained_net: nn.Module | None  # a copy for the numerics check
+    criterion: Criterion  # untrained, as Task's is before training
     optimizer: OptimizerFactory
     ckpt_path: str | None
     compiler: Compiler
@@ -135,7 +137,8 @@ def build(config: RunConfig, listeners: Listeners, watch: Watch, contexts: ExitS
     seed_everything(config.seed, verbose=False)
     devices = select_devices(config)
     data = build_data(config)
-    net = build_model(config, data, devices)
+    criterion = build_criterion(config)
+    net = build_model(config, data, devices, criterion)
     untrained_net = copy.deepcopy(net) if config.check else None
     optimizer = build_optimizer(config)
     ckpt_path = checkpoint.resume_path(config, net, optimizer, devices.world_size)
@@ -168,10 +171,21 @@ def build(config: RunConfig, listeners: Listeners, watch: Watch, contexts: ExitS
     if not modes.isdisjoint(AUTOTUNE_MODES):
         contexts.enter_context(inductor.on_autotuning(listeners.progress.tune))
     recorder = Recorder(config, watch, meters, compiler, listeners.on_epoch)
-    task = Task(net, compiler, optimizer, config, data.prepare)
+    task = Task(net, compiler, optimizer, config, data.prepare, copy.deepcopy(criterion))
     trainer = build_trainer(config, devices, watch, meters, recorder, progress)
     return Components(
-        config, watch, devices, data, untrained_net, optimizer, ckpt_path, compiler, task, recorder, trainer
+        config,
+        watch,
+        devices,
+        data,
+        untrained_net,
+        criterion,
+        optimizer,
+        ckpt_path,
+        compiler,
+        task,
+        recorder,
+        trainer,
     )
 
 
@@ -242,10 +256,11 @@ def check_numbers(components: Components, untrained_net: nn.Module) -> None:
     batches = []
     for inputs, targets in islice(components.data.train_dataloader(), numerics.STEPS):
         batches.append((prepare(inputs.to(device)), targets.to(device)))
-    answer = numerics.same_answer(untrained_net, batches, config, components.optimizer, device)
+    criterion, optimizer = components.criterion, components.optimizer
+    answer = numerics.same_answer(untrained_net, batches, config, optimizer, device, criterion)
     recorder.add(asdict(answer))
     if components.devices.world_size > 1:
-        training = RankTraining(untrained_net, batches, config, components.devices, components.optimizer)
+        training = RankTraining(untrained_net, criterion, batches, config, components.devices, optimizer)
         recorder.add(asdict(check_ranks(training, code, answer)))
 
 

@@ -17,6 +17,9 @@ from trainkit.config.schema import RunConfig
 from trainkit.distributed.collectives import gather
 from trainkit.distributed.replicas import CompiledReplicas, average_gradients
 from trainkit.distributed.shards import ShardedBlocks, shard
+from trainkit.training.criterion import Criterion
+from trainkit.training.loss import IGNORE_INDEX
+from trainkit.training.metric import Metric
 from trainkit.training.network import plain_config
 from trainkit.training.objective import build_objective
 from trainkit.training.optimizer import (
@@ -59,7 +62,7 @@ class LossSum:
 class Task(LightningModule):
     """Trains and validates an Objective.
 
-    `train_loss`, `val_loss` and `val_accuracy` belong to the last epoch: means over all samples of all ranks.
+    `train_loss`, `val_loss` (means over all targets of all ranks) and `val_metric` belong to the last epoch.
     `num_skipped_steps` belongs to the last epoch; None without a GradScaler. A skipped step counts as a step, of
     `max_steps`, of the schedule and of every figure, but leaves the parameters and the optimizer's state as they were.
 
@@ -77,17 +80,22 @@ class Task(LightningModule):
         optimizer: OptimizerFactory,
         config: RunConfig,
         prepare: nn.Module | None = None,
+        criterion: Criterion | None = None,
     ):
         super().__init__()
-        self.objective = build_objective(config, net, prepare)
+        self.objective = build_objective(config, net, prepare, criterion)
         self.train_loss: float | None = None
         self.val_loss: float | None = None
-        self.val_accuracy: float | None = None
+        self.val_metric: float | None = None
         self.num_val_targets: int | None = None
         self.num_skipped_steps: int | None = None
         self._compiled = False
         self._epoch_to_resume: dict[str, Any] | None = None  # as `on_save_checkpoint` stores it, of this rank
         self._compiler, self._optimizer, self._config = compiler, optimizer, config
+
+    @property
+    def metric(self) -> Metric | None:
+        return self.objective.criterion.metric
 
     def configure_model(self) -> None:
         """Compile the objective in place and shard it, once. Lightning calls this hook for every fit."""
@@ -146,7 +154,7 @@ class Task(LightningModule):
 
     def count_batch(self, loss: Tensor, batch: tuple[Tensor, Tensor]) -> None:
         """Add a batch that was trained on to the figures of the epoch. Ends the training after `max_steps`."""
-        self._losses.add(loss, batch[1].numel())
+        self._losses.add(loss, count_targets(batch[1]))
         if self._skipped_steps is not None:
             self._skipped_steps.after_batch()
         # Lightning's own max_steps would make a resumed run end an epoch that it has not begun.
@@ -193,30 +201,52 @@ class Task(LightningModule):
 
     def on_validation_epoch_start(self) -> None:
         self.finish_train_epoch()  # so that the training loss is known even if validation fails
-        self.val_loss = self.val_accuracy = None
+        self.val_loss = self.val_metric = None
         # BatchNorm's statistics differ between ranks. Validate one network: rank 0's, which checkpoints store.
         if self.trainer.world_size > 1:
             for buffer in self.objective.buffers():
                 torch.distributed.broadcast(buffer, src=0)
-        # The sums of loss * targets, of right predictions and of targets
-        self._val_sums = torch.zeros(3, device=self.device, dtype=torch.float64)
+        if self.metric is not None:
+            self.metric.reset(self.device)
+        self._val_sums = torch.zeros(2, device=self.device, dtype=torch.float64)  # of loss * targets, and of targets
 
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
-        loss, num_right = self._compiler(*batch)
-        num_targets = batch[1].numel()
+        loss, scored = self._compiler(*batch)
+        num_targets = count_without_ignored(batch[1])
         self._val_sums[0] += loss * num_targets
-        self._val_sums[1] += num_right
-        self._val_sums[2] += num_targets
+        self._val_sums[1] += num_targets
+        if self.metric is not None:
+            self.metric.update(scored)
 
     def on_validation_epoch_end(self) -> None:
-        loss_sum, num_right, num_targets = self.trainer.strategy.reduce(self._val_sums, reduce_op="sum").tolist()
+        """Set the figures of the validation, and log them for callbacks: `val/loss` and `val/NAME` of the metric.
+        Loggers get the record of the epoch."""
+        loss_sum, num_targets = self._sum_over_ranks(self._val_sums).tolist()
         self.val_loss = loss_sum / num_targets
-        self.val_accuracy = num_right / num_targets
         self.num_val_targets = int(num_targets)
-        # Callbacks monitor them. Loggers get the record of the epoch.
         self.log("val/loss", self.val_loss, logger=False, sync_dist=True)
-        self.log("val/accuracy", self.val_accuracy, logger=False, sync_dist=True)
+        if self.metric is None:
+            return
+        self.val_metric = self.metric.compute(self._sum_over_ranks)
+        if self.val_metric is not None:
+            self.log(f"val/{self.metric.name}", self.val_metric, logger=False, sync_dist=True)
+
+    def _sum_over_ranks(self, tensor: Tensor) -> Tensor:
+        total: Tensor = self.trainer.strategy.reduce(tensor, reduce_op="sum")
+        return total
 
     def on_train_epoch_end(self) -> None:
         if self.train_loss is not None:
             self.log("train/loss", self.train_loss, logger=False, sync_dist=True)
+
+
+def count_targets(targets: Any) -> int:
+    """The weight of a batch in a mean over targets: the elements of a tensor, 1 for other targets."""
+    return targets.numel() if isinstance(targets, Tensor) else 1
+
+
+def count_without_ignored(targets: Any) -> int | Tensor:
+    """The same without the classes that a mean cross entropy ignores, counted on the device."""
+    if isinstance(targets, Tensor) and targets.dtype == torch.int64:
+        return (targets != IGNORE_INDEX).sum()
+    return count_targets(targets)
