@@ -55,6 +55,21 @@ def ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Ratio:
     return Ratio(math.exp(difference), low, high, noise_floor, measurable)
 
 
+def means_differ(first: Sequence[float], second: Sequence[float]) -> bool | None:
+    """Whether the means of two sets of repeats differ by more than Welch's interval, of figures of any sign.
+
+    None with fewer than two repeats of a side, and for different means of repeats that are all equal: nothing tells
+    how far chance moves them.
+    """
+    if len(first) < 2 or len(second) < 2:
+        return None
+    over, under = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
+    difference, half_width = abs(float(over.mean() - under.mean())), _half_width(over, under)
+    if half_width == 0 and difference > 0:
+        return None
+    return difference > half_width
+
+
 def percentile(values: Sequence[float], q: float) -> float | None:
     """The q-th percentile (0 to 100) by linear interpolation; None without a value."""
     if not values:

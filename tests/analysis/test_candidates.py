@@ -26,14 +26,14 @@ def test_every_cost_is_a_median_and_memory_the_highest_peak():
     assert setting.compile_time_s == Spread(2, 1, 4)
     assert setting.epoch_train_time_s == Spread(20, 10, 40)
     assert setting.samples_per_s == Spread(200, 100, 400)
-    assert setting.val_accuracy == Spread(0.2, 0.1, 0.4)
+    assert setting.metric.spread == Spread(0.2, 0.1, 0.4)
     peaks = (setting.peak_allocated_bytes, setting.peak_reserved_bytes, setting.peak_device_bytes)
     assert peaks == (4, 40, 400)
 
 
 def test_what_no_repeat_measured_is_none_and_what_one_measured_is_kept():
     (setting,) = candidates_of(compare([small_row(), small_row(val_accuracy=0.5)])).values()
-    assert setting.val_accuracy == Spread(0.5, 0.5, 0.5)
+    assert setting.metric.spread == Spread(0.5, 0.5, 0.5)
     assert setting.compile_time_s is None
     assert setting.peak_allocated_bytes is None
 
@@ -119,20 +119,48 @@ def test_one_repeat_leaves_it_unknown_and_advises_nothing():
         ((0.90, 0.90), 10_000, False),
         ((0.949, 0.951), None, True),  # repeats differ as much
         ((0.93, 0.93), None, False),
-        ((None, None), 100, None),
+        ((None, None), 100, True),
         ((91.0, 91.0), 100, False),  # not a share: said, not raised
     ],
 )
 def test_accuracy_is_held_against_repeats_and_the_size_of_the_validation_set(accuracies, targets, within):
     rows = [small_row(val_accuracy=a, num_val_targets=targets) for a in (0.950, 0.952)]
     rows += [small_row("default", 5.0, val_accuracy=a, num_val_targets=targets) for a in accuracies]
-    assert candidates_of(compare(rows))["default"].accuracy_matches is within
+    assert (candidates_of(compare(rows))["default"].eager_metric is None) is within
 
 
 def test_one_target_more_or_less_is_chance_where_all_are_right():
     rows = [*repeats("eager", 1.0, 1.0, val_accuracy=1.0, num_val_targets=360)]
     rows += repeats("default", 0.5, 0.5, val_accuracy=359 / 360, num_val_targets=360)
-    assert candidates_of(compare(rows))["default"].accuracy_matches is True
+    assert candidates_of(compare(rows))["default"].eager_metric is None
+
+
+@pytest.mark.parametrize(
+    ("values", "higher_is_better", "better"),
+    [
+        ((0.50, 0.51), True, None),  # the repeats differ as much
+        ((-0.90, -0.91), True, False),
+        ((-0.90, -0.91), False, True),
+        ((0.9,), False, None),  # one repeat tells nothing
+    ],
+)
+def test_another_metric_is_held_against_its_spread_over_repeats_and_judged_by_its_direction(
+    values, higher_is_better, better
+):
+    metric = {"metric_name": "R2Score", "metric_higher_is_better": higher_is_better, "num_val_targets": 10}
+    rows = [small_row(val_metric=value, **metric) for value in (0.50, 0.52)]
+    rows += [small_row("default", 5.0, val_metric=value, **metric) for value in values]
+    default = candidates_of(compare(rows))["default"]
+    if better is None:
+        assert default.eager_metric is None
+    else:
+        assert default.metric.is_better_than(default.eager_metric) is better
+
+
+def test_repeats_that_all_come_to_the_same_do_not_tell_how_far_chance_goes():
+    metric = {"metric_name": "R2Score", "metric_higher_is_better": True}
+    rows = repeats("eager", 1.0, 1.0, val_metric=0.5, **metric) + repeats("default", 0.5, 0.5, val_metric=0.6, **metric)
+    assert candidates_of(compare(rows))["default"].eager_metric is None
 
 
 def test_compile_parts_are_medians_of_what_is_known():

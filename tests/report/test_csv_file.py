@@ -41,7 +41,7 @@ def test_each_setting_of_the_comparison_has_a_line_with_its_figures():
             ("step_time_ms_high", candidate.step_time_ms.high),
             ("compile_time_s", candidate.compile_time_s.median),
             ("peak_reserved_bytes", candidate.peak_reserved_bytes),
-            ("val_accuracy", candidate.val_accuracy.median),
+            ("val_accuracy", candidate.metric.spread.median),
         ):
             assert float(line[name]) == pytest.approx(figure, rel=1e-8)
         assert line["recommended"] == str(candidate is group.recommended).lower()

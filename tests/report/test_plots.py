@@ -207,13 +207,13 @@ def test_each_repeat_is_a_thin_line_around_the_median_and_what_is_unknown_is_lef
     rows = gpu_sweep()
     group, epochs = group_of(rows), {row.run_id: epochs_of(row) for row in rows}
     looks = looks_of([group])
-    plot = plot_curve(group, looks, epochs, "val_accuracy", "p")
+    plot = plot_curve(group, looks, epochs, "val_metric", "p")
     assert plot is not None
     assert len(lines(plot.svg, "s0")) == 4
     assert [len(line) for line in lines(plot.svg, "s0")] == [12] * 4
     assert [label for label, _ in plot.keys] == [setting.label for setting in group.candidates]
     never = {run: [replace(record, val_accuracy=None) for record in records] for run, records in epochs.items()}
-    assert plot_curve(group, looks, never, "val_accuracy", "p") is None
+    assert plot_curve(group, looks, never, "val_metric", "p") is None
     assert plot_curve(group, looks, {}, "train_loss", "p") is None
 
 

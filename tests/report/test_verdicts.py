@@ -7,7 +7,7 @@ import pytest
 
 from tests.report.conftest import line_of, shown
 from tests.sweeps import EAGER, gpu_sweep, make_row, repeats, small_row
-from trainkit.analysis.candidates import BreakEven, Candidate, Spread
+from trainkit.analysis.candidates import BreakEven, Candidate, MetricSpread, Spread
 from trainkit.analysis.comparison import Comparison, Group, compare
 from trainkit.report.markdown import markdown_comparison
 from trainkit.report.terminal import print_comparison
@@ -16,6 +16,10 @@ from trainkit.results.row import Row
 from trainkit.stats import Ratio
 
 ROUNDED = BreakEven(num_steps=4387, num_epochs=7.02, minutes=2.95)
+
+
+def metric(value: float, name: str = "accuracy", higher_is_better: bool = True) -> MetricSpread:
+    return MetricSpread(name, higher_is_better, name == "accuracy", Spread(value, value, value))
 
 
 def judged(num_planned_steps: int | None = None, **fields) -> tuple[Candidate, Group]:
@@ -47,7 +51,12 @@ def test_a_verdict_says_gain_cost_and_when_it_pays():
         ({"speedup": Ratio(1.3)}, "reduce-overhead: unknown: 1 run of eager (1.30x over eager)"),
         ({"speedup": None}, "reduce-overhead: no eager row to compare with"),
         ({"compile_time_s": None}, "1.45x [1.43, 1.47] over eager, compile time unknown"),
-        ({"accuracy_matches": False}, "; accuracy 0.910 differs from eager's by more than chance"),
+        ({"eager_metric": metric(0.95)}, "; accuracy 0.910 is worse than eager's 0.950 by more than chance"),
+        ({"eager_metric": metric(0.81)}, "; accuracy 0.910 is better than eager's 0.810 by more than chance"),
+        (
+            {"metric": metric(0.3, "Error", False), "eager_metric": metric(0.2, "Error", False)},
+            "; Error 0.300 is worse than eager's 0.200 by more than chance",
+        ),
     ],
 )
 def test_a_verdict_says_what_is_unknown_and_what_speaks_against_a_setting(fields, words):

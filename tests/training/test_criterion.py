@@ -6,7 +6,6 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 from torchmetrics.classification import MulticlassF1Score
 
-from tests.networks import network
 from trainkit.config.errors import ConfigError
 from trainkit.results.files import read_epochs
 from trainkit.training.criterion import Criterion, build_criterion
@@ -133,7 +132,7 @@ def test_a_loss_of_torch_trains_without_a_metric(compose):
         ),
         (["objective=own", "objective._target_=torch.nn.Los"], r"objective\._target_ = torch\.nn\.Los: "),
         (
-            ["objective=own", "objective._target_=torch.nn.L1Loss", network("Regresses")],
+            ["objective=own", "objective._target_=torch.nn.L1Loss"],
             "objective = torch.nn.L1Loss: ",
         ),
         (

@@ -9,8 +9,9 @@ from typing import Any
 from trainkit.analysis import grouping
 from trainkit.analysis.dropping import step_times_ms
 from trainkit.results.columns import Section, headings
+from trainkit.results.metric import MeasuredMetric, metric_of
 from trainkit.results.row import Row
-from trainkit.stats import Ratio, ratio
+from trainkit.stats import Ratio, means_differ, ratio
 
 # How many variants are compiled for several shapes: static ones may need a higher limit than torch's own.
 VARIANT_SETTINGS = ("compile.dynamic", "compile.max_recompiles", "compile.on_recompile_limit")
@@ -23,6 +24,19 @@ class Spread:
     median: float
     low: float
     high: float
+
+
+@dataclass(frozen=True)
+class MetricSpread:
+    """The metric of the validation over the repeats, and its direction. `is_share`: it is accuracy."""
+
+    name: str
+    higher_is_better: bool
+    is_share: bool
+    spread: Spread
+
+    def is_better_than(self, other: "MetricSpread") -> bool:
+        return (self.spread.median > other.spread.median) == self.higher_is_better
 
 
 @dataclass(frozen=True)
@@ -45,8 +59,8 @@ class Candidate:
     warm, if there are both: a mixture would be nobody's cost. `num_failed` more runs failed. `baseline` is the label
     of the eager candidate with the same settings but for compile.*, and `speedup` its step time over this one's (1 for
     eager itself); both are None without such a candidate. `break_even` is None unless this candidate is measurably
-    faster. `total_time_s` is the time to compile and to train the planned steps. `accuracy_matches` says whether the
-    accuracy is as close to eager's as repeats and the size of the validation set explain.
+    faster. `total_time_s` is the time to compile and to train the planned steps. `eager_metric` is eager's if the
+    metric differs from it by more than chance: than repeats do, or of accuracy validation sets of that size.
     """
 
     label: str
@@ -63,8 +77,8 @@ class Candidate:
     peak_allocated_bytes: int | None
     peak_reserved_bytes: int | None
     peak_device_bytes: int | None
-    val_accuracy: Spread | None
-    accuracy_matches: bool | None
+    metric: MetricSpread | None
+    eager_metric: MetricSpread | None
     break_even: BreakEven | None
     total_time_s: float | None
 
@@ -104,10 +118,12 @@ def measure_candidate(
     step_time_ms = _step_time_spread(rows)
     compile_time_s = spread_of(values_of(coldest, "compile_time_s"))
     speedup = _speedup(rows, baseline)
-    baseline_label, accuracy_matches, pays = None, None, None
+    metric = metric_spread(rows)
+    baseline_label, eager_metric, pays = None, None, None
     if baseline is not None:
         baseline_label = baseline.label
-        accuracy_matches = _accuracy_matches(rows, baseline.rows)
+        if _metrics_differ(rows, baseline.rows):
+            eager_metric = metric_spread(baseline.rows)
         if speedup is not None and speedup.measurable and speedup.value > 1:
             pays = break_even(rows, baseline.rows)
     return Candidate(
@@ -125,8 +141,8 @@ def measure_candidate(
         peak_allocated_bytes=_highest(rows, "peak_allocated_bytes"),
         peak_reserved_bytes=_highest(rows, "peak_reserved_bytes"),
         peak_device_bytes=_highest(rows, "peak_device_bytes"),
-        val_accuracy=spread_of(values_of(rows, "val_accuracy")),
-        accuracy_matches=accuracy_matches,
+        metric=metric,
+        eager_metric=eager_metric,
         break_even=pays,
         total_time_s=_total_time_s(rows, compile_time_s, step_time_ms, num_planned_steps),
     )
@@ -236,22 +252,56 @@ def _compile_parts_s(rows: list[Row]) -> dict[str, float]:
     return medians
 
 
-def _accuracy_matches(rows: list[Row], eager: list[Row]) -> bool | None:
-    """Whether the medians differ by no more than repeats do, or than two validation sets of that size would."""
-    accuracy, eager_accuracy = spread_of(values_of(rows, "val_accuracy")), spread_of(values_of(eager, "val_accuracy"))
-    if accuracy is None or eager_accuracy is None:
+def metric_spread(rows: Sequence[Row]) -> MetricSpread | None:
+    """The metric of the repeats; None if none has a value."""
+    metrics = _metrics(rows)
+    spread = spread_of(_metric_values(metrics))
+    if spread is None:
         return None
+    return MetricSpread(metrics[0].name, metrics[0].higher_is_better, metrics[0].is_share, spread)
+
+
+def _metrics(rows: Sequence[Row]) -> list[MeasuredMetric]:
+    """The metrics of the rows that have one."""
+    metrics = []
+    for row in rows:
+        metric = metric_of(row)
+        if metric is not None:
+            metrics.append(metric)
+    return metrics
+
+
+def _metric_values(metrics: Sequence[MeasuredMetric]) -> list[float]:
+    return [metric.value for metric in metrics if metric.value is not None]
+
+
+def _metrics_differ(rows: list[Row], eager: list[Row]) -> bool:
+    """Whether the metric surely differs from eager's."""
+    metrics, eager_metrics = _metrics(rows), _metrics(eager)
+    values, eager_values = _metric_values(metrics), _metric_values(eager_metrics)
+    if not values or not eager_values:
+        return False
+    if metrics[0].is_share:
+        sizes = [row.num_val_targets for row in rows + eager if row.num_val_targets]
+        return _shares_differ(values, eager_values, sizes)
+    return means_differ(values, eager_values) is True
+
+
+def _shares_differ(values: list[float], eager_values: list[float], sizes: list[int]) -> bool:
+    """Whether the medians differ by more than repeats do, and than two validation sets of that size would."""
+    spread, eager_spread = spread_of(values), spread_of(eager_values)
+    assert spread is not None
+    assert eager_spread is not None
     allowed = []
-    sizes = [row.num_val_targets for row in rows + eager if row.num_val_targets]
     if sizes:
-        mean = min(max((accuracy.median + eager_accuracy.median) / 2, 0.0), 1.0)
+        mean = min(max((spread.median + eager_spread.median) / 2, 0.0), 1.0)
         # Two standard errors of a difference, and one target: if all are right, the standard error is 0.
         allowed.append(2 * sqrt(2 * mean * (1 - mean) / min(sizes)) + 1 / min(sizes))
-    if len(rows) > 1 and len(eager) > 1:
-        allowed.append(max(accuracy.high - accuracy.low, eager_accuracy.high - eager_accuracy.low))
+    if len(values) > 1 and len(eager_values) > 1:
+        allowed.append(max(spread.high - spread.low, eager_spread.high - eager_spread.low))
     if not allowed:
-        return None
-    return abs(accuracy.median - eager_accuracy.median) <= max(allowed)
+        return False
+    return abs(spread.median - eager_spread.median) > max(allowed)
 
 
 def _step_time_spread(rows: Sequence[Row]) -> Spread:

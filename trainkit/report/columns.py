@@ -1,16 +1,13 @@
 """The columns of a comparison: one quantity of every setting, as text."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from trainkit.analysis.candidates import Candidate, Spread, spread_of, values_of
+from trainkit.analysis.candidates import Candidate, MetricSpread, Spread, spread_of, values_of
 from trainkit.formatting import decimals, fixed, in_one_unit, percent
-from trainkit.report.figures import factor_text, interval_text, median_of, range_text
+from trainkit.report.figures import direction_text, factor_text, interval_text, median_of, range_text
 from trainkit.report.verdicts import cache_state
-from trainkit.results.columns import Section, headings
-from trainkit.results.columns import columns as described
-from trainkit.results.row import Row
 
 
 @dataclass(frozen=True)
@@ -48,7 +45,7 @@ class TableColumn:
 
 
 def comparison_columns(candidates: Sequence[Candidate]) -> list[TableColumn]:
-    """The columns of a group's table. Section.RANKING and deadlines have columns only if they were measured."""
+    """The columns of a group's table. The metric and deadlines have columns only if they were measured."""
     speedups, compile_times, runs = [], [], []
     step_times, epoch_times_s, peaks = [], [], []
     for candidate in candidates:
@@ -67,7 +64,7 @@ def comparison_columns(candidates: Sequence[Candidate]) -> list[TableColumn]:
         columns.append(_number_column("epoch", "s", epoch_times_s))
     unit, peaks_in_unit = in_one_unit(peaks)
     columns.append(_number_column("memory", unit, peaks_in_unit))
-    columns += _measured_columns(candidates)
+    columns += _metric_columns(candidates)
     columns.append(TableColumn("runs", "", runs))
     beside_stopped = [_beside_stopped(candidate) for candidate in candidates]
     if any(cell.text for cell in beside_stopped):
@@ -141,12 +138,21 @@ def _median_of_column(candidate: Candidate, column: str) -> float | None:
     return median_of(spread_of(values_of(candidate.rows, column)))
 
 
-def _measured_columns(candidates: Iterable[Candidate]) -> Iterator[TableColumn]:
-    """The columns of Section.RANKING that any row has."""
-    for column, name in headings(Row, Section.RANKING).items():
-        spreads = [spread_of(values_of(candidate.rows, column)) for candidate in candidates]
-        if any(spreads):
-            yield spread_column(name, described(Row)[column].unit, spreads)
+def _metric_columns(candidates: Sequence[Candidate]) -> Iterator[TableColumn]:
+    """A column for each metric that any row has; its direction stands below the name, unless it is accuracy."""
+    metrics: dict[str, MetricSpread] = {}
+    for candidate in candidates:
+        if candidate.metric is not None:
+            metrics[candidate.metric.name] = candidate.metric
+    for name, metric in metrics.items():
+        unit = "" if metric.is_share else direction_text(metric.higher_is_better)
+        yield spread_column(name, unit, [_spread_of_metric(candidate, name) for candidate in candidates])
+
+
+def _spread_of_metric(candidate: Candidate, name: str) -> Spread | None:
+    if candidate.metric is None or candidate.metric.name != name:
+        return None
+    return candidate.metric.spread
 
 
 def spread_column(name: str, unit: str, spreads: Sequence[Spread | None]) -> TableColumn:

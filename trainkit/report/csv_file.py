@@ -65,6 +65,7 @@ def _candidate_line(group: Group, candidate: Candidate, names: Sequence[str]) ->
     line |= _speedup_columns(candidate.speedup)
     for name, value in _measured(candidate.rows).items():
         line.setdefault(name, value)
+    line["metric_name"] = getattr(candidate.metric, "name", None)
     line["warm_compile_time_s"] = median_of(candidate.warm_compile_time_s)
     line["break_even_steps"] = getattr(candidate.break_even, "num_steps", None)
     line["total_time_s"] = candidate.total_time_s

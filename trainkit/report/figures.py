@@ -13,6 +13,10 @@ def median_of(spread: Spread | None) -> float | None:
     return spread.median
 
 
+def direction_text(higher_is_better: bool) -> str:
+    return "higher is better" if higher_is_better else "lower is better"
+
+
 def range_text(spread: Spread | None, decimals: int) -> str:
     """The lowest and the highest of several repeats; "" if they are equal."""
     if spread is None or spread.low == spread.high:

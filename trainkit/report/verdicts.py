@@ -4,7 +4,7 @@ import math
 
 from trainkit.analysis.candidates import BreakEven, Candidate, break_even
 from trainkit.analysis.comparison import Group
-from trainkit.formatting import clean, duration, fixed, percent
+from trainkit.formatting import clean, decimals, duration, fixed, percent
 from trainkit.report.figures import factor_text, median_of, ratio_text
 from trainkit.report.labels import run_count, step_noun
 
@@ -20,7 +20,7 @@ def verdict(candidate: Candidate, group: Group) -> str:
     if candidate.num_failed:
         total = candidate.num_failed + candidate.num_repeats
         sentence += f"; {candidate.num_failed} of {run_count(total)} failed"
-    return clean(sentence + _accuracy_caveat(candidate))
+    return clean(sentence + _metric_caveat(candidate))
 
 
 def recommendation(group: Group) -> str:
@@ -90,10 +90,14 @@ def _with_cache(candidate: Candidate) -> str:
     return f" with a {state} cache"
 
 
-def _accuracy_caveat(candidate: Candidate) -> str:
-    if candidate.accuracy_matches is not False:
+def _metric_caveat(candidate: Candidate) -> str:
+    metric, eager_metric = candidate.metric, candidate.eager_metric
+    if metric is None or eager_metric is None:
         return ""
-    return f"; accuracy {fixed(median_of(candidate.val_accuracy), 3)} differs from eager's by more than chance"
+    side = "better" if metric.is_better_than(eager_metric) else "worse"
+    digits = decimals([metric.spread.median, eager_metric.spread.median], 3)
+    value, eager_value = fixed(metric.spread.median, digits), fixed(eager_metric.spread.median, digits)
+    return f"; {metric.name} {value} is {side} than eager's {eager_value} by more than chance"
 
 
 def _break_even_text(pays: BreakEven, group: Group) -> str:
@@ -130,7 +134,7 @@ def _advantages(group: Group, recommended: Candidate) -> str:
         advantages += f"; it pays off after {_break_even_text(recommended.break_even, group)}"
         if group.num_planned_steps is None:
             advantages += f"{_with_cache(recommended)}{_for_shorter_runs(group, recommended)}"
-    return advantages + _accuracy_caveat(recommended)
+    return advantages + _metric_caveat(recommended)
 
 
 def _for_shorter_runs(group: Group, recommended: Candidate) -> str:

@@ -59,7 +59,8 @@ class _Record:
     compile_time_s: float | None = None
     break_even_steps: int | None = None
     peak_allocated_bytes: int | None = None
-    val_accuracy: float | None = None
+    metric_name: str | None = None
+    val_metric: float | None = None
     verdict: str = ""
 
 
@@ -69,6 +70,9 @@ def _record(candidate: Candidate, group: Group) -> _Record:
         speedup, low, high = candidate.speedup.value, candidate.speedup.low, candidate.speedup.high
     if candidate.break_even is not None:
         break_even_steps = candidate.break_even.num_steps
+    metric_name, val_metric = None, None
+    if candidate.metric is not None:
+        metric_name, val_metric = candidate.metric.name, candidate.metric.spread.median
     return _Record(
         work=group_label(group),
         setting=candidate.label,
@@ -81,7 +85,8 @@ def _record(candidate: Candidate, group: Group) -> _Record:
         compile_time_s=median_of(candidate.compile_time_s),
         break_even_steps=break_even_steps,
         peak_allocated_bytes=candidate.peak_allocated_bytes,
-        val_accuracy=median_of(candidate.val_accuracy),
+        metric_name=metric_name,
+        val_metric=val_metric,
         verdict=verdict(candidate, group),
     )
 

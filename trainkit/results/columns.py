@@ -17,7 +17,6 @@ REQUIRED = MISSING  # the default of a column without one
 class Section(StrEnum):
     """The parts of a report that show columns as they are, by their titles."""
 
-    RANKING = "Settings"
     COMPILER = "What the compiler did"
     COMPILE_TIME = "Parts of the compile time"
     CHECK = "Same numbers as eager? Largest relative difference to float64"

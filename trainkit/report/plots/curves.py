@@ -1,4 +1,4 @@
-"""Plots of losses and accuracy over epochs."""
+"""Plots of losses and the metric over epochs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
@@ -8,12 +8,15 @@ from matplotlib import rc_context
 from trainkit.analysis.candidates import Candidate
 from trainkit.analysis.comparison import Group
 from trainkit.formatting import fixed
+from trainkit.report.figures import direction_text
 from trainkit.report.plots.axes import curve_axes
 from trainkit.report.plots.palette import STYLE, Looks
 from trainkit.report.plots.svg import Plot, figure_svg, plot_description
 from trainkit.results.epoch import EpochRecord
+from trainkit.results.metric import metric_of
 
-CURVES = {"train_loss": "Training loss", "val_loss": "Validation loss", "val_accuracy": "Validation accuracy"}
+METRIC = "val_metric"
+CURVES = {"train_loss": "Training loss", "val_loss": "Validation loss", METRIC: "Validation metric"}
 
 Epochs = Mapping[str, Sequence[EpochRecord]]  # by the run_id of a row
 Curve = dict[int, float]  # a value by the number of its epoch, counted from 1
@@ -44,8 +47,22 @@ def plot_curve(group: Group, looks: Looks, epochs: Epochs, column: str, name: st
         return None
     repeated = any(candidate.num_repeats > 1 for candidate in group.candidates)
     note = "Median of the repeats; thin lines: each of them." if repeated else ""
-    description = plot_description(f"{CURVES[column]} after the last epoch", keys)
-    return Plot(CURVES[column], figure_svg(figure, name, description), note, tuple(keys))
+    title = CURVES[column]
+    if column == METRIC:
+        title = _metric_title(group)
+    description = plot_description(f"{title} after the last epoch", keys)
+    return Plot(title, figure_svg(figure, name, description), note, tuple(keys))
+
+
+def _metric_title(group: Group) -> str:
+    """`Validation accuracy`; of other metrics with their direction. Rows of one group have one metric."""
+    for candidate in group.candidates:
+        metric = candidate.metric
+        if metric is None:
+            continue
+        title = f"Validation {metric.name}"
+        return title if metric.is_share else f"{title}, {direction_text(metric.higher_is_better)}"
+    return CURVES[METRIC]
 
 
 def _repeat_curves(candidate: Candidate, epochs: Epochs, column: str) -> list[Curve]:
@@ -61,6 +78,9 @@ def _curve(records: Iterable[EpochRecord], column: str) -> Curve:
     curve = {}
     for record in records:
         value = getattr(record, column)
+        if column == METRIC:
+            metric = metric_of(record)
+            value = metric.value if metric is not None else None
         if value is not None:
             curve[record.epoch + 1] = value
     return curve
