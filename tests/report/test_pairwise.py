@@ -39,6 +39,19 @@ def test_a_ratio_of_single_runs_says_so():
     ]
 
 
+def test_a_time_of_zero_has_no_ratio():
+    rows = [
+        ops_row(1, 2.0, n, compile_mode="default", compile_dynamic=dynamic, compile_recompile_s=recompile_s)
+        for dynamic, recompile_s in ((None, 0.5), (False, 0.0))
+        for n in range(2)
+    ]
+    found = compare_pairs(rows, "compile.dynamic=null", "compile.dynamic=false", "compile_recompile_s")
+    assert pairwise_sentences(found) == [
+        "Time of recompiles of dynamic=null over dynamic=false: 0.500 s against 0.000 s."
+    ]
+    assert plot_pairs(found, "zero") is None
+
+
 def test_a_choice_is_compared_where_all_else_is_equal():
     found = compare_pairs(crossing(), "compile.mode=default compile.dynamic=false", "compile.mode=eager")
     assert {pair.conditions["model.num_ops"]: pytest.approx(pair.ratio.value) for pair in found} == {

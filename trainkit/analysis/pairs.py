@@ -18,7 +18,8 @@ class PairwiseComparison:
     """Rows with one choice of settings against rows with another, everything else that was requested being equal.
 
     `ratio` is the choice's `column` over the baseline's; without a column it is the speed-up, the baseline's step time
-    over the choice's. A fraction (a column `_frac`) may be 0 and has no ratio, only the values of both sides.
+    over the choice's. A fraction (a column `_frac`) may be 0 and has no ratio, only the values of both sides; so has
+    any column of which a value is not above 0.
     `conditions` tell this pair from the others of the same two choices, by the name of a setting; they are empty for
     a single pair. `notes` say that a side did not run as requested, and why. `choice_rows` and `baseline_rows` are
     the rows that were compared.
@@ -186,7 +187,7 @@ def _values(rows: list[Row], column: str | None) -> list[float]:
 
 
 def _ratio(choice_values: list[float], baseline_values: list[float], column: str | None) -> Ratio | None:
-    if is_fraction(column):
+    if is_fraction(column) or min(choice_values + baseline_values) <= 0:
         return None
     if column is None:
         return ratio(baseline_values, choice_values)  # of step times: how many times as fast

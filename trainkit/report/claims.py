@@ -2,16 +2,21 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import median
 
 from trainkit.analysis.claims import judge_claim
 from trainkit.analysis.pairs import PairwiseComparison
 from trainkit.analysis.studies import MeasuredClaim, MeasuredComparison, PlannedComparison, StudyResult
-from trainkit.formatting import decimals, factor, fixed, size
+from trainkit.formatting import factor
 from trainkit.report.labels import counted, pair_label
 from trainkit.report.markdown import escape, text_table
-from trainkit.report.pairwise import BESIDE_STOPPED, claimed_text, condition_text, measured_text, outcomes_text
-from trainkit.results.columns import columns
+from trainkit.report.pairwise import (
+    BESIDE_STOPPED,
+    claimed_text,
+    condition_text,
+    measured_text,
+    outcomes_text,
+    sides_text,
+)
 from trainkit.results.row import Row
 
 NOT_MEASURED = "not measured"
@@ -103,26 +108,12 @@ def measured_texts(measured: MeasuredComparison) -> list[str]:
     for pair in measured.pairs:
         parts = [_marked(measured, pair)]
         if pair.ratio is not None:
-            parts.append(f"({_sides_text(pair)})")
+            parts.append(f"({sides_text(pair)})")
         condition = condition_text(pair)
         if condition:
             parts.append(f"at {condition}")
         texts.append(escape(" ".join(parts)))
     return texts
-
-
-def _sides_text(pair: PairwiseComparison) -> str:
-    """The medians of both sides in one unit: `36.71 us against 86.44 us`."""
-    choice, baseline = median(pair.choice_values), median(pair.baseline_values)
-    unit = "ms"
-    if pair.column is not None:
-        unit = columns(Row)[pair.column].unit
-    if unit == "bytes":
-        return f"{size(int(choice))} against {size(int(baseline))}"
-    if unit == "ms" and max(choice, baseline) < 1:
-        choice, baseline, unit = 1e3 * choice, 1e3 * baseline, "us"
-    texts = [f"{fixed(value, decimals([value], 4))} {unit}".strip() for value in (choice, baseline)]
-    return " against ".join(texts)
 
 
 def _marked(measured: MeasuredComparison, pair: PairwiseComparison) -> str:

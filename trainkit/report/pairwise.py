@@ -2,13 +2,16 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from statistics import median
 
 from trainkit.analysis.claims import ClaimedRatio, Outcome
 from trainkit.analysis.grouping import MACHINE, NUMBER, short_override
 from trainkit.analysis.pairs import PairwiseComparison, is_fraction
-from trainkit.formatting import clean, factor, shares
+from trainkit.formatting import clean, decimals, factor, fixed, shares, size
 from trainkit.report.figures import ratio_text
 from trainkit.report.labels import pair_label
+from trainkit.results.columns import columns
+from trainkit.results.row import Row
 
 Pairs = Sequence[PairwiseComparison]
 BESIDE_STOPPED = "†"
@@ -69,9 +72,11 @@ def condition_text(pair: PairwiseComparison) -> str:
 
 
 def measured_text(pair: PairwiseComparison) -> str:
-    """The ratio with its interval, or the fractions of both sides, and a mark if a row has `beside_stopped_jobs`."""
-    if pair.ratio is None:
+    """The ratio with its interval, or without one both sides, and a mark if a row has `beside_stopped_jobs`."""
+    if pair.of_fraction:
         text = f"{shares(pair.choice_values)} and {shares(pair.baseline_values)}"
+    elif pair.ratio is None:
+        text = sides_text(pair)
     else:
         text = ratio_text(pair.ratio)
         if pair.ratio.low is None:
@@ -79,6 +84,20 @@ def measured_text(pair: PairwiseComparison) -> str:
     if any(row.beside_stopped_jobs for row in pair.choice_rows + pair.baseline_rows):
         text += f" {BESIDE_STOPPED}"
     return text
+
+
+def sides_text(pair: PairwiseComparison) -> str:
+    """The medians of both sides in one unit: `36.71 us against 86.44 us`."""
+    choice, baseline = median(pair.choice_values), median(pair.baseline_values)
+    unit = "ms"
+    if pair.column is not None:
+        unit = columns(Row)[pair.column].unit
+    if unit == "bytes":
+        return f"{size(int(choice))} against {size(int(baseline))}"
+    if unit == "ms" and max(choice, baseline) < 1:
+        choice, baseline, unit = 1e3 * choice, 1e3 * baseline, "us"
+    texts = [f"{fixed(value, decimals([value], 4))} {unit}".strip() for value in (choice, baseline)]
+    return " against ".join(texts)
 
 
 def _axis(pairs: Pairs) -> str | None:

@@ -178,14 +178,15 @@ def plot_efficiency(scaling: Scaling, looks: Looks, name: str) -> Plot | None:
 @rc_context(STYLE)
 def plot_pairs(pairs: Sequence[PairwiseComparison], name: str) -> Plot | None:
     """One choice of settings over another, for each work that has both, with its interval, the greatest first; None
-    without pairs.
+    without such pairs.
 
     For fractions it shows both sides, from the lowest run to the highest.
     """
-    if not pairs:
+    shown = [pair for pair in pairs if pair.of_fraction or pair.ratio is not None]
+    if not shown:
         return None
+    pairs = sorted(shown, key=_size, reverse=True)
     first = pairs[0]
-    pairs = sorted(pairs, key=_size, reverse=True)
     if first.of_fraction:
         return _plot_fractions(pairs, name)
     title = pair_label(first)
