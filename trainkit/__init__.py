@@ -7,12 +7,51 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trainkit.analysis.comparison import Comparison, compare
+    from trainkit.api import compose, diagnose, run
+    from trainkit.config.errors import ConfigError
+    from trainkit.config.schema import RunConfig
+    from trainkit.results.row import Row
+    from trainkit.results.runs import read_rows
     from trainkit.training.network import load
 
-__all__ = ["load"]
+__version__ = "0.1.0"
+__all__ = [
+    "Comparison",
+    "ConfigError",
+    "Row",
+    "RunConfig",
+    "compare",
+    "compose",
+    "diagnose",
+    "load",
+    "read_rows",
+    "run",
+]
+__all__ = [
+    "Comparison",
+    "ConfigError",
+    "Row",
+    "RunConfig",
+    "compare",
+    "compose",
+    "diagnose",
+    "load",
+    "read_rows",
+    "run",
+]
 
 MODULES = {
+    "Comparison": "trainkit.analysis.comparison",
+    "ConfigError": "trainkit.config.errors",
+    "Row": "trainkit.results.row",
+    "RunConfig": "trainkit.config.schema",
+    "compare": "trainkit.analysis.comparison",
+    "compose": "trainkit.api",
+    "diagnose": "trainkit.api",
     "load": "trainkit.training.network",
+    "read_rows": "trainkit.results.runs",
+    "run": "trainkit.api",
 }
 
 

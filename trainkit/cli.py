@@ -9,15 +9,23 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 
 from trainkit.cluster import cluster_job
 from trainkit.config.complaints import UNREADABLE, complaints, typed_overrides
-from trainkit.config.errors import ConfigError
+from trainkit.config.errors import ConfigError, refuse
+from trainkit.config.search_path import search_path_complaints
 from trainkit.process_tree import signal_at_end_of_parent
 
 PROCESS_COUNTS = re.compile(r"(hydra\.launcher\.nproc_per_node=)([^\[].*,.*)")
 SPEAKING_S = 5  # for rank 0 to print, before torchrun ends all ranks because one has ended
+
+
+class JobError(RuntimeError):
+    """A job of a sweep has not ended `ok`, in a process that it shares with other jobs."""
 
 
 def rank() -> int:
@@ -55,6 +63,7 @@ def entry(
             sys.argv[1:] = _with_overrides(sys.argv[1:], [f"hydra.run.dir='{run_dir}'"])
     os.environ["HYDRA_FULL_ERROR"] = "1"  # makes Hydra raise instead of printing and exiting with 1
     with one_line_errors():
+        refuse(search_path_complaints(sys.argv[1:]))
         try:
             main()
         except ConfigError:  # of the launcher, at the start of a sweep
@@ -71,6 +80,19 @@ def entry(
             raise ConfigError(
                 f"hydra.run.dir = {error.filename}: {error.strerror}; choose another, or another hydra.sweep.dir"
             ) from error
+
+
+def shares_process() -> bool:
+    """Whether this is a job of a sweep whose launcher runs others in the same process (basic, joblib): it must raise
+    what would end another process."""
+    return HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN and cluster_job() is None
+
+
+def end_failed_run(run_id: str, status: str, error: str | None) -> NoReturn:
+    """End the process, or the job alone in a process that it shares."""
+    if shares_process():
+        raise JobError(f"{run_id}: {status}: {error}")
+    sys.exit(exit_status(status, error))
 
 
 def exit_status(status: str, error: str | None) -> int:
@@ -101,6 +123,17 @@ def _with_overrides(argv: list[str], overrides: list[str]) -> list[str]:
 
 
 @contextmanager
+def one_line_errors_of_job() -> Iterator[None]:
+    """`one_line_errors` inside of a Hydra main, which else prints a line of its own about an exception that leaves it.
+    In a shared process the sweep gets the exception, and goes on."""
+    if shares_process():
+        yield
+        return
+    with one_line_errors():
+        yield
+
+
+@contextmanager
 def importing() -> Iterator[None]:
     """Suspend garbage collection while torch and Lightning are imported, and keep their objects out of it for good.
 
@@ -118,11 +151,8 @@ def importing() -> Iterator[None]:
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """Print the lines of a ConfigError on stderr, once over all ranks, and exit with status 2; of a job that submitit
-    has lost print one line, and exit with status 1.
-
-    It stands inside of a Hydra main too: Hydra prints a line of its own about every exception that leaves it.
-    """
+    """Print the lines of a ConfigError on stderr, once over all ranks, and exit with status 2; of a job that has failed
+    in a shared process, or that submitit has lost, print one line, and exit with status 1."""
     try:
         yield
     except ConfigError as error:
@@ -131,6 +161,8 @@ def one_line_errors() -> Iterator[None]:
         if rank() == 0 or _under_torchrun():  # which has ended this process by now if rank 0 complains too
             print("\n".join(error.complaints), file=sys.stderr, flush=True)
         sys.exit(2)
+    except JobError as error:
+        sys.exit(str(error))
     except RuntimeError as error:
         if not type(error).__module__.startswith("submitit."):
             raise

@@ -21,9 +21,13 @@ from omegaconf import DictConfig, OmegaConf
 from trainkit.config.composition import FORWARD
 from trainkit.config.errors import ConfigError
 from trainkit.config.validation import CALLED_BY_TRAIN, OTHER_KIND, of_other_kind
+from trainkit.results.optimized import optimized_value
+from trainkit.results.requested import run_overrides
+from trainkit.results.row import Row
 from trainkit.sweep.model_settings import fit_to_networks
 from trainkit.sweep.plan import Sweep, SweptSetting
 from trainkit.sweep.scaling import SCALINGS, parse_process_counts, split_batch
+from trainkit.sweep.search import check_direction, is_search
 from trainkit.sweep.slots import PARALLEL, find_slots
 
 SWEEP_NAME = re.compile(r"[A-Za-z0-9_.+-]*[A-Za-z0-9_+-]")
@@ -65,11 +69,20 @@ class TrainkitLauncher(Launcher):
             raise ConfigError("--multirun = True: a sweep starts its jobs itself; use hydra.launcher.nproc_per_node")
         if config.sweep is not None and not SWEEP_NAME.fullmatch(config.sweep):
             raise ConfigError(f"sweep = {config.sweep}: names a folder; use letters, digits and _ . + - alone")
+        if is_search(config.hydra):
+            check_direction(config.hydra, config.optimized_metric)
+            if len(self.process_counts) > 1:
+                raise ConfigError(
+                    f"hydra.launcher.nproc_per_node = {self.process_counts}: a sweeper that searches needs one figure "
+                    "of each job; give one number"
+                )
         self.hydra_context, self.config = hydra_context, config
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        """Run the sweep. ConfigError, before the first job, for overrides that do not compose or belong to the other
-        script; a job that composes and cannot be run becomes a row."""
+        """Run the jobs. A sweeper that searches gets `optimized_metric` of each.
+
+        Raises ConfigError, before the first job, for overrides that do not compose or belong to the other script; a
+        job that composes and cannot be run becomes a row."""
         from trainkit.sweep.sweep import run_sweep  # not for every command line
 
         setup_globals()
@@ -95,13 +108,26 @@ class TrainkitLauncher(Launcher):
         sweep = Sweep(folder.name, folder, self.config, self.timeout_s, self.repeats, slots, uses_torchrun)
         for note in jobs.notes:
             print(note, flush=True)
-        result = run_sweep(sweep, settings)
+        searches = is_search(self.config.hydra)
+        result = run_sweep(sweep, settings, reports=not searches)
         if result.interrupted:
             print(f"interrupted; the same command with sweep={sweep.name} goes on", flush=True)
             sys.exit(INTERRUPTED)
+        if searches:
+            return [self._job_return(setting, result.rows) for setting in settings]
         if any(row.status != "ok" for row in result.rows):
             sys.exit(1)
         return [JobReturn(setting.overrides, _return_value=None, status=JobStatus.COMPLETED) for setting in settings]
+
+    def _job_return(self, setting: SweptSetting, rows: Sequence[Row]) -> JobReturn:
+        """What the sweeper gets of a setting, over all repeats: the optimized metric, or why there is none."""
+        own_overrides = run_overrides(setting.overrides)
+        own_rows = [row for row in rows if row.overrides == own_overrides]
+        try:
+            value = optimized_value(own_rows, self.config.optimized_metric)
+        except ValueError as error:
+            return JobReturn(setting.overrides, _return_value=error, status=JobStatus.FAILED)
+        return JobReturn(setting.overrides, _return_value=value, status=JobStatus.COMPLETED)
 
 
 def check_kind(settings: Sequence[SweptSetting]) -> None:

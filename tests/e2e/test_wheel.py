@@ -49,3 +49,19 @@ def test_networks_and_configs_are_in_the_wheel_beside_a_package_models_of_the_us
     done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["trainkit.models.mini_transformer", "MiniTransformer", "True"]
+
+
+def test_the_command_trains_sweeps_and_reports_in_an_empty_folder(installed, tmp_path):
+    env = os.environ | {"PYTHONPATH": str(installed), "OMP_NUM_THREADS": "1"}
+
+    def trainkit(*words: str) -> str:
+        command = [sys.executable, str(installed / "bin" / "trainkit"), *words]
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    words = "compile.mode=eager,default", "compile.backend=aot_eager", "model=simple_net", "trainer.max_epochs=1"
+    sweep = trainkit("train", "-m", *words, "logger=none", "trainer.accelerator=cpu", "sweep=modes")
+    assert "[2/2] compile.mode=default: ok" in sweep
+    assert "eager" in trainkit("report", "runs/sweeps/modes")
+    assert (tmp_path / "runs" / "sweeps" / "modes" / "report.html").exists()

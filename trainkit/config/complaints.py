@@ -16,21 +16,43 @@ from omegaconf.errors import OmegaConfBaseException
 
 from trainkit.config import schema
 from trainkit.config.composition import compose_config
-from trainkit.config.errors import TYPE_NAMES, ConfigError
+from trainkit.config.errors import TYPE_NAMES, ConfigError, refuse
+from trainkit.config.other_names import OTHER_NAMES, PLUGINS
 from trainkit.config.schema import LISTS, RunConfig
+from trainkit.config.search_path import SETTING as SEARCH_PATH
+from trainkit.config.search_path import own_folders, search_path_complaints, search_path_override
 from trainkit.config.settings import in_groups
 
 UNREADABLE = (HydraException, OmegaConfBaseException, ValueError)  # Hydra raises a bare ValueError for `model=null`
 
 
-def compose_typed(overrides: list[str], conf: Path, run_dir: str = "", name: str = "config") -> RunConfig:
-    """Compose overrides that a user typed. Raises ConfigError with one line for each mistake."""
+@dataclass(frozen=True)
+class Configs:
+    """The files that overrides choose from: conf/<name>.yaml, and the folders that have groups."""
+
+    conf: Path
+    name: str
+    folders: list[Path]
+
+    def compose(self, overrides: list[str]) -> DictConfig:
+        """Compose without checks."""
+        with initialize_config_dir(str(self.conf.resolve()), version_base="1.3"):
+            return compose(self.name, overrides)
+
+    def has_group(self, name: str) -> bool:
+        return any((folder / name).is_dir() for folder in self.folders)
+
+
+def compose_typed(argv: list[str], conf: Path, run_dir: str | None = None, name: str = "config") -> RunConfig:
+    """Compose overrides that a user typed, `--config-dir DIR` among them. Raises ConfigError with one line for each
+    mistake."""
+    refuse(search_path_complaints(argv))
     try:
-        return compose_config(overrides, conf, run_dir, name)
+        return compose_config([*search_path_override(argv), *_overrides_of_settings(argv)], conf, run_dir, name)
     except ConfigError:
         raise
     except UNREADABLE as error:
-        lines = complaints(overrides, conf, name) or [" ".join(str(error).split())]
+        lines = complaints(argv, conf, name) or [" ".join(str(error).split())]
         raise ConfigError(*lines) from error
 
 
@@ -38,10 +60,11 @@ def complaints(argv: list[str], conf: Path, name: str = "config", sweeps: bool =
     """One line for every override that does not compose with those before it, group choices first, and one for
     everything else that cannot be run. An override has one value, unless the command line `sweeps`."""
     GlobalHydra.instance().clear()
+    configs = Configs(conf, name, [*own_folders(argv), conf])
     lines: list[str] = []
-    accepted: list[str] = []
+    accepted = search_path_override(argv)
     networks: list[str] = []  # the choices of `model`, if it is swept
-    for override in sorted(typed_overrides(argv), key=lambda typed: not _chooses_in_group(typed, conf)):
+    for override in sorted(_overrides_of_settings(argv), key=lambda typed: not _chooses_in_group(typed, configs)):
         try:
             single_values = list(_single_values(override))
         except HydraException:
@@ -50,7 +73,7 @@ def complaints(argv: list[str], conf: Path, name: str = "config", sweeps: bool =
             continue
         if override.startswith("model="):
             networks = single_values
-        complaint = _complaint(single_values, networks, accepted, conf, name)
+        complaint = _complaint(single_values, networks, accepted, configs)
         if complaint is not None:
             lines.append(complaint)
             continue
@@ -71,6 +94,11 @@ def complaints(argv: list[str], conf: Path, name: str = "config", sweeps: bool =
     return lines
 
 
+def _overrides_of_settings(argv: list[str]) -> list[str]:
+    """The overrides of a command line but for its config directories."""
+    return [override for override in typed_overrides(argv) if not override.startswith(f"{SEARCH_PATH}=")]
+
+
 def typed_overrides(argv: list[str]) -> Iterator[str]:
     """The overrides of a command line: neither options nor an option's value."""
     for before, word in zip(["", *argv], argv, strict=False):
@@ -79,8 +107,8 @@ def typed_overrides(argv: list[str]) -> Iterator[str]:
             yield word
 
 
-def _chooses_in_group(override: str, conf: Path) -> bool:
-    return (conf / override.split("=")[0].lstrip("+~")).is_dir()
+def _chooses_in_group(override: str, configs: Configs) -> bool:
+    return configs.has_group(override.split("=")[0].lstrip("+~"))
 
 
 def _single_values(override: str) -> Iterator[str]:
@@ -100,7 +128,7 @@ class Refused:
     override: str
     error: str
     accepted: list[str]
-    conf: Path
+    configs: Configs
 
     @property
     def setting(self) -> str:
@@ -115,34 +143,31 @@ class Refused:
         return f"{self.setting} = {self.value}" if self.value else self.override
 
 
-def _first_refused(overrides: list[str], accepted: list[str], conf: Path, name: str) -> Refused | None:
+def _first_refused(overrides: list[str], accepted: list[str], configs: Configs) -> Refused | None:
     for override in overrides:
         try:
-            with initialize_config_dir(str(conf.resolve()), version_base="1.3"):
-                compose(name, [*accepted, override])
+            configs.compose([*accepted, override])
         except UNREADABLE as error:
-            return Refused(override, f"{error}\n{error.__cause__ or ''}", accepted, conf)
+            return Refused(override, f"{error}\n{error.__cause__ or ''}", accepted, configs)
     return None
 
 
-def _complaint(overrides: list[str], networks: list[str], accepted: list[str], conf: Path, name: str) -> str | None:
+def _complaint(overrides: list[str], networks: list[str], accepted: list[str], configs: Configs) -> str | None:
     """The line about an override, of which there is one for each value of a sweep; None if it composes."""
-    of_some = _of_some_networks(overrides, networks, accepted, conf, name)
+    of_some = _of_some_networks(overrides, networks, accepted, configs)
     if of_some is not None:
         return of_some
-    refused = _first_refused(overrides, accepted, conf, name)
+    refused = _first_refused(overrides, accepted, configs)
     return None if refused is None else explain(refused)
 
 
-def _of_some_networks(
-    overrides: list[str], networks: list[str], accepted: list[str], conf: Path, name: str
-) -> str | None:
+def _of_some_networks(overrides: list[str], networks: list[str], accepted: list[str], configs: Configs) -> str | None:
     """The problem of a setting that some of the networks of a sweep have, and others lack."""
     if not overrides[0].startswith("model."):
         return None
     lacking = []
     for network in networks:
-        if _first_refused(overrides, [*accepted, network], conf, name) is not None:
+        if _first_refused(overrides, [*accepted, network], configs) is not None:
             lacking.append(network.removeprefix("model="))
     if len(lacking) in (0, len(networks)):
         return None
@@ -166,14 +191,22 @@ def _no_choice(refused: Refused, match: re.Match[str]) -> str:
 
 def _no_file_of_group(refused: Refused, match: re.Match[str]) -> str:
     """The files in the folder that was typed; without one, the files and folders of the group."""
-    group = refused.conf / refused.setting
+    groups = [path / refused.setting for path in refused.configs.folders]
     folder = refused.value.rpartition("/")[0]
     if folder:
-        choices = [f"{folder}/{path.stem}" for path in sorted((group / folder).glob("*.yaml"))]
+        choices = [f"{folder}/{path.stem}" for path in _listed(groups, f"{folder}/*.yaml")]
         if choices:
             return f"expected one of {', '.join(choices)}"
-    folders = [f"{path.name}/..." for path in sorted(group.glob("*")) if path.is_dir()]
+    package = PLUGINS.get(f"{refused.setting}={refused.value}")
+    if package is not None:
+        return f"is not installed; pip install {package}"
+    folders = [f"{path.name}/..." for path in _listed(groups, "*") if path.is_dir()]
     return f"expected one of {', '.join(match[1].split() + folders)}"
+
+
+def _listed(folders: list[Path], pattern: str) -> Iterator[Path]:
+    for folder in folders:
+        yield from sorted(folder.glob(pattern))
 
 
 def _no_number(refused: Refused, match: re.Match[str]) -> str:
@@ -221,12 +254,25 @@ def _entries(refused: Refused) -> str:
 def _unknown_setting(refused: Refused, match: re.Match[str]) -> str:
     if in_groups(refused.setting, ["compile.options"]):
         return f"an option of torch is added, with +{refused.setting}"
-    with initialize_config_dir(str(refused.conf.resolve()), version_base="1.3"):
-        names = list(_setting_names(compose("config", refused.accepted)))
-    near = difflib.get_close_matches(refused.setting, names, 1)
-    if not near:
+    names = list(_setting_names(refused.configs.compose(refused.accepted)))
+    meant = _setting_meant(refused.setting, names)
+    if meant is None:
         return "no such setting; see python train.py --help"
-    return f"no such setting; did you mean {near[0]}?"
+    return f"no such setting; did you mean {meant}?"
+
+
+def _setting_meant(typed: str, names: list[str]) -> str | None:
+    """The setting of `names` that someone means who types Lightning's or another tool's name, leaves out the group, or
+    mistypes it; None if there is none."""
+    last = typed.rpartition(".")[2]
+    elsewhere = OTHER_NAMES.get(last)
+    if elsewhere in names:
+        return elsewhere
+    near = difflib.get_close_matches(typed, names, 1)
+    in_a_group = [name for name in names if name.rpartition(".")[2] == last]
+    if len(in_a_group) == 1:
+        return in_a_group[0]
+    return near[0] if near else None
 
 
 def _setting_names(node: DictConfig, prefix: str = "") -> Iterator[str]:

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from pathlib import Path
@@ -10,7 +11,9 @@ from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.utils import setup_globals
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import InterpolationKeyError
@@ -27,6 +30,15 @@ def _run_dir() -> str:
     """The run directory that Hydra has made; empty if it makes none (`--cfg job --resolve`)."""
     runtime = HydraConfig.get().runtime
     return "" if OmegaConf.is_missing(runtime, "output_dir") else str(runtime.output_dir)
+
+
+def _search_path() -> list[str]:
+    """The config directories and packages of `--config-dir` and `hydra.searchpath=[...]`."""
+    added = []
+    for source in HydraConfig.get().runtime.config_sources:
+        if source.provider in ("command-line", "hydra.searchpath in command-line"):
+            added.append(f"{source.schema}://{source.path}")
+    return added
 
 
 def _if(condition: Any, then: Any, otherwise: Any) -> Any:
@@ -57,6 +69,7 @@ ConfigStore.instance().store(name="schema", node=RunConfig)
 for shared, names in SHARED_DATA_SETTINGS.items():
     ConfigStore.instance().store(name=shared, node={name: SETTINGS[f"data.{name}"].default for name in names})
 OmegaConf.register_new_resolver("run_dir", _run_dir, replace=True)
+OmegaConf.register_new_resolver("search_path", _search_path, replace=True)
 OmegaConf.register_new_resolver("settings_help", settings_help, replace=True)  # of conf/hydra/help/trainkit.yaml
 OmegaConf.register_new_resolver("if", _if, replace=True)
 OmegaConf.register_new_resolver("run_name", _run_name, replace=True)  # of conf/logger/wandb.yaml
@@ -64,14 +77,30 @@ OmegaConf.register_new_resolver("sweep_name", _sweep_name, use_cache=True, repla
 
 IN_RUN_NAME = {"amp.precision": "", "compile.dynamic": "dynamic=", "ddp.strategy": "strategy="}  # with a prefix
 FORWARD = "bench"  # conf/bench.yaml, of scripts/bench.py
+CONF = Path(__file__).parents[1] / "conf"
 
 
-def compose_config(overrides: list[str], conf: Path, run_dir: str = "", name: str = "config") -> RunConfig:
-    """Compose conf/<name>.yaml with overrides, without Hydra's command line. Raises as `run_config` does."""
+@contextmanager
+def hydra_apart() -> Iterator[None]:
+    """A context in which configs are composed beside the one that Hydra's main, of anyone, has composed."""
+    hydra_config, hydra = HydraConfig.instance().cfg, GlobalHydra.instance().hydra
+    GlobalHydra.instance().clear()
+    try:
+        yield
+    finally:
+        HydraConfig.instance().cfg, GlobalHydra.instance().hydra = hydra_config, hydra
+
+
+def compose_config(
+    overrides: list[str], conf: Path = CONF, run_dir: str | None = None, name: str = "config"
+) -> RunConfig:
+    """Compose conf/<name>.yaml with overrides, without Hydra's command line. The run directory is that of
+    hydra.run.dir if it is None. Raises as `run_config` does."""
+    setup_globals()
     with initialize_config_dir(str(conf.resolve()), version_base="1.3"):
         cfg = compose(name, overrides, return_hydra_config=True)
         HydraConfig.instance().set_config(cfg)
-        cfg.job.run_dir = run_dir
+        cfg.job.run_dir = str(cfg.hydra.run.dir) if run_dir is None else run_dir
         with open_dict(cfg):
             del cfg["hydra"]
         return run_config(cfg)

@@ -4,11 +4,8 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
-from hydra.core.global_hydra import GlobalHydra
-from hydra.core.hydra_config import HydraConfig
-
 from trainkit.config.complaints import compose_typed
-from trainkit.config.composition import FORWARD
+from trainkit.config.composition import FORWARD, hydra_apart
 from trainkit.config.errors import ConfigError, refuse
 from trainkit.config.schema import OF_A_STAGE, POLICIES, CompileConfig, RunConfig
 from trainkit.config.settings import default_of, in_groups
@@ -22,14 +19,13 @@ def compose_fallback(config: RunConfig, conf: Path) -> list[RunConfig]:
     """Compose each stage of `forward.fallback` on top of the run's own overrides. The run's `model.*` and `ckpt_path`
     do not hold for a stage with another model. Raises ConfigError with every complaint at once."""
     stages, complaints = [], []
-    hydra, composing = HydraConfig.instance().cfg, GlobalHydra.instance().hydra
     for settings in config.forward.fallback:
         try:
-            stages.append(_compose_stage(config, OVERRIDE.findall(settings), conf))
+            with hydra_apart():
+                stages.append(_compose_stage(config, OVERRIDE.findall(settings), conf))
         except ConfigError as error:
             for complaint in error.complaints:
                 complaints.append(f"forward.fallback, {complaint}")
-    HydraConfig.instance().cfg, GlobalHydra.instance().hydra = hydra, composing
     refuse(complaints)
     return stages
 
@@ -43,22 +39,19 @@ def _compose_stage(config: RunConfig, overrides: list[str], conf: Path) -> RunCo
         if not in_groups(name, OF_A_STAGE):
             complaints.append(f"{name}: a stage sets nothing but {', '.join(OF_A_STAGE)}; leave it out")
     refuse(complaints)
-    GlobalHydra.instance().clear()
     stage = compose_typed(_inherited(config, names) + overrides, conf, config.job.run_dir, FORWARD)
     _check_stage(stage, config, overrides)
     return stage
 
 
 def _inherited(config: RunConfig, replaced: set[str]) -> list[str]:
-    """The run's own overrides that hold for a stage, and the folders that its command line searches for configs."""
+    """The run's own overrides that hold for a stage, and its own config directories."""
     replaced = replaced | {"forward.fallback"}
     if "model" in replaced:
         replaced.add("ckpt_path")
     inherited = [override for override in config.job.overrides if not in_groups(setting_name(override), replaced)]
-    sources = HydraConfig.get().runtime.config_sources
-    folders = [source.path for source in sources if source.provider == "command-line"]
-    if folders:
-        inherited.append(f"hydra.searchpath=[{','.join(folders)}]")
+    if config.job.search_path:
+        inherited.append(f"hydra.searchpath=[{','.join(config.job.search_path)}]")
     inherited.append("forward.late=wait")  # a stage by itself has no other that answers for it
     return inherited
 

@@ -18,7 +18,7 @@ SECTIONS = {  # in the order of the manual: groups, and settings outside of a gr
     "TRAINING": ("seed", "ckpt_path", "trainer", "checkpoint", "optimizer"),
     "FORWARD ONLY (scripts/bench.py alone; settings of training are refused there)": ("forward",),
     "MEASURING": ("meters", "check"),
-    "SWEEPS (with -m)": ("sweep",),
+    "SWEEPS (with -m)": ("sweep", "optimized_metric"),
 }
 INTRODUCTION = (
     "Made by `python scripts/reference.py` from `trainkit/config/schema.py`. A setting without a default has one in "

@@ -55,13 +55,15 @@ METRIC = "metric"  # of objective; the rest of that node are the arguments of th
 
 @dataclass
 class JobConfig:
-    """The job as Hydra knows it: whether it trains, the files chosen in three groups, overrides, run directory."""
+    """The job as Hydra knows it: whether it trains, the files chosen in three groups, overrides, the config directories
+    of the command line, run directory."""
 
     kind: Kind = setting(Kind["train"], "forward: of scripts/bench.py", label="kind", column="kind", work=True)
     model: str = "???"
     data: str = "???"
     objective: str = "???"
     overrides: list[str] = setting([])
+    search_path: list[str] = setting([])
     run_dir: str = "???"
     runs_dir: str = "runs"
 
@@ -534,6 +536,12 @@ class RunConfig:
     ckpt_path: str | None = setting(None, "a checkpoint to resume from, or `last`", of_a_stage=True, silent=True)
     sweep: str | None = setting(
         None, "a name; under the same name finished jobs are skipped. null: the date", column="sweep_id", silent=True
+    )
+    optimized_metric: str = setting(
+        "val_loss",
+        "the column of the row that train.py returns to a sweeper that searches (hydra/sweeper=optuna): val_loss | "
+        "val_accuracy | val_metric | step_time_ms_p50 | ...",
+        silent=True,
     )
     repeat: int = setting(0, "set by the launcher", bounds=(at_least(0),), column="repeat", silent=True)
     parallel_jobs: int = setting(1, "set by the launcher", bounds=(at_least(1),), column="num_parallel_jobs", work=True)

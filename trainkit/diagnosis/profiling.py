@@ -1,6 +1,7 @@
 """Profiles of the steady steps of a phase, by torch's profiler: shares of a step, its kernels, and a trace."""
 
 import logging
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -77,6 +78,7 @@ def _profile_steps(trial: Trial) -> profile:
     activities = [ProfilerActivity.CPU]
     if _on_gpu(trial):
         activities.append(ProfilerActivity.CUDA)
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else torch's profiler prints on stderr that it starts
     with profile(activities=activities) as profiler:
         for _ in range(NUM_PROFILED):
             trial.first_step()

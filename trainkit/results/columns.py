@@ -63,7 +63,7 @@ class OverRepeats(StrEnum):
 @dataclass(frozen=True)
 class Column:
     """A field of a Row or an EpochRecord. `shown` has the heading in each table that shows the column; `logged` is its
-    name for loggers, which get GiB under a name that ends in `_gib`."""
+    name for loggers, which get GiB under a name that ends in `_gib`. Lower is better unless `higher_is_better`."""
 
     help: str
     name: str = ""
@@ -74,6 +74,7 @@ class Column:
     over_repeats: OverRepeats = OverRepeats.DISTINCT
     shown: Mapping[Section, str] = field(default_factory=dict)
     logged: str = ""
+    higher_is_better: bool = False
 
 
 def column(default: Any, help_text: str, **facts: Any) -> Any:

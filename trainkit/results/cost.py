@@ -121,6 +121,7 @@ class Cost:
         "Fraction of the requests' targets that were predicted within the deadline.",
         title="Correct in time",
         over_repeats=OverRepeats.MEDIAN,
+        higher_is_better=True,
     )
     response_time_ms_p50: float | None = column(
         None,
@@ -180,6 +181,7 @@ class Cost:
         title="Samples a second",
         over_ranks=OverRanks.SUM,
         over_repeats=OverRepeats.MEDIAN,
+        higher_is_better=True,
     )
     data_wait_frac: float | None = column(
         None, "Fraction of the time of the steady steps that was a wait for data.", **SLOWEST

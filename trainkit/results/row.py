@@ -92,6 +92,7 @@ class Quality:
         "Fraction of the validation targets that were predicted, if that is the metric.",
         over_ranks=OverRanks.MEAN,
         over_repeats=OverRepeats.MEDIAN,
+        higher_is_better=True,
     )
     metric_name: str | None = column(
         None, "Metric of the validation: `accuracy`, or its class; None without one, and in older rows."

@@ -43,8 +43,9 @@ class SweepResult:
     interrupted: bool
 
 
-def run_sweep(sweep: Sweep, settings: Sequence[SweptSetting]) -> SweepResult:
-    """Run every setting in every repeat, skip jobs that an earlier start has finished, and report the comparison.
+def run_sweep(sweep: Sweep, settings: Sequence[SweptSetting], reports: bool = True) -> SweepResult:
+    """Run every setting in every repeat, skip jobs that an earlier start has finished, and report the comparison, if
+    these are all jobs of the sweep.
 
     SIGINT, SIGTERM and the end of the terminal stop the job under way, which writes its row. ConfigError if the sweep
     is running already.
@@ -59,7 +60,8 @@ def run_sweep(sweep: Sweep, settings: Sequence[SweptSetting]) -> SweepResult:
                 rows.append(row)
         except KeyboardInterrupt:
             interrupted = True
-        _report(sweep, settings[0].config)
+        if reports:
+            _report(sweep, settings[0].config)
     return SweepResult(rows, interrupted)
 
 

@@ -1,4 +1,4 @@
-"""Settings of the process that a run changes, restored when it ends."""
+"""Settings of the process that a run or a diagnosis changes, restored when it ends."""
 
 import logging
 import os
@@ -17,6 +17,7 @@ LIGHTNING_VARIABLES = (
     "CUBLAS_WORKSPACE_CONFIG",  # by a Trainer with deterministic=True
     *("OMP_NUM_THREADS", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE"),  # by DDP
 )
+OWN_VARIABLES = (ID_VARIABLE, "KINETO_LOG_LEVEL", "WANDB_SILENT")
 LOG_LEVELS = {
     "lightning.pytorch": logging.WARNING,
     "lightning.fabric": logging.WARNING,
@@ -38,13 +39,13 @@ IGNORED_WARNINGS = (
 
 @contextmanager
 def run_settings(config: RunConfig) -> Iterator[None]:
-    """A context with the process's settings of a run: precision of matrix products, log levels, warnings.
+    """A context with the settings of the process: precision of matrix products, log levels, warnings.
 
     Afterwards these are as before, and so are the settings that Lightning's Trainer and `seed_everything` change.
     """
     with ExitStack() as restore:
         _restore_torch(restore)
-        _restore_variables(restore, [*LIGHTNING_VARIABLES, ID_VARIABLE, "WANDB_SILENT"])
+        _restore_variables(restore, [*LIGHTNING_VARIABLES, *OWN_VARIABLES])
         torch.set_float32_matmul_precision(config.amp.matmul_precision)
         restore.enter_context(warnings.catch_warnings())
         for message in IGNORED_WARNINGS:
