@@ -59,9 +59,7 @@ def train(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
 
     def started(*words: str, ranks: int = 1, max_restarts: int = 0):
         words = (*words, "trainer.accelerator=cpu")
-        return forked.python(
-            ROOT / "train.py", *words, cwd=tmp_path, path=str(tmp_path), ranks=ranks, max_restarts=max_restarts
-        )
+        return forked.python(ROOT / "train.py", *words, cwd=tmp_path, ranks=ranks, max_restarts=max_restarts)
 
     return started
 

@@ -6,6 +6,7 @@ import re
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ from trainkit.config.search_path import search_path_complaints
 from trainkit.process_tree import signal_at_end_of_parent
 
 PROCESS_COUNTS = re.compile(r"(hydra\.launcher\.nproc_per_node=)([^\[].*,.*)")
+FULL_ERROR = "TRAINKIT_FULL_ERROR"  # the HYDRA_FULL_ERROR of the user, here and in all processes that this one starts
 SPEAKING_S = 5  # for rank 0 to print, before torchrun ends all ranks because one has ended
 
 
@@ -50,6 +52,7 @@ def entry(
     Of the ranks that torchrun launched, rank 0 alone gets a Hydra run directory: after a restart the one that
     `find_run_dir` finds.
     """
+    add_working_directory()
     if "LOCAL_RANK" in os.environ:  # started by torchrun, or by rank 0: no rank outlives them
         # The others say in the row that rank 0 was lost, and end.
         signal_at_end_of_parent(signal.SIGKILL if _under_torchrun() else signal.SIGTERM)
@@ -61,6 +64,7 @@ def entry(
         run_dir = find_run_dir()
         if run_dir is not None:
             sys.argv[1:] = _with_overrides(sys.argv[1:], [f"hydra.run.dir='{run_dir}'"])
+    os.environ.setdefault(FULL_ERROR, os.environ.get("HYDRA_FULL_ERROR", "0"))
     os.environ["HYDRA_FULL_ERROR"] = "1"  # makes Hydra raise instead of printing and exiting with 1
     with one_line_errors():
         refuse(search_path_complaints(sys.argv[1:]))
@@ -93,6 +97,18 @@ def end_failed_run(run_id: str, status: str, error: str | None) -> NoReturn:
     if shares_process():
         raise JobError(f"{run_id}: {status}: {error}")
     sys.exit(exit_status(status, error))
+
+
+def add_working_directory() -> None:
+    """Make the modules of the working directory importable, before all others of their names, as `python -m` does."""
+    folder = os.getcwd()
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+
+
+def shows_tracebacks() -> bool:
+    """Whether the user has set HYDRA_FULL_ERROR=1: then every error is printed with its traceback."""
+    return os.environ.get(FULL_ERROR, os.environ.get("HYDRA_FULL_ERROR")) == "1"
 
 
 def exit_status(status: str, error: str | None) -> int:
@@ -159,6 +175,8 @@ def one_line_errors() -> Iterator[None]:
         if rank() > 0:
             time.sleep(SPEAKING_S)
         if rank() == 0 or _under_torchrun():  # which has ended this process by now if rank 0 complains too
+            if shows_tracebacks():
+                traceback.print_exception(error)
             print("\n".join(error.complaints), file=sys.stderr, flush=True)
         sys.exit(2)
     except JobError as error:

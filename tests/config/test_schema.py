@@ -5,6 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from hydra import compose as compose_node
+from hydra import initialize_config_dir
+from hydra.core.hydra_config import HydraConfig
 
 from trainkit.config.composition import FORWARD, compose_config
 from trainkit.config.errors import ConfigError
@@ -15,7 +18,7 @@ from trainkit.training.optimizer import build_optimizer
 
 ROOT = Path(__file__).parents[2]
 CONF = ROOT / "conf"
-MODELS = sorted(path.stem for path in (CONF / "model").glob("*.yaml"))
+MODELS = sorted(path.stem for path in (CONF / "model").glob("*.yaml") if path.stem != "own")  # which names no class
 PLAIN = [path for path in CONF.glob("*/*.yaml") if path.parent.name not in ("model", "data", "experiment", "hydra")]
 
 
@@ -28,8 +31,8 @@ def fitting_data(model: str, text_file: Path) -> list[str]:
 def test_every_model_composes_with_data_that_fits(model, compose, text_file):
     for data in (fitting_data(model, text_file), ["data=synthetic"]):
         config = compose(f"model={model}", *data)
-        assert config.job.model == model
-        assert config.model["_target_"].split(".")[0] in ("trainkit", model)
+        assert config.job.model.split(".")[0] == model
+        assert config.model["_target_"].split(".")[0] in ("trainkit", "timm", "transformers")
 
 
 @pytest.mark.parametrize("path", PLAIN, ids=lambda path: f"{path.parent.name}={path.stem}")
@@ -217,3 +220,24 @@ def test_all_complaints_come_at_once(compose):
 def test_a_longer_sequence_and_a_padded_vocabulary_are_room_to_spare(compose):
     config = compose("model=mini_transformer", "data=synthetic", "model.seq_len=256", "model.vocab_size=2048")
     assert config.model["seq_len"] == 256
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["model=simple_net"], "simple_net"),
+        (["model=own", "model._target_=mine.Net"], "mine.Net"),
+        (["model._target_=mine.Net"], "mine.Net"),
+        (["model=timm", "model.model_name=convnext_tiny"], "timm.convnext_tiny"),
+        (["model=transformers", "data=synthetic", "model.config.model_type=roberta"], "transformers.roberta"),
+        (["model=simple_net", "+model.label=narrow"], "narrow"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_run_its_directory_and_its_wandb_run_have_the_name_of_its_network(words, name):
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = compose_node("config", [*words, "compile.mode=eager"], return_hydra_config=True)
+        HydraConfig.instance().set_config(config)
+        assert config.job.model == name
+        assert config.hydra.run.dir.endswith(f"-{name}-eager")
+        assert config.logger.wandb.name == f"{name}-eager"

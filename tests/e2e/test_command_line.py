@@ -51,7 +51,7 @@ from trainkit import cli
         (["ckpt_path=missing.ckpt"], [r"ckpt_path = missing\.ckpt: no such file; .*"]),
         (["ckpt_path=last"], [r"ckpt_path = last: no run of this model and data left one; .*"]),
         (["ckpt_path=corrupt.ckpt"], [r"ckpt_path = corrupt\.ckpt: is cut off, or no checkpoint .*; .*"]),
-        (["model._target_=models.nowhere.Net"], [r"model\._target_ = models\.nowhere\.Net.*; give an installed class"]),
+        (["model._target_=models.nowhere.Net"], [r"model\._target_ = models\.nowhere\.Net.*; give a class of an .*"]),
         (["+compile.foo=1", "+bar=2"], [r"bar = 2: no such setting; .*", r"compile\.foo = 1: no such setting; .*"]),
         (["experiment=next_token", "model.width=4"], [r"model\.width = 4: no such setting; .*"]),
         (["model=mini_transformer", "data=text", "data.path=x", "seed=a"], [r"seed = a: expected a whole number"]),
@@ -128,11 +128,10 @@ def test_a_network_that_fails_on_the_data_says_where(train, tmp_path):
         "    def forward(self, images):\n"
         "        return self.fc(images.flatten(1))\n"
     )
-    done = train("model._target_=mine.Net")
+    done = train("model=own", "model._target_=mine.Net", "+model.num_classes=10")
     assert done.returncode == 2
-    assert re.fullmatch(
-        r"model = mine\.Net: does not fit data = digits: RuntimeError: mat1 and mat2 .*; .*\n", done.stderr
-    )
+    expected = r"model = mine\.Net: does not fit data = digits: RuntimeError: mat1 and mat2 .* \(at mine\.py:7\), .*\n"
+    assert re.fullmatch(expected, done.stderr)
 
 
 def test_a_network_that_cannot_be_copied_says_so(train, tmp_path):

@@ -29,7 +29,7 @@ def cases():
     """Each network on random data and on the real data that has what it takes."""
     for file in sorted((CONF / "model").glob("*.yaml")):
         node = OmegaConf.load(file)
-        if not node._target_.startswith("trainkit.models."):
+        if not str(node._target_).startswith("trainkit.models."):
             continue  # test_other_networks
         if "num_classes" not in node:
             continue  # it gives no logits: test_tutorial_networks

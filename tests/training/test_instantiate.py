@@ -20,7 +20,10 @@ def test_a_package_that_is_not_installed_is_named_with_its_extra(package, extra,
 
 
 def test_a_missing_package_of_nobodys_is_answered_by_an_installed_class():
-    with pytest.raises(ConfigError, match=r"model\._target_ = nowhere\.Net: .*nowhere.*; give an installed class$"):
+    with pytest.raises(
+        ConfigError,
+        match=r"model\._target_ = nowhere\.Net: .*nowhere.*; give a class of an installed package, or .*$",
+    ):
         instantiate_node("model", "mine", {"_target_": "nowhere.Net"})
 
 
@@ -46,3 +49,35 @@ def test_an_inherited_setting_is_checked_too():
         "model.deep = 1: expected true or false; try model.deep=false",
         "model.scale = True: expected a number; try model.scale=1.0",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("Asserts", r"AssertionError: width must be even \(at .*lines\.py:5\)"),
+        ("LooksUp", r"KeyError: 'x' \(at .*lines\.py:8\)"),
+        ("Broken", r"TypeError: Broken\(\) takes no arguments"),
+    ],
+)
+def test_what_a_constructor_raises_is_one_line_with_its_place(name, problem, tmp_path, monkeypatch):
+    (tmp_path / "lines.py").write_text(
+        "class Broken:\n"
+        "    pass\n"
+        "class Asserts:\n"
+        "    def __init__(self, width):\n"
+        "        assert width % 2 == 0, 'width must be even'\n"
+        "class LooksUp:\n"
+        "    def __init__(self, width):\n"
+        "        {}['x']\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ConfigError, match=rf"^model = mine: {problem}; \S.*$"):
+        instantiate_node("model", "mine", {"_target_": f"lines.{name}", "width": 3})
+
+
+def test_a_module_that_cannot_be_imported_is_one_line_with_its_place(tmp_path, monkeypatch):
+    (tmp_path / "undefined.py").write_text("x = 1\ny = z\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    expected = r"^model\._target_ = undefined\.Net: NameError: .* \(at .*undefined\.py:2\); correct that module$"
+    with pytest.raises(ConfigError, match=expected):
+        instantiate_node("model", "mine", {"_target_": "undefined.Net"})

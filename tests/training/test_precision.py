@@ -49,7 +49,7 @@ def test_what_bf16_true_is_not_built_for_is_one_line(setting, compose):
 )
 def test_attention_runs_on_the_kernel_asked_for_alone(compose, capsys, asked_for, found):
     row = run(compose(network("TellsAttention"), f"trainer.attention={asked_for}", "compile.mode=eager", *QUICK))
-    assert row.error == f"ArithmeticError: {found}"
+    assert row.error.startswith(f"ArithmeticError: {found} (at ")
 
 
 def test_compiled_code_is_that_of_the_attention_asked_for(compose):

@@ -98,7 +98,7 @@ def _eager_parameters(compose, tmp_path, asked):
 @pytest.mark.parametrize(
     ("name", "status", "reason"),
     [
-        ("Raises", "failed", "ArithmeticError: this network always fails"),
+        ("Raises", "failed", "ArithmeticError: this network always fails (at tests/networks.py:60)"),
         ("OutOfMemory", "oom", "OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB."),
         ("NotANumber", "nan", "NonFiniteLossError: the training loss of epoch 0 is nan"),
     ],
@@ -122,7 +122,7 @@ def test_what_was_measured_before_a_failure_is_in_the_row(compose, tmp_path, mon
 
     monkeypatch.setattr(module, "append_epoch", fails_in_the_third)
     row = run(compose("compile.mode=eager", "trainer.max_epochs=4"))
-    assert (row.status, row.error) == ("failed", "OSError: disk full")
+    assert (row.status, row.error) == ("failed", "OSError: disk full (at tests/training/test_run.py:120)")
     assert row.num_epochs == 3
     assert row.step_time_ms_p50 > 0
     assert len(list(read_epochs(tmp_path / "run"))) == 2

@@ -37,6 +37,7 @@ def test_a_run_without_validation_has_no_validation_figures(compose):
 
 def test_what_was_trained_is_in_the_row_of_a_validation_that_fails(compose, capsys):
     row = run(compose(network("FailsInValidation"), "compile.mode=eager", "trainer.max_epochs=2"))
-    assert (row.status, row.error) == ("failed", "ArithmeticError: nothing is validated")
+    assert row.status == "failed"
+    assert row.error.startswith("ArithmeticError: nothing is validated (at ")
     assert row.num_steps == 22
     assert 0 < row.train_loss < 10

@@ -28,6 +28,7 @@ from trainkit.report import diagnosis_tables
 
 def main() -> int:
     arguments = _parse_arguments()
+    cli.add_working_directory()
     with cli.one_line_errors():
         config = _compose(arguments)
         _check_outputs(arguments)

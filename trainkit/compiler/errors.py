@@ -1,10 +1,14 @@
 """Exceptions in one line, and which of them come from compiling."""
 
+import textwrap
+
 import torch
 
 from trainkit.compiler import dynamo
 from trainkit.compiler.dynamic_shapes import MarkError
+from trainkit.compiler.source import INSTALLED, raising_line
 
+MAX_LENGTH = 300  # transformers lists all its model types in an error
 HINT = "Set TORCHDYNAMO_VERBOSE"  # the beginning of the advice that closes torch's errors
 
 
@@ -34,6 +38,15 @@ def first_line(error: BaseException) -> str:
     if not lines:
         return type(error).__name__
     return f"{type(error).__name__}: {' '.join(lines)}"
+
+
+def located_line(error: BaseException) -> str:
+    """The first line, and the location in the user's code, or else in a library's network, that raised the error."""
+    line = textwrap.shorten(first_line(error), MAX_LENGTH, placeholder=" ...")
+    location = raising_line(error)
+    if location.file is None:
+        return line
+    return f"{line} (at {location.file.rpartition(INSTALLED)[2]}:{location.line})"
 
 
 def is_compile_error(error: BaseException) -> bool:

@@ -2,7 +2,9 @@
 
 import linecache
 import os
+import re
 import sysconfig
+import traceback
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +16,7 @@ from trainkit.compiler.dynamo import shorten_filename
 
 TORCH = f"{Path(torch.__file__).parent}{os.sep}"  # not torchvision
 INSTALLED = f"-packages{os.sep}"  # site-, and dist- of Debian
+CALLERS = tuple(f"{INSTALLED}{package}{os.sep}" for package in ("hydra", "lightning"))  # of what a user wrote
 REGION_CALL = str(Path(__file__).with_name("apply.py"))  # its frames call a region that is compiled by itself
 PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
 NETWORKS = f"{PACKAGE}models{os.sep}"  # in the package, and written as a user would
@@ -52,7 +55,8 @@ def is_user_code(file: str) -> bool:
 
 
 def _is_other_library(file: str) -> bool:
-    return INSTALLED in file and not file.startswith(TORCH) and not is_trainkit_code(file)
+    is_caller = any(caller in file for caller in CALLERS)
+    return INSTALLED in file and not is_caller and not file.startswith(TORCH) and not is_trainkit_code(file)
 
 
 def is_trainkit_code(file: str) -> bool:
@@ -67,6 +71,21 @@ def user_location(stack: Iterable[FrameSummary]) -> tuple[str | None, int | None
     if not candidates:
         return None, None
     return candidates[-1].filename, candidates[-1].lineno
+
+
+def raising_line(error: BaseException) -> SourceLocation:
+    """The innermost line of the user's code that raised an error. Lines of other libraries count only if there are no
+    others, as in a library's network.
+
+    What was traced by torch.compile, or ran in another process, is in the error's message alone.
+    """
+    frames = list(traceback.extract_tb(error.__traceback__))
+    for file, line in re.findall(r'File "([^"]+)", line (\d+)', str(error)):
+        frames.append(FrameSummary(file, int(line), "", lookup_line=False))
+    in_user_code = user_frames(frames)
+    if not in_user_code:
+        return SourceLocation()
+    return source_location(in_user_code[-1].filename, in_user_code[-1].lineno)
 
 
 def shortened(text: str) -> str:

@@ -1,5 +1,6 @@
 """Composition of overrides into a typed and checked RunConfig."""
 
+import operator
 import os
 import re
 from collections.abc import Iterator
@@ -49,6 +50,14 @@ def _sweep_name(name: str | None) -> str:
     return name or datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
 
 
+def _network_name(_root_: DictConfig) -> str:
+    """The name of a run's network: the class if it was typed, else the label in its file, else the file's name."""
+    hydra: Any = _root_.hydra if "hydra" in _root_ else HydraConfig.get()
+    if any(override.lstrip("+").startswith("model._target_=") for override in hydra.overrides.task):
+        return str(OmegaConf.select(_root_, "model._target_"))
+    return str(OmegaConf.select(_root_, "model.label") or hydra.runtime.choices.model)
+
+
 def _run_name(_root_: DictConfig) -> str:
     """The name of a run in W&B: model, mode, and what IN_RUN_NAME has. Settings at their default are left out unless
     they were typed: a sweep types those that it varies."""
@@ -72,6 +81,8 @@ OmegaConf.register_new_resolver("run_dir", _run_dir, replace=True)
 OmegaConf.register_new_resolver("search_path", _search_path, replace=True)
 OmegaConf.register_new_resolver("settings_help", settings_help, replace=True)  # of conf/hydra/help/trainkit.yaml
 OmegaConf.register_new_resolver("if", _if, replace=True)
+OmegaConf.register_new_resolver("add", operator.add, replace=True)
+OmegaConf.register_new_resolver("network_name", _network_name, replace=True)  # of conf/config.yaml
 OmegaConf.register_new_resolver("run_name", _run_name, replace=True)  # of conf/logger/wandb.yaml
 OmegaConf.register_new_resolver("sweep_name", _sweep_name, use_cache=True, replace=True)
 
@@ -112,9 +123,8 @@ def run_config(cfg: DictConfig) -> RunConfig:
     refuse(_numbers_for_booleans(cfg))
     refuse(_unknown_settings(cfg))
     for override in cfg.job.overrides:  # the row and its complaints name the class that runs
-        for group in ("model", "objective"):
-            if override.lstrip("+").startswith(f"{group}._target_="):
-                cfg.job[group] = cfg[group]._target_
+        if override.lstrip("+").startswith("objective._target_="):
+            cfg.job.objective = cfg.objective._target_
     mismatch = input_mismatch(cfg.job.model, cfg.job.data, cfg.model.get("inputs"), cfg.data.get("inputs"))
     if mismatch:
         raise ConfigError(mismatch)

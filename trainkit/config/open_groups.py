@@ -15,6 +15,9 @@ class ModelSettings:
     """Settings that every network has; the others are the arguments of its class."""
 
     _target_: str = setting(OWN, "the class of the network; its other settings are that class's arguments")
+    label: str = setting(
+        OWN, "its name in rows, run directories and W&B; left out: its file's; not an argument of the network"
+    )
     inputs: str = setting(OWN, "images | tokens: what it takes; not an argument of the network")
     language_model: bool = setting(
         OWN, "true: it predicts every next token, on synthetic data too; not an argument of the network"

@@ -5,8 +5,6 @@ counters of the process. The user's network stays as it is.
 """
 
 import copy
-import re
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -24,7 +22,7 @@ from trainkit.compiler.caches import compile_cache
 from trainkit.compiler.compiler import Compiler
 from trainkit.compiler.errors import first_line
 from trainkit.compiler.policies import without_policies
-from trainkit.compiler.source import shortened, source_line, user_frames
+from trainkit.compiler.source import raising_line
 from trainkit.config.errors import ConfigError
 from trainkit.config.schema import CompileConfig, DdpConfig, Mode, OnError, RunConfig
 from trainkit.config.validation import check
@@ -217,22 +215,7 @@ def describe_failure(
     except Exception:  # the same error or another: it is not the compiler's
         return message
     message = f"eager runs, the compiled network raises {message}"
-    file, line = _source_of(error)
-    if file:
-        message += f"; at {shortened(file)}:{line}: {source_line(file, line)}"
+    location = raising_line(error)
+    if location.file:
+        message += f"; at {location.file}:{location.line}: {location.code}"
     return message
-
-
-def _source_of(error: Exception) -> tuple[str, int]:
-    """File and line in the network's source that raised an error, innermost; ("", 0) if there is none.
-
-    For an error while tracing, torch writes them in its message. Installed files count only if there are no others.
-    """
-    traced = re.findall(r'File "([^"]+)", line (\d+)', str(error).partition("from user code:")[2])
-    frames = list(traceback.extract_tb(error.__traceback__))
-    for file, line in traced:
-        frames.append(traceback.FrameSummary(file, int(line), "", lookup_line=False))
-    in_network = user_frames(frames)
-    if not in_network:
-        return "", 0
-    return in_network[-1].filename, in_network[-1].lineno or 0

@@ -30,8 +30,10 @@ from typing import NoReturn
 from trainkit import cli
 from trainkit.process_tree import adopt_orphans, end_descendants, signal_at_end_of_parent
 
-# A job finds modules where the sweep's script does. `python -m` would put another folder first.
-START_SERVER = f"import sys; sys.path[0] = sys.argv[1]; from {__name__} import serve; serve(*sys.argv[2:])"
+# A job finds modules where the sweep does.
+START_SERVER = (
+    f"import os, sys; sys.path[:] = sys.argv[1].split(os.pathsep); from {__name__} import serve; serve(*sys.argv[2:])"
+)
 END = signal.SIGQUIT  # ends the server and all below it: the sweep is gone
 # With it, counting CUDA devices does not initialize CUDA. After that no fork is possible.
 NVML_CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
@@ -53,7 +55,7 @@ class Forkserver:
         lock: int | None = None,
         cores: Sequence[int] = (),
     ):
-        arguments = [sys.path[0], module, str(scratch), str(os.getpid()), *map(str, cores)]
+        arguments = [os.pathsep.join(sys.path), module, str(scratch), str(os.getpid()), *map(str, cores)]
         self._command = [sys.executable, "-c", START_SERVER, *arguments]
         self._environment = environment | {"TMPDIR": str(scratch)}
         self._scratch = scratch

@@ -118,7 +118,7 @@ def row_of_request(sweep: Sweep, job: Job, run_dir: Path) -> Row:
     except OmegaConfBaseException:
         request = RunConfig()
     request.job.kind = config.job.kind
-    request.job.model = config.hydra.runtime.choices.model
+    request.job.model = config.job.model
     request.job.data = config.hydra.runtime.choices.data
     request.job.run_dir = str(run_dir)
     request.job.overrides = job.overrides

@@ -3,7 +3,7 @@
 import copy
 import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -50,10 +50,20 @@ class Criterion:
 
 
 def logits_of(outputs: Any) -> Any:
-    """The logits in the output of a network: its `logits`, as transformers' networks return them, or the output."""
+    """The logits in the outputs of a network: `logits` of a dict, a dataclass or a named tuple, or else the outputs."""
     if isinstance(outputs, Tensor):
         return outputs
+    if isinstance(outputs, Mapping):  # transformers' ModelOutput is one
+        return outputs.get("logits", outputs)
     return getattr(outputs, "logits", outputs)
+
+
+def trained_logits(outputs: Any) -> Any:
+    """The logits that a loss takes: those in the outputs, or the first of several outputs."""
+    logits = logits_of(outputs)
+    if isinstance(logits, tuple | list) and logits:
+        return logits[0]
+    return logits
 
 
 def build_criterion(config: RunConfig) -> Criterion:

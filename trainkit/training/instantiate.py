@@ -1,7 +1,6 @@
 """Objects of `_target_` nodes, and one readable line for each mistake in them."""
 
 import inspect
-import textwrap
 from collections.abc import Callable
 from importlib import metadata
 from types import NoneType, UnionType
@@ -11,10 +10,8 @@ from hydra.errors import InstantiationException
 from hydra.utils import get_object, instantiate
 from packaging.requirements import Requirement
 
-from trainkit.compiler.errors import first_line
+from trainkit.compiler.errors import located_line
 from trainkit.config.errors import TYPE_NAMES, ConfigError, refuse
-
-MAX_CAUSE_LENGTH = 300  # transformers lists all its model types in an error
 
 
 def find_target(group: str, node: dict[str, Any]) -> Any:
@@ -23,7 +20,7 @@ def find_target(group: str, node: dict[str, Any]) -> Any:
         return get_object(node["_target_"])
     except (ImportError, ValueError) as error:
         raise ConfigError(
-            f"{group}._target_ = {node['_target_']}: {first_line(error.__cause__ or error)}; {_way_to_import(error)}"
+            f"{group}._target_ = {node['_target_']}: {located_line(error.__cause__ or error)}; {_way_to_import(error)}"
         ) from error
 
 
@@ -37,17 +34,27 @@ def instantiate_node(group: str, name: str, node: dict[str, Any]) -> Any:
         cause = error.__cause__
         if isinstance(cause, ConfigError):
             raise cause from None
-        problem = textwrap.shorten(first_line(cause or error), MAX_CAUSE_LENGTH, placeholder=" ...")
-        arguments = ", ".join(inspect.signature(target).parameters)
-        raise ConfigError(f"{group} = {name}: {problem}; {target.__name__} takes ({arguments})") from error
+        problem = located_line(cause or error)
+        raise ConfigError(f"{group} = {name}: {problem}; {_way_to_call(target)}") from error
+
+
+def _way_to_call(target: Callable[..., Any]) -> str:
+    """What to do about the error of a call. Functions that pass all their arguments on do not say which they take."""
+    parameters = inspect.signature(target).parameters.values()
+    names = [parameter.name for parameter in parameters if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
+    if not names:
+        return "choose other settings"
+    return f"{target.__name__} takes ({', '.join(names)})"
 
 
 def _way_to_import(error: ImportError | ValueError) -> str:
     """What to do about the error of `get_object`. Its cause names the package that is missing."""
+    if error.__cause__ is not None and not isinstance(error.__cause__, ImportError | AttributeError):
+        return "correct that module"
     missing = getattr(error.__cause__, "name", None)
     extra = extra_with(missing) if missing else None
     if extra is None:
-        return "give an installed class"
+        return "give a class of an installed package, or of a module in this folder"
     return f"install it with pip install 'trainkit[{extra}]' (in a clone: '.[{extra}]')"
 
 

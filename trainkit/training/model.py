@@ -1,20 +1,18 @@
 """The data and the network of a run, shown to fit each other before any device is touched."""
 
 import copy
-import traceback
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from trainkit.compiler import apply
-from trainkit.compiler.errors import first_line
+from trainkit.compiler.errors import first_line, located_line
 from trainkit.config.errors import ConfigError, refuse
 from trainkit.config.schema import NOT_ARGUMENTS, RunConfig
 from trainkit.data.module import DataModule
 from trainkit.distributed.topology import Devices
-from trainkit.training.criterion import Criterion, check_criterion, logits_of
+from trainkit.training.criterion import Criterion, check_criterion, trained_logits
 from trainkit.training.instantiate import instantiate_node
 
 
@@ -55,7 +53,7 @@ def build_model(config: RunConfig, data: DataModule, devices: Devices, criterion
     outputs = _try_forward(config, net, data, inputs)
     if criterion is not None:
         if criterion.takes_logits:
-            outputs = logits_of(outputs)
+            outputs = trained_logits(outputs)
         check_criterion(config, criterion, outputs, targets, data.sizes)
     apply.check_network(config.compile, net, sample, devices.type, data.possible_sizes())
     return net
@@ -74,13 +72,9 @@ def _try_forward(config: RunConfig, net: nn.Module, data: DataModule, inputs: Te
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             prepared = copy.deepcopy(data.prepare).eval()(inputs)
             return copied.eval()(prepared)
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        location = f"{Path(frame.filename).name}:{frame.lineno}"
-        raise ConfigError(
-            f"{_misfit(config)}: {first_line(error)} (at {location}, tried on the CPU); choose others or change their "
-            "sizes"
-        ) from error
+    except Exception as error:  # of any kind: the network is the user's
+        problem = f"{located_line(error)}, tried on the CPU"
+        raise ConfigError(f"{_misfit(config)}: {problem}; choose others or change their sizes") from error
 
 
 def _misfit(config: RunConfig) -> str:

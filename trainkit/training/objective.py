@@ -9,7 +9,7 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_ac
 from trainkit.compiler import regions
 from trainkit.config.errors import ConfigError
 from trainkit.config.schema import RunConfig
-from trainkit.training.criterion import Criterion, logits_of
+from trainkit.training.criterion import Criterion, logits_of, trained_logits
 from trainkit.training.loss import CrossEntropy, linear_cross_entropy
 from trainkit.training.precision import TRUE_DTYPES, autocast_dtype
 
@@ -51,7 +51,7 @@ class Objective(nn.Module):
             return linear_cross_entropy(features, self.net.head.weight.bfloat16(), targets.flatten())
         outputs = self.net(inputs)
         if self.takes_logits:
-            outputs = logits_of(outputs)
+            outputs = trained_logits(outputs)
         loss: Tensor = self.loss(outputs, targets)
         if self.training:
             return loss

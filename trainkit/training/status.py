@@ -7,12 +7,16 @@ import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
-from trainkit.compiler.errors import RecompileLimitError, first_line, is_compile_error
+from trainkit import cli
+from trainkit.compiler.errors import RecompileLimitError, first_line, is_compile_error, located_line
+from trainkit.compiler.source import raising_line
 from trainkit.config.errors import ConfigError
 from trainkit.training.checkpoint_file import CheckpointWriteError
 
 # The CPU allocator raises a plain RuntimeError.
 CPU_OUT_OF_MEMORY = "DefaultCPUAllocator: can't allocate"
+
+UNEXPLAINED = ("failed", "compile_error")  # statuses that do not say why
 
 
 class NonFiniteLossError(RuntimeError):
@@ -44,11 +48,14 @@ def end_reason(error: BaseException | None) -> str | None:
         return "stopped by SIGINT"
     if isinstance(error, ConfigError):
         return str(error)
+    if end_status(error) in UNEXPLAINED:
+        return located_line(error)
     return first_line(error)
 
 
 def print_error(error: BaseException | None) -> None:
-    """Print the traceback of an error, if neither its status nor a ConfigError explains it.
+    """Print an error, if neither its status nor a ConfigError explains it: one line if the user's code or a library's
+    network has raised it, else its traceback, which HYDRA_FULL_ERROR=1 always shows.
 
     Of a RecompileLimitError, which the user requested, and of a CheckpointWriteError print one line.
     """
@@ -60,8 +67,12 @@ def print_error(error: BaseException | None) -> None:
         return
     if error is None or isinstance(error, ConfigError | MisconfigurationException):
         return
-    if end_status(error) in ("failed", "compile_error"):
+    if end_status(error) not in UNEXPLAINED:
+        return
+    if raising_line(error).file is None or cli.shows_tracebacks():
         traceback.print_exception(error)
+        return
+    print(f"{located_line(error)}; HYDRA_FULL_ERROR=1 shows the traceback", file=sys.stderr)
 
 
 def raise_config_error(error: BaseException | None) -> None:
