@@ -134,6 +134,12 @@ def test_a_network_that_fails_on_the_data_says_where(train, tmp_path):
     assert re.fullmatch(expected, done.stderr)
 
 
+def test_hydra_full_error_shows_the_tracebacks_of_mistakes_and_of_networks(train, monkeypatch):
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    assert train("seed=a").stderr.startswith("Traceback (most recent call last):\n")
+    assert '\n  File "' in train("model._target_=tests.networks.Raises", "compile.mode=eager").stderr
+
+
 def test_a_network_that_cannot_be_copied_says_so(train, tmp_path):
     (tmp_path / "mine.py").write_text(
         "import threading\n"

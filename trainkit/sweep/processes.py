@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from trainkit.cli import FULL_ERROR
 from trainkit.sweep.forkserver import ForkedJob
 
 GRACE_S = 15  # for a job that was told to stop, to write its row
@@ -22,9 +23,11 @@ def job_environment() -> dict[str, str]:
     """This process's environment without the variables that make a process one of several ranks.
 
     It names the user's own compile cache: that is in the folder for temporary files by default, and a job has another.
+    It asks for tracebacks, as HYDRA_FULL_ERROR=1 does: a job prints into a file.
     """
     environment = {name: value for name, value in os.environ.items() if not RANK_VARIABLES.match(name)}
     environment.setdefault("TORCHINDUCTOR_CACHE_DIR", default_compile_cache())
+    environment[FULL_ERROR] = "1"
     return environment
 
 

@@ -72,7 +72,8 @@ def print_error(error: BaseException | None) -> None:
     if raising_line(error).file is None or cli.shows_tracebacks():
         traceback.print_exception(error)
         return
-    print(f"{located_line(error)}; HYDRA_FULL_ERROR=1 shows the traceback", file=sys.stderr)
+    notes = getattr(error, "__notes__", [])
+    print(f"{located_line(error)}; HYDRA_FULL_ERROR=1 shows the traceback", *notes, sep="\n", file=sys.stderr)
 
 
 def raise_config_error(error: BaseException | None) -> None:
