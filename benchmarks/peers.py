@@ -32,9 +32,9 @@ from trainkit.compiler.compiler import Compiler
 from trainkit.config.composition import compose_config
 from trainkit.config.errors import ConfigError
 from trainkit.config.schema import Mode, RunConfig
-from trainkit.data.batches import Batch
 from trainkit.data.module import DataModule
 from trainkit.distributed.topology import select_devices
+from trainkit.inputs import Batch, Inputs, call, to_device
 from trainkit.training.criterion import logits_of
 from trainkit.training.model import build_data, build_model
 from trainkit.training.objective import build_objective
@@ -43,7 +43,7 @@ from trainkit.training.optimizer import build_optimizer
 STEPS, WARM_UP = 20, 15
 PEERS = {"gpt2": "nanoGPT", "vit_b16": "timm", "resnet50": "timm", "bert": "transformers"}
 TIMM_NAMES = {"vit_b16": "vit_base_patch16_224", "resnet50": "resnet50"}
-Loss = Callable[[Tensor, Tensor], Tensor]
+Loss = Callable[[Inputs, Tensor], Tensor]
 
 
 class Arm:
@@ -128,12 +128,12 @@ def peer(name: str, config: RunConfig, batches: list[Batch], package: Any) -> Ar
     if mode != "eager":
         compiled = torch.compile(net, mode=mode, dynamic=config.compile.dynamic)
 
-    def loss(inputs: Tensor, targets: Tensor) -> Tensor:
+    def loss(inputs: Inputs, targets: Tensor) -> Tensor:
         # Once anyone in a process marks its steps, as trainkit does, a loop that does not records graphs for ever.
         torch.compiler.cudagraph_mark_step_begin()
         if name == "gpt2":
             return compiled(inputs, targets)[1]
-        return cross_entropy(logits_of(compiled(inputs)), targets)
+        return cross_entropy(logits_of(call(compiled, inputs)), targets)
 
     return Arm(PEERS[name], net, loss, config, batches)
 
@@ -237,11 +237,11 @@ class Speeds:
 
 def batches_on_device(data: DataModule, channels_last: bool) -> list[Batch]:
     batches = []
-    for inputs, targets in data.train_dataloader().batches:
-        inputs = inputs.cuda()
+    for batch in data.train_dataloader().batches:
+        inputs, targets = to_device(batch, torch.device("cuda"))
         if channels_last:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
-        batches.append((inputs, targets.cuda()))
+        batches.append((inputs, targets))
     return batches
 
 

@@ -7,13 +7,13 @@ EPS = 1e-12  # of every LayerNorm
 
 
 class BERT(nn.Module):
-    """Classifies tokens [B, T], T <= seq_len, into logits [B, num_classes]; every position sees all others.
+    """Classifies tokens [B, T], T <= seq_len, into logits [B, num_classes].
 
     Computes the same as transformers' BertForSequenceClassification for one segment: post-norm blocks, exact GELU,
-    learned positions, a tanh layer on the first token (Devlin et al. 2019, https://arxiv.org/abs/1810.04805). With a
-    pad_token no position attends to padding; the first token must be another one. pad_token=None: no mask at all, so
-    that attention may choose faster kernels. Raises ValueError for a sequence longer than seq_len, if num_heads does
-    not divide dim, or if pad_token is not in the vocabulary.
+    learned positions, a tanh layer on the first token (Devlin et al. 2019, https://arxiv.org/abs/1810.04805). No
+    position attends to one whose attention_mask [B, T] is 0; the first must be 1. Without a mask every position sees
+    all others, and attention may choose faster kernels. Raises ValueError for a sequence longer than seq_len, or if
+    num_heads does not divide dim.
     """
 
     def __init__(
@@ -25,12 +25,9 @@ class BERT(nn.Module):
         depth: int = 12,
         num_heads: int = 12,
         dropout: float = 0.0,
-        pad_token: int | None = None,
     ):
         super().__init__()
-        if pad_token is not None and not 0 <= pad_token < vocab_size:
-            raise ValueError(f"pad_token={pad_token} is not one of the vocab_size={vocab_size} tokens")
-        self.seq_len, self.pad_token = seq_len, pad_token
+        self.seq_len = seq_len
         self.token = nn.Embedding(vocab_size, dim)
         self.position = nn.Embedding(seq_len, dim)
         self.segment = nn.Embedding(2, dim)  # both rows of the published weights, though only the first is used
@@ -41,17 +38,17 @@ class BERT(nn.Module):
         self.head = nn.Linear(dim, num_classes)
         self.apply(_init_weights)
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        return self.head(self.features(tokens))  # [B, num_classes]
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        return self.head(self.features(input_ids, attention_mask))  # [B, num_classes]
 
-    def features(self, tokens: Tensor) -> Tensor:
+    def features(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """The input of the head: tokens [B, T] -> [B, dim]."""
-        length = tokens.shape[1]
+        length = input_ids.shape[1]
         if length > self.seq_len:
             raise ValueError(f"a sequence of {length} tokens is longer than seq_len={self.seq_len}")
         position = self.position.weight[:length] + self.segment.weight[0]  # [T, dim]
-        x = self.dropout(self.norm(self.token(tokens) + position))  # [B, T, dim]
-        mask = None if self.pad_token is None else (tokens != self.pad_token)[:, None, None]  # [B, 1, 1, T]
+        x = self.dropout(self.norm(self.token(input_ids) + position))  # [B, T, dim]
+        mask = None if attention_mask is None else attention_mask[:, None, None].bool()  # [B, 1, 1, T]
         for block in self.blocks:
             x = block(x, mask)  # [B, T, dim]
         return self.dropout(self.pooler(x[:, 0]).tanh())

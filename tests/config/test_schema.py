@@ -112,7 +112,7 @@ def built(config: RunConfig) -> None:
             ["model=mini_transformer", "data=synthetic", "model.seq_len=8"],
             "model.seq_len = 8: data = synthetic has 128; ",
         ),
-        (["model=bert", "data=sst2", "model.pad_token=5"], "model.pad_token = 5: data = sst2 has 0; "),
+        (["model=bert", "data=sst2", "+model.pad_token=5"], "model.pad_token = 5: data = sst2 has 0; "),
         (["compile.backend=eager", "compile.mode=reduce-overhead"], "compile.mode = reduce-overhead: "),
         (
             ["compile.mode=max-autotune", "+compile.options.max_fusion_size=8"],

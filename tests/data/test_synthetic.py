@@ -1,5 +1,7 @@
 """Synthetic batches: their shapes, their order, and settings that contradict each other."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -43,6 +45,18 @@ def test_synthetic_batches_have_the_declared_shapes_and_disturb_no_random_state(
             assert torch.equal(inputs[:, 1:], targets[:, :-1])
 
 
+def test_padded_synthetic_tokens_have_a_mask_where_it_is_taken():
+    padded = {"inputs": "tokens_and_mask", "padding": "buckets", "buckets": [4], "num_classes": 2}
+    datamodule = set_up(synthetic(**padded, seq_lens=[2, 5]))
+    (short, _), (long, _) = itertools.islice(datamodule.train_dataloader(), 2)
+    assert short["input_ids"].shape == (4, 4)
+    assert short["attention_mask"].tolist() == [[1, 1, 0, 0]] * 4
+    assert not short["input_ids"][:, 2:].any()
+    assert long["attention_mask"].tolist() == [[1] * 5] * 4
+    inputs, _ = set_up(synthetic(inputs="tokens_and_mask", num_classes=2)).sample()
+    assert list(inputs) == ["input_ids"]  # nothing is padded
+
+
 def test_synthetic_goes_round_its_distinct_batches_and_makes_nothing_new():
     datamodule = set_up(synthetic(num_batches=7, num_distinct=3, num_val_batches=2))
     loader = datamodule.train_dataloader()
@@ -65,7 +79,10 @@ def test_synthetic_batches_are_a_function_of_the_seed_and_the_rank():
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ({"inputs": "sound"}, "data.inputs = sound: expected images or tokens; leave it to the model"),
+        (
+            {"inputs": "sound"},
+            "data.inputs = sound: expected one of images, tokens, tokens_and_mask; leave it to the model",
+        ),
         ({"num_distinct": 0}, "data.num_distinct = 0: expected 1 or more; try data.num_distinct=4"),
         ({"num_batches": 0}, "data.num_batches = 0: expected 1 or more; try data.num_batches=4"),
         ({"num_val_batches": -1}, "data.num_val_batches = -1: expected 0 or more; try 5"),

@@ -15,6 +15,7 @@ from trainkit.config.errors import ConfigError
 from trainkit.data import bpe
 from trainkit.data.tables import TASKS, Glue, Table
 from trainkit.distributed.topology import select_devices
+from trainkit.inputs import call
 from trainkit.training.model import build_data, build_model
 from trainkit.training.run import run
 
@@ -261,7 +262,9 @@ def test_bert_sees_the_same_text_in_any_padding(compose, table, tmp_path):
         config = compose("model=bert", "data=sst2", *where, *sizes)
         torch.manual_seed(0)
         data = set_up(build_data(config))
-        logits.append(build_model(config, data, select_devices(config)).eval()(data.val_set.__getitems__(range(4))[0]))
+        net = build_model(config, data, select_devices(config)).eval()
+        inputs, _ = data.val_set.__getitems__(range(4))
+        logits.append(call(net, inputs))
     torch.testing.assert_close(logits[0], logits[1])
     torch.testing.assert_close(logits[0], logits[2])
 

@@ -21,21 +21,18 @@ def bert(**changes) -> BERT:
     return BERT(**{**sizes, **changes})
 
 
-def padded(lengths: tuple[int, ...], width: int) -> Tensor:
-    """Random sequences of these lengths, without PAD in them, filled up with it: [B, width]."""
-    tokens = torch.randint(PAD + 1, 97, (len(lengths), width))
-    return tokens.where(torch.arange(width) < torch.tensor(lengths)[:, None], PAD)
+def padded(lengths: tuple[int, ...], width: int) -> dict[str, Tensor]:
+    """Random sequences of these lengths, filled up with PAD: [B, width], and their mask."""
+    mask = torch.arange(width) < torch.tensor(lengths)[:, None]
+    tokens = torch.randint(97, (len(lengths), width)).where(mask, PAD)
+    return {"input_ids": tokens, "attention_mask": mask.long()}
 
 
-def test_padding_does_not_change_the_logits_where_its_token_is_given():
-    short, long = torch.randint(PAD + 1, 97, (2, 9)), padded((9, 9), 16)
-    long[:, :9] = short
-    net = bert(pad_token=PAD).eval()
-    torch.testing.assert_close(net(long), net(short))
-    blind = bert(pad_token=None).eval()
-    blind.load_state_dict(net.state_dict())
-    torch.testing.assert_close(blind(short), net(short))
-    assert (blind(long) - blind(short)).abs().max() > 1e-4
+def test_padding_does_not_change_the_logits_behind_a_mask():
+    batch, net = padded((9, 9), 16), bert().eval()
+    logits = net(batch["input_ids"][:, :9])
+    torch.testing.assert_close(net(**batch), logits)
+    assert (net(batch["input_ids"]) - logits).abs().max() > 1e-4  # without the mask
 
 
 def test_every_position_is_seen():
@@ -47,12 +44,11 @@ def test_every_position_is_seen():
         assert (net(changed) != logits).any(1).all()
 
 
-@pytest.mark.parametrize("pad_token", [None, PAD])
-def test_forward_is_the_head_of_the_features(pad_token):
-    net, tokens = bert(pad_token=pad_token), padded((16, 9), 16)
-    features = net.features(tokens)
+def test_forward_is_the_head_of_the_features():
+    net, batch = bert(), padded((16, 9), 16)
+    features = net.features(**batch)
     assert features.shape == (2, 64)
-    torch.testing.assert_close(net.head(features), net(tokens), rtol=0, atol=0)
+    torch.testing.assert_close(net.head(features), net(**batch), rtol=0, atol=0)
 
 
 def test_weights_start_as_those_of_bert():
@@ -69,11 +65,10 @@ def test_dropout_is_in_training_alone():
     torch.testing.assert_close(net.eval()(tokens), net(tokens), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("pad_token", [None, PAD])
-def test_it_is_one_graph(pad_token):
-    net, counter = bert(pad_token=pad_token, dropout=0.1), CompileCounterWithBackend("eager")
+def test_it_is_one_graph():
+    net, counter = bert(dropout=0.1), CompileCounterWithBackend("eager")
     net.compile(backend=counter, fullgraph=True)
-    net(padded((16, 9), 16)).sum().backward()
+    net(**padded((16, 9), 16)).sum().backward()
     assert counter.frame_count == 1
 
 
@@ -82,5 +77,3 @@ def test_sizes_and_sequences_that_do_not_fit_say_so():
         bert()(torch.zeros(1, 17, dtype=torch.long))
     with pytest.raises(ValueError, match="num_heads=5 does not divide dim=64"):
         bert(num_heads=5)
-    with pytest.raises(ValueError, match="pad_token=97 is not one of the vocab_size=97 tokens"):
-        bert(pad_token=97)

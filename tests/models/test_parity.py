@@ -1,7 +1,7 @@
 """The four large networks: the same logits, gradients and statistics as those of transformers, and the same sizes."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -18,6 +18,7 @@ from transformers import (
     ViTForImageClassification,
 )
 
+from trainkit.inputs import Inputs, call
 from trainkit.models.bert import BERT
 from trainkit.models.gpt2 import GPT2
 from trainkit.models.resnet50 import ResNet50
@@ -37,9 +38,8 @@ class Pair:
     ours: nn.Module
     theirs: nn.Module
     rename: Callable[[Tensors], Tensors]
-    inputs: Tensor
+    inputs: Inputs
     targets: Tensor
-    keywords: dict[str, Tensor | None] = field(default_factory=dict)  # further arguments of theirs
 
 
 @pytest.fixture(autouse=True)
@@ -164,7 +164,7 @@ def gpt2(length: int) -> Pair:
     return Pair(ours, GPT2LMHeadModel(config), rename_gpt2, tokens, targets)
 
 
-def bert(attention: str, pad_token: int | None) -> Pair:
+def bert(attention: str, padded: bool) -> Pair:
     config = BertConfig(
         vocab_size=97,
         max_position_embeddings=16,
@@ -175,18 +175,16 @@ def bert(attention: str, pad_token: int | None) -> Pair:
         num_labels=7,
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
-        pad_token_id=pad_token,
+        pad_token_id=PAD,
         attn_implementation=attention,
     )
-    ours = BERT(vocab_size=97, seq_len=16, num_classes=7, dim=64, depth=DEPTH, num_heads=4, pad_token=pad_token)
+    ours = BERT(vocab_size=97, seq_len=16, num_classes=7, dim=64, depth=DEPTH, num_heads=4)
     randomize(ours)
-    tokens, mask = torch.randint(PAD + 1, 97, (4, 16)), None
-    if pad_token is not None:
-        lengths = torch.tensor([16, 9, 1, 12])
-        tokens = tokens.where(torch.arange(16) < lengths[:, None], pad_token)
-        mask = (tokens != pad_token).long()
-    theirs = BertForSequenceClassification(config)
-    return Pair(ours, theirs, rename_bert, tokens, torch.randint(7, (4,)), {"attention_mask": mask})
+    batch = {"input_ids": torch.randint(PAD + 1, 97, (4, 16))}
+    if padded:
+        mask = (torch.arange(16) < torch.tensor([16, 9, 1, 12])[:, None]).long()
+        batch = {"input_ids": batch["input_ids"].where(mask == 1, PAD), "attention_mask": mask}
+    return Pair(ours, BertForSequenceClassification(config), rename_bert, batch, torch.randint(7, (4,)))
 
 
 def vit(norm_eps: float) -> Pair:
@@ -226,10 +224,10 @@ def resnet50() -> Pair:
 CASES = {
     "gpt2": (gpt2, [16], True),
     "gpt2-short": (gpt2, [11], True),
-    "bert-eager": (bert, ["eager", None], True),
-    "bert-eager-padded": (bert, ["eager", PAD], True),
-    "bert-sdpa": (bert, ["sdpa", None], True),
-    "bert-sdpa-padded": (bert, ["sdpa", PAD], True),
+    "bert-eager": (bert, ["eager", False], True),
+    "bert-eager-padded": (bert, ["eager", True], True),
+    "bert-sdpa": (bert, ["sdpa", False], True),
+    "bert-sdpa-padded": (bert, ["sdpa", True], True),
     "vit-train": (vit, [1e-6], True),
     "vit-eval": (vit, [1e-6], False),
     "vit-train-small-eps": (vit, [1e-12], True),
@@ -247,7 +245,7 @@ def test_logits_gradients_and_statistics_are_those_of_transformers(make_pair, ar
     assert copied.keys() == theirs.state_dict().keys()
     theirs.load_state_dict(copied)
 
-    logits, expected = ours(pair.inputs), theirs(pair.inputs, **pair.keywords).logits
+    logits, expected = call(ours, pair.inputs), call(theirs, pair.inputs).logits
     torch.testing.assert_close(logits, expected, rtol=1e-10, atol=1e-10)
     for computed in (logits, expected):
         F.cross_entropy(computed.flatten(0, -2), pair.targets.flatten()).backward()

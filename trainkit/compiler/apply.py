@@ -180,7 +180,7 @@ def _leave_out(target: Target, regions: list[CompiledRegion], undo: ExitStack) -
 def check_network(
     config: CompileConfig,
     net: nn.Module,
-    batch: tuple[torch.Tensor, ...],
+    batch: tuple[Any, ...],
     device_type: str,
     sizes_by_dim: Mapping[int, Collection[int]],
 ) -> None:

@@ -118,36 +118,36 @@ class Compiler:
             self.config, objective, self._observer, self._undo, leave_hooks=ddp.strategy == "fsdp2"
         )
 
-    def __call__(self, *inputs: torch.Tensor) -> Any:
+    def __call__(self, *batch: Any) -> Any:
         """The objective's outputs. With on_error=eager, an objective that cannot be compiled runs uncompiled.
 
         Raises RecompileLimitError if a call needs more than max_recompiles and on_recompile_limit=raise, MarkError, a
         ConfigError, if the objective fixes a dimension of compile.mark_dynamic."""
         assert self._objective is not None
-        self._observer.begin_call(inputs)
+        self._observer.begin_call(batch)
         if self._compiles or dynamo.CUDAGRAPH_TREES in sys.modules:
             # Outputs of the last call are no longer needed. Once anyone in a process says so, everyone must.
             torch.compiler.cudagraph_mark_step_begin()
         if self._compiles:
-            dynamic_shapes.mark_dims(self.config.mark_dynamic, inputs)
+            dynamic_shapes.mark_dims(self.config.mark_dynamic, batch)
         policy = None
         if self._policies is not None:
-            policy = self._policies.choose(inputs, self._objective.training)
+            policy = self._policies.choose(batch, self._objective.training)
         goes_on_uncompiled = False
         try:
             if policy is None:
-                outputs = self._objective(*inputs)
+                outputs = self._objective(*batch)
             else:
                 with torch.compiler.set_stance(STANCES[policy]):
-                    outputs = self._objective(*inputs)
+                    outputs = self._objective(*batch)
         except Exception as error:
-            goes_on_uncompiled = self._uncompiles_on(error)
+            goes_on_uncompiled = self._uncompiles_on(error, batch)
             if not goes_on_uncompiled:
                 raise
         if goes_on_uncompiled:  # not in the handler, which keeps the failed call's tensors alive
             policy = ON_ERROR
             with torch.compiler.set_stance(STANCES[policy]):
-                outputs = self._objective(*inputs)
+                outputs = self._objective(*batch)
         self._end_call(policy)
         return outputs
 
@@ -174,12 +174,11 @@ class Compiler:
             if self._policies is not None:
                 self._policies.forget_compiled()
 
-    def _uncompiles_on(self, error: Exception) -> bool:
+    def _uncompiles_on(self, error: Exception, batch: tuple[Any, ...]) -> bool:
         """Whether the objective goes on uncompiled after an error; then it is uncompiled now. Raises a clearer error if
         there is one."""
         assert self._objective is not None
-        shapes = self._observer.batch_shapes
-        explained = dynamic_shapes.mark_error(self.config, error, shapes) or error
+        explained = dynamic_shapes.mark_error(self.config, error, batch) or error
         if self.config.on_error == "eager" and self.error is None and is_compile_error(explained):
             # Another program runs from here on: steps before and after do not compare.
             self._on_start("forward")
@@ -191,7 +190,7 @@ class Compiler:
                 uncompile(self._objective)
             return True
         if self._budget is not None and self._budget.caused(error):
-            raise self._budget.error(shapes) from error
+            raise self._budget.error(self._observer.batch_shapes) from error
         if explained is not error:
             raise explained from error
         return False

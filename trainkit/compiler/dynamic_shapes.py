@@ -3,14 +3,16 @@
 import re
 from collections.abc import Collection, Mapping
 from math import inf
+from typing import Any
 
-import torch
+from torch import Tensor
 
 from trainkit.compiler import dynamo
 from trainkit.config.errors import ConfigError, refuse
 from trainkit.config.schema import CompileConfig, DimConfig
+from trainkit.inputs import tensors_of
 
-NAMES = ("inputs", "targets")  # of a batch's tensors
+NAMES = ("inputs", "targets")  # of a batch; each may be several tensors, and a mark is for all of them
 TRACED_SIZE = r"L\['(\w+)'\]\S*?\.size\(\)\[(\d+)\]"  # as torch names the size of a dimension
 
 
@@ -18,14 +20,15 @@ class MarkError(ConfigError):
     """The network fixes a dimension of `compile.mark_dynamic`, as compiling it has shown."""
 
 
-def check_dims(dims: list[DimConfig], batch: tuple[torch.Tensor, ...]) -> None:
-    """Raise ConfigError for each marked dimension that the batch lacks."""
+def check_dims(dims: list[DimConfig], batch: tuple[Any, ...]) -> None:
+    """Raise ConfigError for each marked dimension that no tensor of the batch has."""
     complaints = []
     for dim in dims:
-        shape = list(_tensor(dim, batch).shape)
-        if dim.dim >= len(shape):
+        shapes = [list(tensor.shape) for tensor in tensors_of(batch[NAMES.index(dim.input)])]
+        longest = max(shapes, key=len)
+        if dim.dim >= len(longest):
             complaints.append(
-                f"{_label(dim)}: the shape is {shape}, with dimensions 0 to {len(shape) - 1}; name one of them"
+                f"{_label(dim)}: the shape is {longest}, with dimensions 0 to {len(longest) - 1}; name one of them"
             )
     refuse(complaints)
 
@@ -34,6 +37,8 @@ def check_bounds(dims: list[DimConfig], sizes_by_dim: Mapping[int, Collection[in
     """Raise ConfigError for each marked dimension whose bounds include none of the sizes that will come."""
     complaints = []
     for dim in dims:
+        if dim.dim not in sizes_by_dim:  # of data of the user's own
+            continue
         sizes, largest = sizes_by_dim[dim.dim], dim.max or inf
         if not any(dim.min <= size <= largest for size in sizes):
             complaints.append(
@@ -43,20 +48,20 @@ def check_bounds(dims: list[DimConfig], sizes_by_dim: Mapping[int, Collection[in
     refuse(complaints)
 
 
-def mark_dims(dims: list[DimConfig], inputs: tuple[torch.Tensor, ...]) -> None:
+def mark_dims(dims: list[DimConfig], batch: tuple[Any, ...]) -> None:
     """Make dimensions of a batch dynamic. Sizes out of the bounds get static variants."""
     for dim in dims:
-        tensor = _tensor(dim, inputs)
-        size = tensor.shape[dim.dim]
-        if dim.max is None and dim.min <= size:
-            dynamo.mark_dynamic(tensor, dim.dim, None)  # torch takes both bounds or none
-        elif dim.max is not None and dim.min <= size <= dim.max:
-            dynamo.mark_dynamic(tensor, dim.dim, (dim.min, dim.max))
+        for tensor in _marked_tensors(dim, batch):
+            size = tensor.shape[dim.dim]
+            if dim.max is None and dim.min <= size:
+                dynamo.mark_dynamic(tensor, dim.dim, None)  # torch takes both bounds or none
+            elif dim.max is not None and dim.min <= size <= dim.max:
+                dynamo.mark_dynamic(tensor, dim.dim, (dim.min, dim.max))
 
 
-def mark_error(config: CompileConfig, error: Exception, shapes: list[list[int]]) -> MarkError | None:
+def mark_error(config: CompileConfig, error: Exception, batch: tuple[Any, ...]) -> MarkError | None:
     """The complaints about marked dimensions that an error of torch names; None for any other error, also about a mark
-    that the network itself makes. `shapes` are those of the batch."""
+    that the network itself makes."""
     if not dynamo.is_constraint_violation(error):
         return None
     lines = _line_by_dim(str(error))
@@ -64,14 +69,15 @@ def mark_error(config: CompileConfig, error: Exception, shapes: list[list[int]])
     for dim in config.mark_dynamic:
         line = lines.get((dim.input, dim.dim))
         if line is not None:
-            complaints.append(f"{_label(dim)}: {_problem(config, dim, line, shapes)}")
+            complaints.append(f"{_label(dim)}: {_problem(config, dim, line, batch)}")
     if not complaints:
         return None
     return MarkError(*complaints)
 
 
-def _tensor(dim: DimConfig, batch: tuple[torch.Tensor, ...]) -> torch.Tensor:
-    return batch[NAMES.index(dim.input)]
+def _marked_tensors(dim: DimConfig, batch: tuple[Any, ...]) -> list[Tensor]:
+    """The tensors that have the dimension."""
+    return [tensor for tensor in tensors_of(batch[NAMES.index(dim.input)]) if tensor.ndim > dim.dim]
 
 
 def _label(dim: DimConfig) -> str:
@@ -96,7 +102,7 @@ def _line_by_dim(message: str) -> dict[tuple[str, int], str]:
     return lines
 
 
-def _problem(config: CompileConfig, dim: DimConfig, line: str, shapes: list[list[int]]) -> str:
+def _problem(config: CompileConfig, dim: DimConfig, line: str, batch: tuple[Any, ...]) -> str:
     condition = re.search(r"generated guard (.*?)\.?$", line)
     if condition is not None:
         sizes = re.sub(TRACED_SIZE, "size", condition[1])
@@ -106,20 +112,21 @@ def _problem(config: CompileConfig, dim: DimConfig, line: str, shapes: list[list
     if constant is not None:
         problem += f" to {constant[1]}"
     other = _other_input(dim)
-    if config.scope == "step" and _share_size(dim, other, shapes) and other not in config.mark_dynamic:
+    if config.scope == "step" and _share_size(dim, other, batch) and other not in config.mark_dynamic:
         return f"{problem}, which {other.input} have too; mark both with the same bounds, or remove the mark"
     return f"{problem}; remove the mark, compile.dynamic=null makes sizes dynamic that change"
 
 
 def _other_input(dim: DimConfig) -> DimConfig:
-    """The same dimension of the batch's other tensor."""
+    """The same dimension of the targets for the inputs, or the other way round."""
     inputs, targets = type(dim.input)
     other = targets if dim.input == inputs else inputs
     return DimConfig(other, dim.dim, dim.min, dim.max)
 
 
-def _share_size(dim: DimConfig, other: DimConfig, shapes: list[list[int]]) -> bool:
-    if len(shapes) < len(NAMES):  # forward alone has inputs alone
+def _share_size(dim: DimConfig, other: DimConfig, batch: tuple[Any, ...]) -> bool:
+    if len(batch) < len(NAMES):  # forward alone has inputs alone
         return False
-    shape, other_shape = shapes[NAMES.index(dim.input)], shapes[NAMES.index(other.input)]
-    return other.dim < len(other_shape) and other_shape[other.dim] == shape[dim.dim]
+    sizes = {tensor.shape[dim.dim] for tensor in _marked_tensors(dim, batch)}
+    other_sizes = {tensor.shape[other.dim] for tensor in _marked_tensors(other, batch)}
+    return not sizes.isdisjoint(other_sizes)

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
-import torch
 from torch import nn
 
 from trainkit.compiler import dynamo
 from trainkit.compiler.regions import CompiledRegion
+from trainkit.inputs import tensors_of
 
 Shapes = list[list[int]]  # of a batch's tensors
 
@@ -76,8 +77,8 @@ class Observer:
         finally:
             self.stop()
 
-    def begin_call(self, inputs: tuple[torch.Tensor, ...]) -> None:
-        self.batch_shapes = [list(tensor.shape) for tensor in inputs]
+    def begin_call(self, batch: tuple[Any, ...]) -> None:
+        self.batch_shapes = [list(tensor.shape) for tensor in tensors_of(batch)]
         self._lookup_failed = self._ran_uncompiled = self.compiled_in_call = False
 
     def call_ran_uncompiled(self) -> bool:

@@ -1,15 +1,16 @@
 """A network as a program in a file: its graph by torch.export, or compiled ahead of time by AOTInductor."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.export import Dim, ExportedProgram
 
 from trainkit.compiler.errors import ExportError, first_line
 from trainkit.compiler.private_names import require
+from trainkit.inputs import Inputs, map_tensors, tensors_of
 from trainkit.results.effective import CompileFacts
 
 # Of a package of AOTInductor: one graph, which Dynamo has no part in.
@@ -36,30 +37,45 @@ class Autocast(nn.Module):
         self.net = net
         self.dtype = dtype
 
-    def forward(self, inputs: Tensor) -> Any:
-        with torch.autocast(inputs.device.type, self.dtype):
+    def forward(self, inputs: Inputs) -> Any:
+        with torch.autocast(tensors_of(inputs)[0].device.type, self.dtype):
             return self.net(inputs)
 
 
-def export_network(network: nn.Module, inputs: Iterable[Tensor]) -> ExportedProgram:
+def export_network(network: nn.Module, inputs: Iterable[Inputs]) -> ExportedProgram:
     """The graph of a network in eval mode, for inputs of the given shapes: a dimension in which they differ is dynamic,
-    from the smallest of its sizes to the largest.
+    from the smallest of its sizes to the largest. Tensors that always agree in it share it.
 
     Raises ExportError, for instance for control flow by values or a network that fixes such a dimension.
     """
-    examples = sorted(inputs, key=Tensor.numel)
-    dims = {}
-    for dim in range(examples[-1].ndim):
-        sizes = {example.shape[dim] for example in examples}
-        if len(sizes) > 1:
-            dims[dim] = Dim(f"size_{dim}", min=min(sizes), max=max(sizes))
+    examples = sorted(inputs, key=_num_elements)
+    dynamic_shapes = _dynamic_shapes(examples)
     try:
         with torch.no_grad():
-            return torch.export.export(network, (examples[-1],), dynamic_shapes=(dims or None,))
+            return torch.export.export(network, (examples[-1],), dynamic_shapes=(dynamic_shapes,))
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # of any kind: what the network raises while it is traced
         raise ExportError(f"torch.export: {first_line(error)}") from error
+
+
+def _num_elements(inputs: Inputs) -> int:
+    return sum(tensor.numel() for tensor in tensors_of(inputs))
+
+
+def _dynamic_shapes(examples: Sequence[Inputs]) -> Any:
+    """The dynamic dimensions of each tensor of the inputs, nested as they are."""
+    tensors_by_example = [tensors_of(inputs) for inputs in examples]
+    shared: dict[tuple[int, ...], Any] = {}  # by the number of the dimension and its size in each example
+    dims_of: dict[int, dict[int, Any]] = {}  # by the id of the last example's tensor
+    for tensors in zip(*tensors_by_example, strict=True):
+        dims_of[id(tensors[-1])] = dims = {}
+        for dim in range(tensors[-1].ndim):
+            sizes = [tensor.shape[dim] for tensor in tensors]
+            if len(set(sizes)) > 1:
+                new = Dim(f"size_{dim}_{len(shared)}", min=min(sizes), max=max(sizes))
+                dims[dim] = shared.setdefault((dim, *sizes), new)
+    return map_tensors(lambda tensor: dims_of[id(tensor)], examples[-1])
 
 
 def save_program(program: ExportedProgram, path: Path) -> None:
@@ -85,7 +101,7 @@ def compile_package(program: ExportedProgram, mode: str, path: Path) -> None:
         raise ExportError(f"AOTInductor: {first_line(error)}") from error
 
 
-def load_package(path: Path) -> Callable[[Tensor], Any]:
+def load_package(path: Path) -> Callable[[Inputs], Any]:
     """The compiled network of a package, on the device for which it was compiled."""
-    package: Callable[[Tensor], Any] = require("aoti_load_package")(str(path))
+    package: Callable[[Inputs], Any] = require("aoti_load_package")(str(path))
     return package

@@ -3,10 +3,12 @@
 from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import replace
+from typing import Any
 
 import torch
 
 from trainkit.config.schema import AT_ONCE, EAGER_THEN_COMPILE, CompileConfig
+from trainkit.inputs import tensors_of
 from trainkit.results.facts import Policy
 
 START, MIN_BATCH_SIZE = "compile.start", "compile.min_batch_size"
@@ -57,17 +59,18 @@ class Policies:
         }
         return [setting for setting in STANCES if is_set[setting]]
 
-    def choose(self, inputs: tuple[torch.Tensor, ...], is_training: bool) -> str | None:
+    def choose(self, batch: tuple[Any, ...], is_training: bool) -> str | None:
         """The setting by which a call is not compiled for; None if it may be."""
         config = self._config
-        self._call = (is_training, *[tensor.shape for tensor in inputs])
-        if config.min_batch_size is not None and inputs[0].shape[0] < config.min_batch_size:
+        tensors = tensors_of(batch)
+        self._call = (is_training, *[tensor.shape for tensor in tensors])
+        if config.min_batch_size is not None and tensors[0].shape[0] < config.min_batch_size:
             return MIN_BATCH_SIZE
         if self._call in self._uncompiled_by and self._uncompiled_by[self._call] is None:
             return None
         if self._num_calls[self._call] < self._num_eager_calls:
             return START
-        if config.max_memory_frac is not None and self._memory_frac(inputs[0].device) > config.max_memory_frac:
+        if config.max_memory_frac is not None and self._memory_frac(tensors[0].device) > config.max_memory_frac:
             return MAX_MEMORY_FRAC
         return None
 

@@ -74,6 +74,11 @@ def _run_name(_root_: DictConfig) -> str:
     return "-".join(parts)
 
 
+def _text_inputs(_root_: DictConfig) -> str:
+    """What texts give: `tokens_and_mask` to a network that takes it, else `tokens`."""
+    return "tokens_and_mask" if _root_.model.get("inputs") == "tokens_and_mask" else "tokens"
+
+
 ConfigStore.instance().store(name="schema", node=RunConfig)
 for shared, names in SHARED_DATA_SETTINGS.items():
     ConfigStore.instance().store(name=shared, node={name: SETTINGS[f"data.{name}"].default for name in names})
@@ -83,6 +88,7 @@ OmegaConf.register_new_resolver("settings_help", settings_help, replace=True)  #
 OmegaConf.register_new_resolver("if", _if, replace=True)
 OmegaConf.register_new_resolver("add", operator.add, replace=True)
 OmegaConf.register_new_resolver("network_name", _network_name, replace=True)  # of conf/config.yaml
+OmegaConf.register_new_resolver("text_inputs", _text_inputs, replace=True)  # of conf/data
 OmegaConf.register_new_resolver("run_name", _run_name, replace=True)  # of conf/logger/wandb.yaml
 OmegaConf.register_new_resolver("sweep_name", _sweep_name, use_cache=True, replace=True)
 

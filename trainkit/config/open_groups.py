@@ -18,7 +18,11 @@ class ModelSettings:
     label: str = setting(
         OWN, "its name in rows, run directories and W&B; left out: its file's; not an argument of the network"
     )
-    inputs: str = setting(OWN, "images | tokens: what it takes; not an argument of the network")
+    inputs: str = setting(
+        OWN,
+        "what it takes: images | tokens | tokens_and_mask (as input_ids, attention_mask); not an argument of "
+        "the network",
+    )
     language_model: bool = setting(
         OWN, "true: it predicts every next token, on synthetic data too; not an argument of the network"
     )
@@ -55,14 +59,14 @@ class DataSettings:
     num_workers: int = setting(0, "processes that load batches", bounds=(at_least(0),), work=False)
     seed: int = setting("${seed}", "of split and order")
     cache_dir: str = setting('${oc.env:TRAINKIT_CACHE,"~/.cache/trainkit"}', "where prepared data is kept")
-    inputs: str = setting(OWN, "images | tokens: what it gives")
+    inputs: str = setting(OWN, "what it gives: images | tokens | tokens_and_mask; texts give what the network takes")
     channels: int = setting(OWN, "of an image")
     image_size: int = setting(OWN, "height and width of an image")
     num_classes: int = setting(OWN, "of the targets")
     vocab_size: int = setting(OWN, "tokens that there are")
     seq_len: int = setting(OWN, "tokens of the longest sequence; longer texts are cut")
     pad_token: int = setting(
-        0, "the token that fills up short sequences; a network that is not told of it sees a token like any other"
+        0, "the token that fills up short sequences; a network with inputs=tokens sees one like any other"
     )
     next_token: bool = setting(False, "true: every next token is predicted | false: the class of the sequence")
 

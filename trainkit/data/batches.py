@@ -8,25 +8,29 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, default_collate
 
-Batch = tuple[Tensor, Tensor]  # inputs, targets
+from trainkit.inputs import Batch
 
 
 class ArrayDataset(Dataset[Any]):
     """Samples in two arrays, in memory or memory-mapped, fetched a whole batch at a time.
 
-    Integers are returned as int64, bytes and floats as they are.
+    Integers are returned as int64, bytes and floats as they are. Networks take the inputs by `keyword`, if it is set.
     """
 
-    def __init__(self, inputs: np.ndarray, targets: np.ndarray):
+    def __init__(self, inputs: np.ndarray, targets: np.ndarray, keyword: str | None = None):
         self.inputs = inputs
         self.targets = targets
+        self.keyword = keyword
 
     def __len__(self) -> int:
         return len(self.inputs)
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
         rows = list(indices)
-        return _as_tensor(self.inputs[rows]), _as_tensor(self.targets[rows])
+        inputs, targets = _as_tensor(self.inputs[rows]), _as_tensor(self.targets[rows])
+        if self.keyword is None:
+            return inputs, targets
+        return {self.keyword: inputs}, targets
 
 
 def _as_tensor(array: np.ndarray) -> Tensor:

@@ -10,15 +10,20 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from torch.utils.data.distributed import DistributedSampler
 
 from trainkit.config.errors import refuse
-from trainkit.data.batches import Batch, collate, num_samples
+from trainkit.data.batches import collate, num_samples
 from trainkit.data.loader import EpochLoader, EpochPlan
+from trainkit.inputs import Batch
+
+TOKENS = ("tokens", "tokens_and_mask")  # the kinds of inputs that are made of tokens
 
 
 class DataModule(lightning.LightningDataModule):
     """Batches (inputs, targets) in an order that depends on the seed and the epoch alone.
 
     Images are float32 [B, channels, image_size, image_size], or bytes that `prepare` turns into them; targets int64
-    [B]. Tokens are int64 [B, T], T <= seq_len; targets int64 [B], or [B, T] if every next token is predicted.
+    [B]. Tokens are int64 [B, T], T <= seq_len; targets int64 [B], or [B, T] if every next token is predicted. With
+    `inputs=tokens_and_mask` they are `input_ids` of a dict; where sequences are padded it has an `attention_mask`
+    int64 [B, T] too, 0 for padding.
 
     Training batches are full. Batch k of all processes together holds the same samples however the same global batch
     is split over processes. Validation has every sample exactly once over all processes, in order; its last batch may
@@ -41,7 +46,7 @@ class DataModule(lightning.LightningDataModule):
         self.batch_size = batch_size  # of each process
         self.num_workers = num_workers
         self.seed = seed
-        self.inputs = inputs  # images | tokens
+        self.inputs = inputs  # images | tokens | tokens_and_mask
         self.sizes = sizes  # channels, image_size, num_classes, vocab_size, seq_len, ...: those that apply
 
     @property
@@ -85,7 +90,7 @@ class DataModule(lightning.LightningDataModule):
     def possible_sizes(self) -> dict[int, Collection[int]]:
         """Every size that inputs and targets may have, by the number of the dimension."""
         batch_sizes = range(1, self.batch_size + 1)  # validation's last batch may be short
-        if self.inputs == "tokens":
+        if self.inputs in TOKENS:
             return {0: batch_sizes, 1: range(1, self.sizes["seq_len"] + 1)}
         side = self.sizes["image_size"]
         return {0: batch_sizes, 1: [self.sizes["channels"]], 2: [side], 3: [side]}
@@ -110,6 +115,13 @@ def contradictions(data: DataModule, **actual: Any) -> list[str]:
         if declared[name] != value:
             complaints.append(f"data.{name} = {declared[name]}: {_name(data)} has {value}; say data.{name}={value}")
     return complaints
+
+
+def token_complaints(data: DataModule) -> list[str]:
+    """A complaint if the inputs of these texts were declared as anything but tokens."""
+    if data.inputs in TOKENS:
+        return []
+    return [f"data.inputs = {data.inputs}: {_name(data)} has {' or '.join(TOKENS)}; leave it to the model"]
 
 
 def val_fraction_complaints(val_fraction: object, example: float = 0.1) -> list[str]:

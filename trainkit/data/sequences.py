@@ -8,22 +8,26 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from trainkit.data.batches import Batch
 from trainkit.data.cache import load_array
 from trainkit.data.shapes import Padding
+from trainkit.inputs import Batch
 
 PAD, CLS, SEP = range(3)  # before the tokens of BPE, so that no text can contain one of them
 NUM_SPECIAL = 3
 
 
 class Sequences(Dataset[Any]):
-    """Sequences of different lengths in memory-mapped files. A batch is filled up with PAD as `padding` says."""
+    """Sequences of different lengths in memory-mapped files. A batch is filled up with PAD as `padding` says.
 
-    def __init__(self, folder: Path, split: str, padding: Padding):
+    Inputs are the tokens int64 [B, T], or with `masked` a dict of `input_ids` and `attention_mask`, which is 0 for PAD.
+    """
+
+    def __init__(self, folder: Path, split: str, padding: Padding, masked: bool = False):
         self.tokens = load_array(folder / f"{split}-tokens.npy")
         self.starts = np.array(load_array(folder / f"{split}-starts.npy"))
         self.targets = np.array(load_array(folder / f"{split}-targets.npy"))
         self.padding = padding
+        self.masked = masked
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -31,10 +35,13 @@ class Sequences(Dataset[Any]):
     def __getitems__(self, indices: Sequence[int]) -> Batch:
         sequences = [self.tokens[self.starts[n] : self.starts[n + 1]] for n in indices]
         length = self.padding.padded(max(len(sequence) for sequence in sequences))
-        inputs = np.full((len(sequences), length), PAD, dtype=np.int64)
-        for row, sequence in zip(inputs, sequences, strict=True):
+        tokens = np.full((len(sequences), length), PAD, dtype=np.int64)
+        for row, sequence in zip(tokens, sequences, strict=True):
             row[: len(sequence)] = sequence
-        return torch.from_numpy(inputs), torch.from_numpy(self.targets[list(indices)])
+        input_ids, targets = torch.from_numpy(tokens), torch.from_numpy(self.targets[list(indices)])
+        if not self.masked:
+            return input_ids, targets
+        return {"input_ids": input_ids, "attention_mask": (input_ids != PAD).long()}, targets
 
 
 def save_sequences(

@@ -2,13 +2,13 @@
 
 import itertools
 from collections.abc import Collection, Iterator, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from trainkit.config.errors import refuse
-from trainkit.data.batches import Batch
-from trainkit.data.module import DataModule
+from trainkit.data.module import TOKENS, DataModule
 from trainkit.data.shapes import (
     ORDERS,
     PADDINGS,
@@ -18,6 +18,7 @@ from trainkit.data.shapes import (
     padding_complaints,
     size_complaints,
 )
+from trainkit.inputs import Batch, map_tensors
 
 
 class Synthetic(DataModule):
@@ -29,7 +30,8 @@ class Synthetic(DataModule):
 
     With `batch_sizes` or `seq_lens` (up to seq_len) training batches change their size by a SizeSchedule in the given
     `order`, alike on all ranks: they are the first samples and tokens of the same batches. `padding` fills lengths up
-    with token 0; the network learns and predicts these tokens like any other. Validation keeps batch_size and seq_len.
+    with token 0, which an attention mask leaves out (`inputs=tokens_and_mask`), or else the network learns and predicts
+    like any other. Validation keeps batch_size and seq_len.
     A network that is only called gets the training batches.
     """
 
@@ -120,7 +122,7 @@ class Synthetic(DataModule):
             batch_sizes.add(self.batch_size)
             seq_lens.add(self.sizes["seq_len"])
         sizes[0] = batch_sizes
-        if self.inputs == "tokens":
+        if self.inputs in TOKENS:
             sizes[1] = seq_lens
         return sizes
 
@@ -156,7 +158,13 @@ class Synthetic(DataModule):
         tokens = torch.randint(sizes["vocab_size"], shape_of_tokens, generator=generator, device=device)
         if sizes["next_token"]:
             targets = tokens[:, 1:].contiguous()
-        return tokens[:, :-1].contiguous(), targets
+        input_ids = tokens[:, :-1].contiguous()
+        if self.inputs == "tokens":
+            return input_ids, targets
+        inputs = {"input_ids": input_ids}
+        if self.padding.kind != "longest":
+            inputs["attention_mask"] = torch.ones_like(input_ids)
+        return inputs, targets
 
 
 class RepeatedBatches:
@@ -199,10 +207,13 @@ class ResizedBatches(RepeatedBatches):
         batch_sizes = self.schedule.batch_sizes.epoch_sizes(self.epoch, self.length)
         seq_lens = self.schedule.seq_lens.epoch_sizes(self.epoch, self.length)
         for (inputs, targets), batch_size, seq_len in zip(super().epoch_batches(), batch_sizes, seq_lens, strict=True):
-            yield self._resized(inputs[:batch_size], seq_len), self._resized(targets[:batch_size], seq_len)
+            resize = partial(self._resized, batch_size=batch_size, seq_len=seq_len)
+            yield map_tensors(resize, inputs), map_tensors(resize, targets)
 
-    def _resized(self, tensor: Tensor, seq_len: int) -> Tensor:
-        """Tokens [B, T] -> [B, padded length], token 0 behind the first seq_len; images and classes unchanged."""
+    def _resized(self, tensor: Tensor, batch_size: int, seq_len: int) -> Tensor:
+        """Tokens or their mask [B, T] -> [batch_size, padded length], 0 behind the first seq_len; images and classes
+        [batch_size, ...]."""
+        tensor = tensor[:batch_size]
         if tensor.ndim != 2:
             return tensor
         padded = tensor.new_zeros(len(tensor), self.schedule.padding.padded(seq_len))
@@ -212,8 +223,9 @@ class ResizedBatches(RepeatedBatches):
 
 def _number_complaints(data: Synthetic) -> list[str]:
     complaints = []
-    if data.inputs not in ("images", "tokens"):
-        complaints.append(f"data.inputs = {data.inputs}: expected images or tokens; leave it to the model")
+    kinds = ("images", *TOKENS)
+    if data.inputs not in kinds:
+        complaints.append(f"data.inputs = {data.inputs}: expected one of {', '.join(kinds)}; leave it to the model")
     for name, number in (("num_batches", data.num_batches), ("num_distinct", data.num_distinct)):
         if number < 1:
             complaints.append(f"data.{name} = {number}: expected 1 or more; try data.{name}=4")
@@ -247,7 +259,7 @@ def _schedule_complaints(data: Synthetic) -> list[str]:
     padding = data.padding.kind
     if padding in PADDINGS and padding != "longest" and data.seq_lens is None:
         complaints.append(f"data.padding = {padding}: all are of one length; set data.seq_lens with it")
-    if data.inputs == "tokens":
+    if data.inputs in TOKENS:
         return complaints + padding_complaints(data.padding)
     if data.seq_lens is not None:
         complaints.append(f"data.seq_lens = {data.seq_lens}: images have no length; use data.batch_sizes")

@@ -15,7 +15,7 @@ from trainkit.config.errors import ConfigError, refuse
 from trainkit.data import bpe
 from trainkit.data.cache import cached_folder
 from trainkit.data.location import find_train_and_val, locations
-from trainkit.data.module import DataModule, contradictions, val_fraction_complaints
+from trainkit.data.module import DataModule, contradictions, token_complaints, val_fraction_complaints
 from trainkit.data.row_source import TABLE_WAY_OUT, RowSource, find_row_source, table_path_complaints
 from trainkit.data.rows import Columns, Rows
 from trainkit.data.sequences import NUM_SPECIAL, PAD, Sequences, join_texts, save_sequences
@@ -107,8 +107,9 @@ class Table(DataModule):
         assert self.cache_folder
 
     def setup(self, stage: str) -> None:
-        self.train_set = Sequences(self.cache_folder, "train", self.padding)
-        self.val_set = Sequences(self.cache_folder, "val", self.padding)
+        masked = self.inputs == "tokens_and_mask"
+        self.train_set = Sequences(self.cache_folder, "train", self.padding, masked)
+        self.val_set = Sequences(self.cache_folder, "val", self.padding, masked)
 
     def possible_sizes(self) -> dict[int, Collection[int]]:
         return super().possible_sizes() | {1: self.padding.lengths}
@@ -187,7 +188,7 @@ def _check_labels(source: RowSource, rows: Rows, classes: list[str]) -> None:
 
 
 def _table_complaints(data: Table) -> list[str]:
-    complaints = contradictions(data, inputs="tokens", pad_token=PAD, next_token=False)
+    complaints = token_complaints(data) + contradictions(data, pad_token=PAD, next_token=False)
     complaints += table_path_complaints(data.train_location)
     if data.val_location is not None:
         complaints += table_path_complaints(data.val_location)

@@ -25,7 +25,7 @@ from trainkit.data.location import (
     read_text,
     unreadable_complaints,
 )
-from trainkit.data.module import DataModule, contradictions, val_fraction_complaints
+from trainkit.data.module import DataModule, contradictions, token_complaints, val_fraction_complaints
 
 TEXT_WAY_OUT = "give a text file, a folder of .txt files, or owner/name of the hub"
 
@@ -46,7 +46,8 @@ class Text(DataModule):
     `val_path` validation has the hub's own validation split, or else the last `val_fraction` of the characters. The
     tokens are byte-level BPE, at most vocab_size of them, learnt from the training text alone. Tokenizer and tokens
     are made once and kept in `cache_dir`, under a hash of everything that decides them; several processes may do so at
-    once. Raises ConfigError for paths, texts and sizes that cannot be used.
+    once. With `inputs=tokens_and_mask` the blocks are `input_ids`; they are never padded and have no mask. Raises
+    ConfigError for paths, texts and sizes that cannot be used.
     """
 
     def __init__(
@@ -147,12 +148,14 @@ class Text(DataModule):
                 "and the token after it; give more text or a smaller data.seq_len"
             )
         end = num_blocks * seq_len
-        return ArrayDataset(tokens[:end].reshape(-1, seq_len), tokens[1 : end + 1].reshape(-1, seq_len))
+        blocks, targets = tokens[:end].reshape(-1, seq_len), tokens[1 : end + 1].reshape(-1, seq_len)
+        keyword = "input_ids" if self.inputs == "tokens_and_mask" else None
+        return ArrayDataset(blocks, targets, keyword)
 
 
 def _text_complaints(data: Text) -> list[str]:
     vocab_size, seq_len = data.sizes["vocab_size"], data.sizes["seq_len"]
-    complaints = contradictions(data, inputs="tokens", next_token=True, num_classes=vocab_size)
+    complaints = token_complaints(data) + contradictions(data, next_token=True, num_classes=vocab_size)
     if seq_len < 1:
         complaints.append(f"data.seq_len = {seq_len}: expected 1 or more; try data.seq_len=128")
     if vocab_size < bpe.NUM_BYTES:

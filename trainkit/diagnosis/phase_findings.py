@@ -3,8 +3,6 @@
 import re
 from dataclasses import dataclass, replace
 
-from torch import Tensor
-
 from trainkit.compiler.recompiles import Recompile
 from trainkit.compiler.source import SourceLocation, is_user_code, source_location
 from trainkit.config.schema import CompileConfig
@@ -13,6 +11,7 @@ from trainkit.diagnosis.remedies.cuda_graphs import remedy_for_skip
 from trainkit.diagnosis.remedies.graph_breaks import BELOW_BREAK, RANDOM, REPEATED_RANDOM, remedy_for_break
 from trainkit.diagnosis.remedies.matching import Remedy
 from trainkit.diagnosis.remedies.recompiles import AFTER_BREAK, BY_BATCH_SHAPE, remedy_for_recompile
+from trainkit.inputs import Batch, tensors_of
 from trainkit.results.effective import CompileFacts
 from trainkit.results.facts import GraphBreak
 
@@ -21,7 +20,7 @@ from trainkit.results.facts import GraphBreak
 class Observed:
     """The batches of a phase, and how torch compiled its steps; `recompiles` in the order of the facts' lists."""
 
-    batches: list[tuple[Tensor, ...]]
+    batches: list[Batch]
     facts: CompileFacts
     recompiles: list[Recompile]
     repeated_draws: list[SourceLocation]
@@ -78,10 +77,10 @@ def _recompile_findings(config: CompileConfig, observed: Observed) -> list[Findi
     return findings
 
 
-def _shapes_differ(batches: list[tuple[Tensor, ...]]) -> bool:
+def _shapes_differ(batches: list[Batch]) -> bool:
     shapes = set()
     for batch in batches:
-        shapes.add(tuple(tensor.shape for tensor in batch))
+        shapes.add(tuple(tensor.shape for tensor in tensors_of(batch)))
     return len(shapes) > 1
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from lightning import seed_everything
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 from torch.profiler import record_function
 
@@ -26,9 +26,9 @@ from trainkit.compiler.source import raising_line
 from trainkit.config.errors import ConfigError
 from trainkit.config.schema import CompileConfig, DdpConfig, Mode, OnError, RunConfig
 from trainkit.config.validation import check
-from trainkit.data.batches import Batch
 from trainkit.diagnosis.output import suppressed_output
 from trainkit.distributed.topology import Devices, select_devices
+from trainkit.inputs import Batch, map_tensors
 from trainkit.metrics.timer import timed_ms
 from trainkit.training import checkpoint
 from trainkit.training.criterion import Criterion, build_criterion
@@ -129,8 +129,9 @@ class Trial:
         self._scaler = torch.amp.GradScaler(self._device.type, enabled=self._precision == "16-mixed")
         self.batches = [self._copied(batch) for batch in subject.batches]  # a network may write to its inputs
 
-    def _copied(self, batch: Batch) -> tuple[Tensor, ...]:
-        return tuple(tensor.to(self._device, copy=True) for tensor in batch)
+    def _copied(self, batch: Batch) -> Batch:
+        copied: Batch = map_tensors(lambda tensor: tensor.to(self._device, copy=True), batch)
+        return copied
 
     def counterpart(self, other: "Trial", copied: Any) -> Any:
         """This trial's copy of the object that `copied` is the other trial's copy of; `copied` if it is no copy."""
@@ -156,7 +157,7 @@ class Trial:
             yield self
         dynamo.reset()
 
-    def step(self, batch: tuple[Tensor, ...]) -> None:
+    def step(self, batch: Batch) -> None:
         with record_function(STEP), torch.set_grad_enabled(self._training):
             outputs = call_with_autocast(self.compiler, batch, self._precision)
             if not self._training:

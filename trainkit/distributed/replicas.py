@@ -54,9 +54,9 @@ def average_gradients(module: nn.Module, ddp: DdpConfig) -> None:
     forward = module.forward
     replaced_parameters = require("_reparametrize_module")
 
-    def averaging_forward(*inputs: Tensor) -> Any:
+    def averaging_forward(*inputs: Any, **keywords: Any) -> Any:
         if not torch.is_grad_enabled():
-            return forward(*inputs)
+            return forward(*inputs, **keywords)
         parameters = dict(module.named_parameters())
         copies = {}
         # Autograd runs backward first what forward ran last: so the bucket of the last parameters is averaged first.
@@ -66,7 +66,7 @@ def average_gradients(module: nn.Module, ddp: DdpConfig) -> None:
             for member, copied in zip(bucket, averaged, strict=True):
                 copies[member.name] = member.shaped(copied)
         with replaced_parameters(module, copies, tie_weights=True):
-            return forward(*inputs)
+            return forward(*inputs, **keywords)
 
     module.forward = averaging_forward
 

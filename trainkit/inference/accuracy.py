@@ -9,6 +9,7 @@ from trainkit.data.module import DataModule
 from trainkit.inference.batches import requested_batches
 from trainkit.inference.cascade import CascadeStage
 from trainkit.inference.deadlines import Answer
+from trainkit.inputs import to_device
 from trainkit.training.objective import num_right
 
 
@@ -27,7 +28,8 @@ def accuracy_of(stage: CascadeStage, data: DataModule, num_calls: int, device: t
         for epoch, batch in requested_batches(data, num_calls):
             if epoch > 0:
                 break
-            answer = answer_of(0, 0.0, stage.call(batch[0].to(device)), batch[1].to(device), data)
+            inputs, targets = to_device(batch, device)
+            answer = answer_of(0, 0.0, stage.call(inputs), targets, data)
             right += answer.num_right
             targets += answer.num_targets
     return right / targets if targets else None

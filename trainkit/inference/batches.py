@@ -3,11 +3,8 @@
 import itertools
 from collections.abc import Iterator
 
-from torch import Tensor
-
-from trainkit.data.batches import Batch
 from trainkit.data.module import DataModule
-from trainkit.metrics.calls import Shape
+from trainkit.inputs import Batch, Inputs, Shape, shape_of
 
 
 def requested_batches(data: DataModule, num_calls: int) -> Iterator[tuple[int, Batch]]:
@@ -26,9 +23,9 @@ def repeat_batches(data: DataModule) -> Iterator[tuple[int, Batch]]:
             yield epoch, batch
 
 
-def inputs_by_shape(data: DataModule, num_calls: int) -> dict[Shape, Tensor]:
+def inputs_by_shape(data: DataModule, num_calls: int) -> dict[Shape, Inputs]:
     """Inputs of each shape that will come."""
     inputs_of = {}
     for _, (inputs, _) in requested_batches(data, num_calls):
-        inputs_of[tuple(inputs.shape)] = inputs
+        inputs_of[shape_of(inputs)] = inputs
     return inputs_of

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from lightning import seed_everything
-from torch import Tensor
 
 from trainkit.compiler import facts
 from trainkit.compiler.apply import give_own_code
@@ -19,7 +18,8 @@ from trainkit.config.errors import ConfigError, refuse
 from trainkit.config.schema import RunConfig
 from trainkit.data.module import DataModule
 from trainkit.distributed.topology import Devices, select_devices
-from trainkit.metrics.calls import CallMeters, Shape
+from trainkit.inputs import Inputs, Shape
+from trainkit.metrics.calls import CallMeters
 from trainkit.metrics.memory import used_frac
 from trainkit.results.effective import CompileFacts
 from trainkit.results.facts import ExpectedLatency
@@ -48,7 +48,7 @@ class CascadeStage:
     times_ms: dict[Shape, list[float]] = field(default_factory=dict)
     facts: CompileFacts | None = None
     autotune_s: dict[str, float] = field(default_factory=dict)
-    package: Callable[[Tensor], Any] | None = None  # compiled ahead of time, and called in place of the network
+    package: Callable[[Inputs], Any] | None = None  # compiled ahead of time, and called in place of the network
     accuracy: float | None = None  # over all batches of the calls
 
     def place(self, device: torch.device) -> None:
@@ -63,7 +63,7 @@ class CascadeStage:
             self.compiler.apply(self.network, self.config.ddp)
 
     @property
-    def call(self) -> Callable[[Tensor], Any]:
+    def call(self) -> Callable[[Inputs], Any]:
         """Inputs -> outputs."""
         return self.package or self.compiler
 

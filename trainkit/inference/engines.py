@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from trainkit.compiler import packages
 from trainkit.config.schema import Engine
 from trainkit.inference.cascade import CascadeStage
+from trainkit.inputs import Inputs
 from trainkit.metrics.epochs import EpochMeter
 from trainkit.metrics.timer import Stopwatch
 from trainkit.results.cost import PackageCost
@@ -17,8 +19,15 @@ from trainkit.training.precision import AUTOCAST_DTYPES
 PACKAGE = "package.pt2"
 
 
+class ExportedForward(Forward):
+    """The graph of a whole Forward, which takes the inputs as one argument, whatever they are."""
+
+    def forward(self, inputs: Inputs) -> Any:
+        return self.net(inputs)
+
+
 def load_program(
-    stage: CascadeStage, engine: Engine, inputs: Sequence[Tensor], run_dir: Path, meter: EpochMeter
+    stage: CascadeStage, engine: Engine, inputs: Sequence[Inputs], run_dir: Path, meter: EpochMeter
 ) -> PackageCost:
     """Have a stage call the program that an engine makes of its network, for these inputs.
 
@@ -45,7 +54,7 @@ def load_program(
     if engine == "aot_inductor":
         stage.package = packages.load_package(path)
     else:
-        stage.network = Forward(packages.load_program(path), nn.Identity())
+        stage.network = ExportedForward(packages.load_program(path), nn.Identity())
     load.stop()
     return PackageCost(export.total_s, load.total_s, path.stat().st_size)
 

@@ -10,6 +10,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from trainkit.compiler.errors import first_line
 from trainkit.inference.cascade import CascadeStage
+from trainkit.inputs import Inputs, call, to_device, to_double
 from trainkit.training.copies import Differences, TensorKey, default_dtype, error_of, relative_differences
 from trainkit.training.criterion import logits_of
 from trainkit.training.numerics import OutputAnswer, judge_outputs, random_states
@@ -19,7 +20,7 @@ from trainkit.training.precision import call_with_autocast
 Outputs = dict[TensorKey, Tensor]
 
 
-def check_outputs(stage: CascadeStage, eager: Forward, batches: Sequence[Tensor], device: torch.device) -> OutputAnswer:
+def check_outputs(stage: CascadeStage, eager: Forward, batches: Sequence[Inputs], device: torch.device) -> OutputAnswer:
     """Whether a stage returns the same numbers as `eager`, a copy of its network that nobody has compiled.
 
     Floating-point tensors in the outputs of the batches are compared, each relative to its norm: the stage's and
@@ -51,19 +52,17 @@ def check_outputs(stage: CascadeStage, eager: Forward, batches: Sequence[Tensor]
     return judge_outputs(_differences(requested, reference), _differences(expected, reference), stage.config.amp)
 
 
-def _call_in_float64(network: Forward, inputs: Tensor) -> Any:
+def _call_in_float64(network: Forward, inputs: Inputs) -> Any:
     with default_dtype(torch.float32):
         prepared = network.prepare(inputs)
-    if prepared.is_floating_point():
-        prepared = prepared.double()
-    return logits_of(network.net(prepared))
+    return logits_of(call(network.net, to_double(prepared)))
 
 
-def _outputs(call: Callable[[Tensor], Any], batches: Sequence[Tensor], device: torch.device) -> Outputs:
+def _outputs(called: Callable[[Inputs], Any], batches: Sequence[Inputs], device: torch.device) -> Outputs:
     """The floating-point tensors of the outputs, on the CPU."""
     outputs = {}
     for number, inputs in enumerate(batches):
-        for name, tensor in _named_tensors(call(inputs.to(device))):
+        for name, tensor in _named_tensors(called(to_device(inputs, device))):
             if tensor.is_floating_point():
                 outputs[TensorKey("outputs", number, name)] = tensor.detach().to("cpu", copy=True)
     return outputs

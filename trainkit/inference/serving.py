@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from trainkit.compiler import dynamo
 from trainkit.config.schema import RunConfig
-from trainkit.data.batches import Batch
 from trainkit.data.module import DataModule
 from trainkit.inference.accuracy import accuracy_of, answer_of
 from trainkit.inference.batches import inputs_by_shape, requested_batches
@@ -23,7 +21,8 @@ from trainkit.inference.engines import load_program
 from trainkit.inference.parity import check_outputs
 from trainkit.inference.summary import request_columns, stage_columns
 from trainkit.inference.windows import call_windows
-from trainkit.metrics.calls import CallMeters, Shape
+from trainkit.inputs import Batch, Inputs, Shape, shape_of, to_device
+from trainkit.metrics.calls import CallMeters
 from trainkit.metrics.environment import machine_columns
 from trainkit.metrics.foreign import ForeignProcesses
 from trainkit.metrics.steps import Step, StepKind, num_warmup
@@ -102,7 +101,7 @@ class Serving:
         """Replace the network by the program of `forward.engine`, for the shapes that will come."""
         stage, run_dir = self._stages[0], Path(self._config.job.run_dir)
         inputs_of = inputs_by_shape(self._data, self._config.forward.num_calls)
-        inputs = [tensor.to(self._device) for tensor in inputs_of.values()]
+        inputs = to_device(list(inputs_of.values()), self._device)
         cost = load_program(stage, self._config.forward.engine, inputs, run_dir, self._meters.epoch_meter)
         self._row = replace(self._row, **vars(cost))
 
@@ -116,7 +115,7 @@ class Serving:
             for shape, inputs in inputs_of.items():
                 times_ms = []
                 for _ in range(NUM_MEASURING):
-                    _, step = self._call(index, inputs.to(self._device))
+                    _, step = self._call(index, to_device(inputs, self._device))
                     if not step.compiled:
                         times_ms.append(step.time_ms)
                 stage.times_ms[shape] = times_ms[num_warmup(times_ms) :]
@@ -126,9 +125,9 @@ class Serving:
 
     def _serve(self, epoch: int, batch: Batch) -> None:
         """Serve a batch: of several stages by the one that fits into the remaining time."""
-        inputs, targets = batch[0].to(self._device), batch[1].to(self._device)
+        inputs, targets = to_device(batch, self._device)
         answers, compiled = [], False
-        for index in self._choose_calls(tuple(inputs.shape)):
+        for index in self._choose_calls(shape_of(inputs)):
             outputs, step = self._call(index, inputs)
             answers.append(answer_of(index, step.time_ms, outputs, targets, self._data))
             compiled = compiled or step.compiled
@@ -136,7 +135,7 @@ class Serving:
         if self._requests is not None and not compiled:
             answer = self._requests.serve(answers).answer
             for called in answers:
-                self._stages[called.stage].times_ms[tuple(inputs.shape)].append(called.time_ms)
+                self._stages[called.stage].times_ms[shape_of(inputs)].append(called.time_ms)
         self._answers.append(answer)
         if epoch == 0:
             self._num_targets_once += answer.num_targets
@@ -149,11 +148,11 @@ class Serving:
         typical_ms = [stage.typical_ms(shape) for stage in self._stages]
         return choose_calls(expected_ms, typical_ms, self._requests.remaining_ms, self._config.forward.late)
 
-    def _call(self, index: int, inputs: Tensor) -> tuple[Any, Step]:
+    def _call(self, index: int, inputs: Inputs) -> tuple[Any, Step]:
         """Call a stage. Returns its outputs and the measurement."""
         stage = self.last_stage = self._stages[index]
         with stage.ready(self._device):
-            return self._meters.call(partial(stage.call, inputs), index, tuple(inputs.shape))
+            return self._meters.call(partial(stage.call, inputs), index, shape_of(inputs))
 
     def current_row(self) -> Row:
         """The row with all measurements so far."""

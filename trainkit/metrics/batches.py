@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainkit.inputs import Shape, shape_of
 from trainkit.metrics.epochs import EpochMeter
 from trainkit.metrics.steps import Step
 from trainkit.metrics.timer import Stopwatch, current_stream, mark, milliseconds
@@ -14,7 +15,7 @@ class MeasuredBatch:
 
     wait_ms: float  # for the batch, on the host
     num_samples: int
-    shape: tuple[int, ...]  # of the inputs
+    shape: Shape  # of the inputs
     resumed: Any = None  # the mark at which training went on before this batch, after a validation; None without one
     marks: list[Any] = field(default_factory=list)  # of its start, of each pause's start and end, and of its end
     is_complete: bool = False  # else it was broken off
@@ -59,8 +60,8 @@ class BatchMeter:
         """The batch is on the device: training on it begins."""
         self._epoch_meter.begin_step()
         wait_ms, self._waiting = self._waiting.total_s * 1e3, Stopwatch()
-        shape = batch[0].shape
-        measured = MeasuredBatch(wait_ms, shape[0], tuple(shape), self._resumed)
+        shape = shape_of(batch[0])
+        measured = MeasuredBatch(wait_ms, shape[0], shape, self._resumed)
         self._resumed = None
         self._batches.append(measured)
         measured.marks.append(mark(self._stream))

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
+from trainkit.inputs import Shape
 from trainkit.metrics.epochs import EpochCost, EpochMeter, steps_by_epoch
 from trainkit.metrics.steps import Step, StepKind, classify, steady
 from trainkit.metrics.summary import CompilerReport, summarize
@@ -18,7 +19,6 @@ from trainkit.results.facts import ShapeLatency
 from trainkit.stats import percentile
 
 Result = TypeVar("Result")
-Shape = tuple[int, ...]
 
 
 class Call(NamedTuple):

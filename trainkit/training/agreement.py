@@ -24,6 +24,7 @@ from trainkit.compiler.policies import without_policies
 from trainkit.config.schema import RunConfig
 from trainkit.distributed.collectives import gather
 from trainkit.distributed.topology import Devices
+from trainkit.inputs import tensors_of
 from trainkit.training.copies import (
     LOSS_SCALE,
     NET,
@@ -153,7 +154,7 @@ class RankTraining:
         config, batches = self.config, self.batches[:STEPS]
         net, criterion = copy.deepcopy((self.net, self.criterion))
         reference = build_objective(config, without_dropout(net), criterion=criterion)
-        meter = GradientMeter(reference.to(batches[0][0].device).train(), config.amp.precision)
+        meter = GradientMeter(reference.to(tensors_of(batches)[0].device).train(), config.amp.precision)
         trainer = build_checking_trainer(config, self.devices, meter)
         with (
             Compiler(without_policies(config.compile)) as compiler,

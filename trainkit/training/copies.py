@@ -18,6 +18,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from trainkit.compiler.compiler import Compiler
 from trainkit.compiler.policies import without_policies
 from trainkit.config.schema import RunConfig
+from trainkit.inputs import Batch, to_device, to_double
 from trainkit.training.criterion import Criterion
 from trainkit.training.objective import Objective, build_objective
 from trainkit.training.optimizer import OptimizerFactory, schedule_factor
@@ -28,7 +29,7 @@ LOSS_SCALE = 1024.0  # a power of two: scaling rounds nothing, and no gradient b
 NET = "net."  # before the names of the network's tensors in an objective
 DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 
-Batches = list[tuple[Tensor, Tensor]]
+Batches = list[Batch]
 
 
 class TensorKey(NamedTuple):
@@ -124,9 +125,9 @@ class CopyTraining:
                 self._load_reference(trained.objective, step - 1)
             if jitter > 0:
                 _add_noise(parameters, jitter, seed=step)
-            inputs, targets = inputs.to(self._device), targets.to(self._device)
+            inputs, targets = to_device((inputs, targets), self._device)
             if trained.dtype == torch.float64:
-                inputs, targets = _in_float64(inputs), _in_float64(targets)
+                inputs, targets = to_double((inputs, targets))
             loss = call_with_autocast(trained.call, (inputs, targets), trained.precision)
             (loss * scale).backward()
             yield TensorKey("losses", step, ""), loss
@@ -169,10 +170,6 @@ class CopyTraining:
             parameter.copy_(values.view_as(parameter))
         for name, buffer in self._named_buffers(objective):
             buffer.copy_(self._reference[TensorKey("buffers", step, name)])
-
-
-def _in_float64(tensor: Tensor) -> Tensor:
-    return tensor.double() if tensor.is_floating_point() else tensor
 
 
 @torch.no_grad()

@@ -25,6 +25,7 @@ from lightning.pytorch.utilities.model_helpers import is_overridden
 from lightning.pytorch.utilities.types import LRSchedulerConfig
 
 from trainkit.distributed.stop import Stop
+from trainkit.inputs import tensors_of
 from trainkit.metrics.batches import BatchMeter
 from trainkit.training import step
 from trainkit.training.progress import ProgressWriter
@@ -171,7 +172,7 @@ class StepLoop(_TrainingEpochLoop):
         if self._converts:
             batch = self.trainer.precision_plugin.convert_input(batch)
         if not self._has_transfer_hooks:
-            is_there = all(tensor.device == self._device for tensor in batch)
+            is_there = all(tensor.device == self._device for tensor in tensors_of(batch))
             return batch if is_there else move_data_to_device(batch, self._device)
         batch = self._task._on_before_batch_transfer(batch, dataloader_idx=0)
         return self.trainer.strategy.batch_to_device(batch, dataloader_idx=0)

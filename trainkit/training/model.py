@@ -12,6 +12,7 @@ from trainkit.config.errors import ConfigError, refuse
 from trainkit.config.schema import NOT_ARGUMENTS, RunConfig
 from trainkit.data.module import DataModule
 from trainkit.distributed.topology import Devices
+from trainkit.inputs import Inputs, call
 from trainkit.training.criterion import Criterion, check_criterion, trained_logits
 from trainkit.training.instantiate import instantiate_node
 
@@ -59,7 +60,7 @@ def build_model(config: RunConfig, data: DataModule, devices: Devices, criterion
     return net
 
 
-def _try_forward(config: RunConfig, net: nn.Module, data: DataModule, inputs: Tensor) -> Any:
+def _try_forward(config: RunConfig, net: nn.Module, data: DataModule, inputs: Inputs) -> Any:
     """The outputs of a copy of the network. Random states stay as they are."""
     try:
         copied = copy.deepcopy(net)
@@ -71,7 +72,7 @@ def _try_forward(config: RunConfig, net: nn.Module, data: DataModule, inputs: Te
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             prepared = copy.deepcopy(data.prepare).eval()(inputs)
-            return copied.eval()(prepared)
+            return call(copied.eval(), prepared)
     except Exception as error:  # of any kind: the network is the user's
         problem = f"{located_line(error)}, tried on the CPU"
         raise ConfigError(f"{_misfit(config)}: {problem}; choose others or change their sizes") from error

@@ -9,6 +9,7 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_ac
 from trainkit.compiler import regions
 from trainkit.config.errors import ConfigError
 from trainkit.config.schema import RunConfig
+from trainkit.inputs import Inputs, call, map_tensors, tensors_of
 from trainkit.training.criterion import Criterion, logits_of, trained_logits
 from trainkit.training.loss import CrossEntropy, linear_cross_entropy
 from trainkit.training.precision import TRUE_DTYPES, autocast_dtype
@@ -44,12 +45,12 @@ class Objective(nn.Module):
         is_fusible = isinstance(self.loss, CrossEntropy) and self.loss.dim == -1
         self.whole_net = whole_net or not is_fusible or not getattr(net, "logits_are_head_of_features", False)
 
-    def forward(self, inputs: Tensor, targets: Any) -> Tensor | tuple[Tensor, Any]:
+    def forward(self, inputs: Inputs, targets: Any) -> Tensor | tuple[Tensor, Any]:
         inputs = self.prepare(inputs)
-        if self.training and not self.whole_net and autocast_dtype(inputs) == torch.bfloat16:
-            features = self.net.features(inputs).flatten(0, -2).bfloat16()  # [N, D]
+        if self.training and not self.whole_net and autocast_dtype(tensors_of(inputs)[0]) == torch.bfloat16:
+            features = call(self.net.features, inputs).flatten(0, -2).bfloat16()  # [N, D]
             return linear_cross_entropy(features, self.net.head.weight.bfloat16(), targets.flatten())
-        outputs = self.net(inputs)
+        outputs = call(self.net, inputs)
         if self.takes_logits:
             outputs = trained_logits(outputs)
         loss: Tensor = self.loss(outputs, targets)
@@ -67,21 +68,24 @@ class Forward(nn.Module):
         self.net: Any = net
         self.prepare = prepare
 
-    def forward(self, inputs: Tensor) -> Any:
+    def forward(self, inputs: Inputs) -> Any:
         parts: dict[str, Any] = self._modules  # as attributes they take the host 0.7 us each, of calls of 5
         prepare, net = parts["prepare"], parts["net"]
         if type(prepare) is not nn.Identity:  # whose call takes 2 us
             inputs = prepare(inputs)
-        return logits_of(net(inputs))
+        return logits_of(call(net, inputs))
 
 
 class ChannelsLast(nn.Module):
     """Converts images [B, C, H, W] to torch.channels_last; returns other inputs unchanged."""
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        if inputs.ndim != 4:
-            return inputs
-        return inputs.contiguous(memory_format=torch.channels_last)
+    def forward(self, inputs: Inputs) -> Inputs:
+        return map_tensors(self._converted, inputs)
+
+    def _converted(self, tensor: Tensor) -> Tensor:
+        if tensor.ndim != 4:
+            return tensor
+        return tensor.contiguous(memory_format=torch.channels_last)
 
 
 class Cast(nn.Module):
@@ -91,10 +95,13 @@ class Cast(nn.Module):
         super().__init__()
         self.dtype = dtype
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        if not inputs.is_floating_point():
-            return inputs
-        return inputs.to(self.dtype)
+    def forward(self, inputs: Inputs) -> Inputs:
+        return map_tensors(self._converted, inputs)
+
+    def _converted(self, tensor: Tensor) -> Tensor:
+        if not tensor.is_floating_point():
+            return tensor
+        return tensor.to(self.dtype)
 
 
 def num_right(outputs: Any, targets: Tensor, num_classes: int) -> int | None:

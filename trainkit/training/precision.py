@@ -11,6 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from trainkit.config.errors import ConfigError
 from trainkit.config.schema import RunConfig
 from trainkit.distributed.topology import Devices
+from trainkit.inputs import tensors_of
 
 AUTOCAST_DTYPES = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}  # by amp.precision
 ATTENTION_KERNELS = {
@@ -31,7 +32,7 @@ def autocast_dtype(tensor: Tensor) -> torch.dtype | None:
     return torch.get_autocast_dtype(device_type)
 
 
-def call_with_autocast(call: Callable[..., Any], batch: tuple[Tensor, ...], precision: str) -> Any:
+def call_with_autocast(call: Callable[..., Any], batch: tuple[Any, ...], precision: str) -> Any:
     """`call(*batch)` in an `amp.precision`, without a Trainer.
 
     As in Lightning's MixedPrecision, autocast is for the forward alone and caches no cast weights.
@@ -39,7 +40,7 @@ def call_with_autocast(call: Callable[..., Any], batch: tuple[Tensor, ...], prec
     dtype = AUTOCAST_DTYPES.get(precision)
     if dtype is None:
         return call(*batch)
-    with torch.autocast(batch[0].device.type, dtype, cache_enabled=False):
+    with torch.autocast(tensors_of(batch)[0].device.type, dtype, cache_enabled=False):
         return call(*batch)
 
 

@@ -27,6 +27,7 @@ from trainkit.distributed.launch import join_launch
 from trainkit.distributed.restarts import meeting_apart
 from trainkit.distributed.topology import Devices, select_devices, shares_autotuning
 from trainkit.distributed.watch import Watch
+from trainkit.inputs import to_device
 from trainkit.metrics.communication import CommunicationWindow
 from trainkit.metrics.foreign import ForeignProcesses, total_foreign
 from trainkit.metrics.memory import limit_memory, used_frac
@@ -255,7 +256,7 @@ def check_numbers(components: Components, untrained_net: nn.Module) -> None:
     prepare = copy.deepcopy(components.data.prepare).to(device).eval()
     batches = []
     for inputs, targets in islice(components.data.train_dataloader(), numerics.STEPS):
-        batches.append((prepare(inputs.to(device)), targets.to(device)))
+        batches.append((prepare(to_device(inputs, device)), to_device(targets, device)))
     criterion, optimizer = components.criterion, components.optimizer
     answer = numerics.same_answer(untrained_net, batches, config, optimizer, device, criterion)
     recorder.add(asdict(answer))
