@@ -6,17 +6,19 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
+from trainkit.config.composition import compose_config
 from trainkit.config.errors import ConfigError
 from trainkit.config.schema import NOT_ARGUMENTS
+from trainkit.inputs import call, to_double
 from trainkit.models.mini_transformer import Block, MiniTransformer
 from trainkit.models.resnet18 import ResNet18
 from trainkit.models.simple_cnn import SimpleCNN
+from trainkit.training.model import build_data
 from trainkit.training.objective import Objective, convert_to_channels_last
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -60,33 +62,23 @@ def pair(request, tmp_path_factory):
         folder = tmp_path_factory.mktemp("text")
         (folder / "all.txt").write_text("\n".join(f"Line {n} of the text says {n * n}." for n in range(200)))
         overrides = (*overrides, f"data.path={folder / 'all.txt'}", f"data.cache_dir={folder / 'cache'}")
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = compose(
-            "config",
-            overrides=[f"model={model}", f"data={data}", *overrides, *shrunk(model)],
-        )
+    config = compose_config([f"model={model}", f"data={data}", *overrides, *shrunk(model)], CONF)
     torch.manual_seed(0)
-    net = instantiate(
-        {
-            key: value
-            for key, value in OmegaConf.to_container(config.model, resolve=True).items()
-            if key not in NOT_ARGUMENTS
-        }
-    )
-    return net, instantiate(config.data).sample(), config.data.num_classes
+    net = instantiate({name: value for name, value in config.model.items() if name not in NOT_ARGUMENTS})
+    return net, build_data(config).sample(), config.data["num_classes"]
 
 
 def loss_and_gradients(net: nn.Module, inputs: Tensor, targets: Tensor) -> tuple[Tensor, dict[str, Tensor | None]]:
     torch.manual_seed(0)  # dropout, where a network has it
     net.zero_grad()
-    logits = net(inputs)
+    logits = call(net, inputs)
     F.cross_entropy(logits.flatten(0, -2), targets.flatten()).backward()
     return logits.detach(), {name: weight.grad for name, weight in net.named_parameters()}
 
 
 def test_there_is_one_logit_for_each_target_and_class(pair):
     net, (inputs, targets), num_classes = pair
-    assert net(inputs).shape == (*targets.shape, num_classes)
+    assert call(net, inputs).shape == (*targets.shape, num_classes)
 
 
 def test_every_parameter_gets_a_finite_gradient(pair):
@@ -116,7 +108,7 @@ def test_it_is_one_graph_that_computes_what_eager_computes(pair):
 def test_channels_last_computes_the_same_or_is_refused(pair):
     net, (inputs, targets), _ = pair
     net = copy.deepcopy(net).double()
-    inputs = inputs.double() if inputs.is_floating_point() else inputs
+    inputs = to_double(inputs)
     plain, laid_out = Objective(copy.deepcopy(net)), Objective(net)
     if not any(weight.ndim == 4 for weight in net.parameters()):
         with pytest.raises(
@@ -146,7 +138,7 @@ def test_its_weights_load_into_another_one(pair):
     for weight in other.parameters():
         nn.init.ones_(weight)
     other.load_state_dict(net.state_dict())
-    torch.testing.assert_close(other.eval()(inputs), copy.deepcopy(net).eval()(inputs), rtol=0, atol=0)
+    torch.testing.assert_close(call(other.eval(), inputs), call(copy.deepcopy(net).eval(), inputs), rtol=0, atol=0)
 
 
 def test_it_learns_a_batch(pair):
@@ -156,7 +148,7 @@ def test_it_learns_a_batch(pair):
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3 if num_weights > 1000 else 0.1)  # few weights move slowly
     losses = []
     for _ in range(6):
-        loss = F.cross_entropy(net(inputs).flatten(0, -2), targets.flatten())
+        loss = F.cross_entropy(call(net, inputs).flatten(0, -2), targets.flatten())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

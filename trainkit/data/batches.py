@@ -1,6 +1,6 @@
 """A batch, and how samples become one."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, default_collate
 
+from trainkit.config.errors import ConfigError
 from trainkit.inputs import Batch
 
 
@@ -44,8 +45,22 @@ def collate(fetched: Any) -> Batch:
     """The batch of a tuple, which a data set with `__getitems__` returns whole, or of a list of samples."""
     if isinstance(fetched, tuple):
         return fetched
-    inputs, targets = default_collate(fetched)
+    batch = default_collate(fetched)
+    check_pair(batch, "data")
+    inputs, targets = batch
     return inputs, targets
+
+
+def check_pair(batch: Any, setting: str) -> None:
+    """Raise ConfigError about the setting if a batch is not (inputs, targets)."""
+    if isinstance(batch, tuple | list) and len(batch) == 2:
+        return
+    found = f"a {type(batch).__name__}"
+    if isinstance(batch, Mapping):
+        found = f"a dict of {', '.join(map(str, batch))}"
+    elif isinstance(batch, tuple | list):
+        found = f"{len(batch)} parts"
+    raise ConfigError(f"{setting}: a batch is {found}; expected (inputs, targets), inputs a tensor, a tuple or a dict")
 
 
 def num_samples(dataset: Dataset[Any]) -> int:

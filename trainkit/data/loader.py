@@ -1,7 +1,7 @@
 """The loader of batches. A batch is a function of seed, epoch, rank and its number alone."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +9,9 @@ import numpy as np
 import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler, get_worker_info
 
-from trainkit.data.batches import collate
+from trainkit.inputs import Batch
+
+Collate = Callable[[Any], Batch]
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ class EpochLoader(DataLoader[Any]):
     of epoch 0, also in a run that resumes at another epoch.
     """
 
-    def __init__(self, dataset: Dataset[Any], plan: EpochPlan, num_workers: int, pin_memory: bool):
+    def __init__(self, dataset: Dataset[Any], plan: EpochPlan, collate: Collate, num_workers: int, pin_memory: bool):
         super().__init__(
             PlannedDataset(dataset),
             batch_sampler=plan,

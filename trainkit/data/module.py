@@ -1,6 +1,6 @@
 """The DataModule that all data sets are: which process sees which samples, and in which order."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 import lightning
@@ -39,14 +39,15 @@ class DataModule(lightning.LightningDataModule):
     train_set: Dataset[Any]
     val_set: Dataset[Any]
     prepare: nn.Module = nn.Identity()  # inputs of a batch -> inputs of the network, on the device
+    collate: Callable[[Any], Batch] = staticmethod(collate)  # of what a data set returns
     device_alone = torch.device("cpu")
 
-    def __init__(self, *, batch_size: int, num_workers: int = 0, seed: int = 0, inputs: str, **sizes: int):
+    def __init__(self, *, batch_size: int, num_workers: int = 0, seed: int = 0, inputs: str | None, **sizes: int):
         super().__init__()
         self.batch_size = batch_size  # of each process
         self.num_workers = num_workers
         self.seed = seed
-        self.inputs = inputs  # images | tokens | tokens_and_mask
+        self.inputs = inputs  # images | tokens | tokens_and_mask; None: of the user's own
         self.sizes = sizes  # channels, image_size, num_classes, vocab_size, seq_len, ...: those that apply
 
     @property
@@ -84,7 +85,9 @@ class DataModule(lightning.LightningDataModule):
         self.prepare_data()
         self.setup("fit")
         indices = list(range(min(2, num_samples(self.train_set))))
-        loader = DataLoader(self.train_set, batch_sampler=[indices], collate_fn=collate, generator=torch.Generator())
+        loader = DataLoader(
+            self.train_set, batch_sampler=[indices], collate_fn=self.collate, generator=torch.Generator()
+        )
         return next(iter(loader))
 
     def possible_sizes(self) -> dict[int, Collection[int]]:
@@ -104,7 +107,8 @@ class DataModule(lightning.LightningDataModule):
 
     def _loader(self, dataset: Dataset[Any], sampler: Sampler[int] | range, drop_last: bool) -> EpochLoader:
         plan = EpochPlan(sampler, self.batch_size, drop_last, seed=f"{self.seed} {self.rank}")
-        return EpochLoader(dataset, plan, self.num_workers, pin_memory=self.device.type == "cuda")
+        pin_memory = self.device.type == "cuda"
+        return EpochLoader(dataset, plan, self.collate, self.num_workers, pin_memory)
 
 
 def contradictions(data: DataModule, **actual: Any) -> list[str]:

@@ -1,13 +1,16 @@
 """Random batches that are on the device before training starts: only the network is left to measure."""
 
 import itertools
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.data import Dataset
 
 from trainkit.config.errors import refuse
+from trainkit.data.batches import check_pair, collate, num_samples
 from trainkit.data.module import TOKENS, DataModule
 from trainkit.data.shapes import (
     ORDERS,
@@ -33,6 +36,10 @@ class Synthetic(DataModule):
     with token 0, which an attention mask leaves out (`inputs=tokens_and_mask`), or else the network learns and predicts
     like any other. Validation keeps batch_size and seq_len.
     A network that is only called gets the training batches.
+
+    `example` makes a batch (inputs, targets), or a Dataset whose first samples are one. Then batches have its nesting,
+    types and shapes, but for `batch_size`: floating-point numbers are normal, whole numbers uniform from 0 to the
+    largest of the example. `inputs` and the sizes of images and tokens have no effect.
     """
 
     def __init__(
@@ -48,7 +55,8 @@ class Synthetic(DataModule):
         num_val_batches: int = 5,
         num_distinct: int = 4,
         seed: int = 0,
-        inputs: str,
+        example: Callable[[], Any] | None = None,
+        inputs: str | None,
         channels: int = 3,
         image_size: int = 32,
         vocab_size: int = 1024,
@@ -74,6 +82,10 @@ class Synthetic(DataModule):
         self.seq_lens = seq_lens
         self.order = order
         self.padding = Padding(padding, buckets, seq_len)
+        self.example: Batch | None = None
+        if example is not None:
+            self.example = _example_batch(example())
+            self.sizes = {"seq_len": seq_len, "next_token": False}
         refuse(_number_complaints(self) + _target_complaints(self) + _schedule_complaints(self))
 
     @property
@@ -115,14 +127,16 @@ class Synthetic(DataModule):
 
     def possible_sizes(self) -> dict[int, Collection[int]]:
         schedule = self.schedule
-        sizes = super().possible_sizes()
+        sizes: dict[int, Collection[int]] = {}
+        if self.example is None:
+            sizes = super().possible_sizes()
         batch_sizes = set(schedule.batch_sizes.possible_sizes)
         seq_lens = schedule.possible_lengths
         if self.num_val_batches > 0:
             batch_sizes.add(self.batch_size)
             seq_lens.add(self.sizes["seq_len"])
         sizes[0] = batch_sizes
-        if self.inputs in TOKENS:
+        if self.inputs in TOKENS and self.example is None:
             sizes[1] = seq_lens
         return sizes
 
@@ -148,6 +162,11 @@ class Synthetic(DataModule):
         return [self._random_batch(batch_size, generator) for _ in range(min(self.num_distinct, length))]
 
     def _random_batch(self, batch_size: int, generator: torch.Generator) -> Batch:
+        if self.example is not None:
+            inputs, targets = map_tensors(
+                partial(_random_like, batch_size=batch_size, generator=generator), self.example
+            )
+            return inputs, targets
         sizes = self.sizes
         device = generator.device
         targets = torch.randint(sizes["num_classes"], (batch_size,), generator=generator, device=device)
@@ -165,6 +184,24 @@ class Synthetic(DataModule):
         if self.padding.kind != "longest":
             inputs["attention_mask"] = torch.ones_like(input_ids)
         return inputs, targets
+
+
+def _example_batch(example: Any) -> Batch:
+    if isinstance(example, Dataset):
+        example = collate([example[number] for number in range(min(8, num_samples(example)))])
+    check_pair(example, "data.example")
+    inputs, targets = example
+    return inputs, targets
+
+
+def _random_like(tensor: Tensor, batch_size: int, generator: torch.Generator) -> Tensor:
+    """Random numbers of the type and shape of a tensor [B, ...], for another B."""
+    shape, device = (batch_size, *tensor.shape[1:]), generator.device
+    if tensor.is_floating_point():
+        return torch.randn(shape, generator=generator, device=device, dtype=tensor.dtype)
+    largest = max(int(tensor.max()), 0)
+    numbers = torch.randint(largest + 1, shape, generator=generator, device=device)
+    return numbers.to(tensor.dtype)
 
 
 class RepeatedBatches:
@@ -224,7 +261,7 @@ class ResizedBatches(RepeatedBatches):
 def _number_complaints(data: Synthetic) -> list[str]:
     complaints = []
     kinds = ("images", *TOKENS)
-    if data.inputs not in kinds:
+    if data.inputs not in kinds and data.example is None:
         complaints.append(f"data.inputs = {data.inputs}: expected one of {', '.join(kinds)}; leave it to the model")
     for name, number in (("num_batches", data.num_batches), ("num_distinct", data.num_distinct)):
         if number < 1:
@@ -259,8 +296,9 @@ def _schedule_complaints(data: Synthetic) -> list[str]:
     padding = data.padding.kind
     if padding in PADDINGS and padding != "longest" and data.seq_lens is None:
         complaints.append(f"data.padding = {padding}: all are of one length; set data.seq_lens with it")
-    if data.inputs in TOKENS:
+    if data.inputs in TOKENS and data.example is None:
         return complaints + padding_complaints(data.padding)
     if data.seq_lens is not None:
-        complaints.append(f"data.seq_lens = {data.seq_lens}: images have no length; use data.batch_sizes")
+        kind = "images have" if data.example is None else "an example has"
+        complaints.append(f"data.seq_lens = {data.seq_lens}: {kind} no length; use data.batch_sizes")
     return complaints

@@ -1,10 +1,11 @@
 """The data and the network of a run, shown to fit each other before any device is touched."""
 
 import copy
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from trainkit.compiler import apply
 from trainkit.compiler.errors import first_line, located_line
@@ -19,13 +20,27 @@ from trainkit.training.instantiate import instantiate_node
 
 def build_data(config: RunConfig) -> DataModule:
     """The data of `data._target_`. Raises ConfigError if one of its declared batch sizes would never come."""
-    data: DataModule = instantiate_node("data", config.job.data, config.data)
+    data: DataModule = instantiate_node("data", config.job.data, _with_factories(config.data))
     for setting, limit in _batch_limits(config).items():
         if not limit:
             continue
         way_out = f"raise {setting}, or lower data.num_batches"
         refuse(f"{complaint}; {way_out}" for complaint in data.unused_sizes(limit))
     return data
+
+
+def _with_factories(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings of data that makes the objects of its nodes: each node as a function, None if it names no class."""
+    if settings.get("_recursive_", True):
+        return settings
+    with_factories = dict(settings)
+    for name, node in settings.items():
+        if isinstance(node, dict) and "_target_" in node:
+            target, make = node["_target_"], None
+            if target is not None:
+                make = partial(instantiate_node, f"data.{name}", target, node)
+            with_factories[name] = make
+    return with_factories
 
 
 def _batch_limits(config: RunConfig) -> dict[str, int | float | None]:

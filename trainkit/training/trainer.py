@@ -130,7 +130,8 @@ def shared_arguments(config: RunConfig, devices: Devices, *plugins: Any) -> dict
         "default_root_dir": config.job.run_dir,
         "num_sanity_val_steps": 0,
         "inference_mode": config.ddp.strategy != "fsdp2",  # gathered parameters are saved for a later backward
-        "use_distributed_sampler": False,
+        "use_distributed_sampler": "module"
+        in config.data,  # whose loaders Lightning splits; the others split themselves
         "enable_progress_bar": False,
         "enable_model_summary": False,
     }
