@@ -23,13 +23,13 @@ def answer_of(stage: int, time_ms: float, outputs: Any, targets: Tensor, data: D
 
 def accuracy_of(stage: CascadeStage, data: DataModule, num_calls: int, device: torch.device) -> float | None:
     """The accuracy of a stage over the batches of the calls, each once; None if it predicts no targets."""
-    right = targets = 0
+    total_right = total_targets = 0
     with stage.ready(device):
         for epoch, batch in requested_batches(data, num_calls):
             if epoch > 0:
                 break
             inputs, targets = to_device(batch, device)
             answer = answer_of(0, 0.0, stage.call(inputs), targets, data)
-            right += answer.num_right
-            targets += answer.num_targets
-    return right / targets if targets else None
+            total_right += answer.num_right
+            total_targets += answer.num_targets
+    return total_right / total_targets if total_targets else None
