@@ -102,7 +102,7 @@ def train_bare(config: RunConfig) -> float:
     if devices.world_size > 1:
         device_ids = [device] if device.type == "cuda" else None
         net = DistributedDataParallel(objective, device_ids, **ddp_arguments(config.ddp))
-    optimizer = build_optimizer(config)(net.parameters())
+    optimizer = build_optimizer(config)(net)
     is_bf16 = config.amp.precision == "bf16-mixed"
     num_batches = 0
 

@@ -93,7 +93,7 @@ class BareLoop:
     def __init__(self, config: RunConfig, data: DataModule):
         self.device = data.device
         self.objective = build_arm(config, data).to(self.device)
-        self.optimizer = build_optimizer(config)(self.objective.parameters())
+        self.optimizer = build_optimizer(config)(self.objective)
         self.batches = data.train_dataloader().batches
         self.bf16 = config.amp.precision == "bf16-mixed"
 
@@ -124,7 +124,7 @@ class PlainModule(LightningModule):
         self.make_optimizer = build_optimizer(config)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        return self.make_optimizer(self.parameters())
+        return self.make_optimizer(self)
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         torch.compiler.cudagraph_mark_step_begin()  # as in BareLoop

@@ -53,7 +53,7 @@ class Arm:
         self.name = name
         self.loss = loss
         self.batches = batches
-        self.optimizer = build_optimizer(config)(net.parameters())
+        self.optimizer = build_optimizer(config)(net)
         self.round_ms: list[float] = []
 
     def step(self, number: int) -> Tensor:

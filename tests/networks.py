@@ -361,3 +361,11 @@ class KilledOnce(Dropout):
             if self.calls == 9 and os.environ["RANK"] == "1" and restarts == "0" and "KILLED" in os.environ:
                 os.kill(os.getpid(), signal.SIGKILL)
         return super().forward(images)
+
+
+def no_groups(net: nn.Module) -> list[dict]:
+    return []
+
+
+def groups_of_another_network(net: nn.Module) -> list[dict]:
+    return [{"params": net.backbone.parameters()}]

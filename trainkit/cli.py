@@ -175,9 +175,9 @@ def one_line_errors() -> Iterator[None]:
         if rank() > 0:
             time.sleep(SPEAKING_S)
         if rank() == 0 or _under_torchrun():  # which has ended this process by now if rank 0 complains too
+            print("\n".join(error.complaints), file=sys.stderr, flush=True)
             if shows_tracebacks():
                 traceback.print_exception(error)
-            print("\n".join(error.complaints), file=sys.stderr, flush=True)
         sys.exit(2)
     except JobError as error:
         sys.exit(str(error))

@@ -136,7 +136,7 @@ def test_a_network_that_fails_on_the_data_says_where(train, tmp_path):
 
 def test_hydra_full_error_shows_the_tracebacks_of_mistakes_and_of_networks(train, monkeypatch):
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
-    assert train("seed=a").stderr.startswith("Traceback (most recent call last):\n")
+    assert train("seed=a").stderr.startswith("seed = a: expected a whole number\nTraceback (most recent call last):\n")
     assert '\n  File "' in train("model._target_=tests.networks.Raises", "compile.mode=eager").stderr
 
 

@@ -1,5 +1,7 @@
 """The optimizer: its implementation, schedule, clipping, skipped steps, and the state of a checkpoint."""
 
+import copy
+
 import pytest
 import torch
 from lightning.pytorch.plugins import MixedPrecision
@@ -130,14 +132,14 @@ def test_bf16_is_clipped_beside_a_fused_optimizer(compose, tmp_path):
 )
 def test_the_implementation_of_an_optimizer_is_the_one_asked_for(optimizer, settings, expected, compose):
     config = compose(f"optimizer={optimizer}", *(f"optimizer.{setting}" for setting in settings))
-    defaults = build_optimizer(config)([nn.Parameter(torch.ones(1))]).defaults
+    defaults = build_optimizer(config)(nn.Linear(1, 1)).defaults
     assert (defaults["fused"], defaults["foreach"]) == expected
 
 
 def test_fp16_leaves_sgd_with_momentum_unfused(compose):
     asked = ("amp=fp16", "optimizer=sgd")
-    assert not build_optimizer(compose(*asked))([nn.Parameter(torch.ones(1))]).defaults["fused"]
-    assert build_optimizer(compose(*asked, "optimizer.momentum=0"))([nn.Parameter(torch.ones(1))]).defaults["fused"]
+    assert not build_optimizer(compose(*asked))(nn.Linear(1, 1)).defaults["fused"]
+    assert build_optimizer(compose(*asked, "optimizer.momentum=0"))(nn.Linear(1, 1)).defaults["fused"]
     with pytest.raises(ConfigError, match=r"^optimizer\.fused = True: torch's fused SGD loses its momentum .*; use "):
         build_optimizer(compose(*asked, "optimizer.fused=true"))
 
@@ -184,10 +186,73 @@ def test_a_run_goes_on_in_another_implementation_of_its_optimizer(compose, tmp_p
     assert close(parameters(tmp_path / "fused"), parameters(tmp_path / "foreach"))
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd", "muon"])
 def test_every_optimizer_learns(optimizer, compose):
     row = run(compose(f"optimizer={optimizer}", "compile.mode=eager", "trainer.max_epochs=4"))
     assert row.val_accuracy > 0.9
+
+
+def test_norms_and_biases_may_be_left_without_weight_decay(compose):
+    net = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4))
+    config = compose("optimizer.groups._target_=trainkit.training.parameter_groups.decay_matrices")
+    matrices, vectors = build_optimizer(config)(net).param_groups
+    assert (matrices["params"], matrices["weight_decay"]) == ([net[0].weight], config.optimizer["weight_decay"])
+    assert (vectors["params"], vectors["weight_decay"]) == ([net[0].bias, *net[1].parameters()], 0.0)
+
+
+def test_muon_trains_the_hidden_matrices_and_goes_on_from_a_checkpoint(compose):
+    net = nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 4), nn.Linear(4, 2))
+    make = build_optimizer(compose("optimizer=muon", "optimizer.lr=0.1"))
+
+    def step(net, optimizer):
+        net(torch.arange(5)).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    optimizer = make(net)
+    step(net, optimizer)
+    states = {name: sorted(optimizer.state[parameter]) for name, parameter in net.named_parameters()}
+    assert states == {
+        "0.weight": ["exp_avg", "exp_avg_sq", "step"],
+        "1.weight": ["momentum_buffer"],
+        "1.bias": ["exp_avg", "exp_avg_sq", "step"],
+        "2.weight": ["exp_avg", "exp_avg_sq", "step"],
+        "2.bias": ["exp_avg", "exp_avg_sq", "step"],
+    }
+    resumed_net = copy.deepcopy(net)
+    resumed = make(resumed_net)
+    resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    for group in (*optimizer.param_groups, *resumed.param_groups):
+        group["lr"] = 0.01  # as a schedule does
+    before = copy.deepcopy(net)
+    step(net, optimizer)
+    step(resumed_net, resumed)
+    for old, new, again in zip(before.parameters(), net.parameters(), resumed_net.parameters(), strict=True):
+        assert torch.equal(new, again)
+        assert 0 < (new - old).abs().max() < 0.05
+
+
+def test_muon_does_not_take_shards(compose):
+    config = compose("optimizer=muon", "ddp.strategy=fsdp2", "compile.mode=eager")
+    with pytest.raises(ConfigError, match=r"^ddp\.strategy = fsdp2: has shards of matrices, .*; use optimizer=adamw$"):
+        build_optimizer(config)
+
+
+def test_complex_parameters_are_not_fused_unless_that_is_asked_for(compose):
+    net = nn.ParameterList([torch.ones(2, dtype=torch.complex64)])
+    assert build_optimizer(compose())(net).defaults["fused"] is None
+    with pytest.raises(ConfigError, match=r"^optimizer\.fused = True: .*; leave it out$"):
+        build_optimizer(compose("optimizer.fused=true"))(net)
+
+
+def test_groups_that_fail_or_leave_out_parameters_are_one_line(compose):
+    for groups, problem in (
+        ("tests.networks.no_groups", "leaves out 2 parameters; put each into a group"),
+        ("tests.networks.groups_of_another_network", r".*\(at tests/networks\.py:\d+\); it takes the network and .*"),
+    ):
+        make = build_optimizer(compose(f"optimizer.groups._target_={groups}"))
+        with pytest.raises(ConfigError, match=rf"^optimizer\.groups\._target_ = {groups}: {problem}$"):
+            make(nn.Linear(1, 1))
 
 
 def test_the_schedule_warms_up_then_falls_as_half_a_cosine():

@@ -103,6 +103,11 @@ class OptimizerSettings:
     _target_: str = setting(OWN, "the class of the optimizer; optimizer.lr and the rest are its arguments")
     lr: float = setting(OWN, "the learning rate", bounds=(ABOVE_0,))
     weight_decay: float = setting(OWN, "pulls parameters towards 0")
+    groups: dict[str, Any] | None = setting(
+        OWN,
+        "optimizer.groups._target_=FUNCTION: network -> torch's parameter groups, as "
+        "trainkit.training.parameter_groups.decay_matrices; its other settings are its arguments; null: one group",
+    )
     fused: bool | None = setting(
         None, "true: one kernel for the whole step | null: the same, unless foreach is set", bounds=(BOOLEAN_OR_NULL,)
     )

@@ -50,6 +50,7 @@ CUDAGRAPH_MODES = ("reduce-overhead", "max-autotune")
 POLICIES = ("start", "min_batch_size", "max_variants", "max_failures", "max_memory_frac")  # of compile.*
 AUTOTUNE_MODES = ("max-autotune", "max-autotune-no-cudagraphs")
 NOT_ARGUMENTS = ("label", "inputs", "language_model")  # of the network; the rest of its node are
+GROUPS = "groups"  # of optimizer; the rest of that node are the arguments of the class
 METRIC = "metric"  # of objective; the rest of that node are the arguments of the loss
 
 

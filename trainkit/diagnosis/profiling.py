@@ -15,6 +15,7 @@ from trainkit.compiler import graphs
 from trainkit.compiler.errors import first_line
 from trainkit.diagnosis.findings import Phase
 from trainkit.diagnosis.trial import OPTIMIZER, STEP, Subject, Trial
+from trainkit.inputs import tensors_of
 
 logger = logging.getLogger(__name__)
 NUM_PROFILED = 5  # steps
@@ -88,7 +89,7 @@ def _profile_steps(trial: Trial) -> profile:
 
 
 def _on_gpu(trial: Trial) -> bool:
-    return trial.batches[0][0].is_cuda
+    return tensors_of(trial.batches[0])[0].is_cuda
 
 
 def _per_step(events: Iterable[Any]) -> int:

@@ -124,7 +124,7 @@ class Trial:
         net = copy.deepcopy(subject.net, self._copies)
         prepare, criterion = copy.deepcopy((subject.prepare, subject.criterion))
         self._objective = build_objective(config, net, prepare, criterion).to(self._device).train(self._training)
-        self._optimizer = subject.optimizer(self._objective.parameters())
+        self._optimizer = subject.optimizer(self._objective)
         self._precision = config.amp.precision
         self._scaler = torch.amp.GradScaler(self._device.type, enabled=self._precision == "16-mixed")
         self.batches = [self._copied(batch) for batch in subject.batches]  # a network may write to its inputs

@@ -110,7 +110,7 @@ def resume_path(config: RunConfig, net: nn.Module, optimizer: OptimizerFactory, 
         raise ConfigError(f"{subject}: has no {', '.join(lacking)}, which training goes on with; give another one")
     if not checkpoint.end_of_epoch:
         _check_inside_epoch(checkpoint, config, world_size, subject)
-    settings = optimizer([nn.Parameter(torch.zeros(1))]).defaults
+    settings = optimizer(net).defaults
     missing = sorted(settings.keys() - checkpoint.optimizer_settings.keys())
     if missing:
         raise ConfigError(

@@ -111,7 +111,7 @@ class CopyTraining:
         if compiled:
             self.compiler.apply(objective, self._config.ddp)
             call = self.compiler
-        optimizer = self._optimizer(objective.parameters())
+        optimizer = self._optimizer(objective)
         factor = schedule_factor("constant", self._config.trainer.warmup_steps, 0)
         return Copy(objective, call, optimizer, LambdaLR(optimizer, factor), precision, dtype)
 

@@ -7,53 +7,88 @@ from math import cos, pi
 from typing import Any
 
 import torch
-from hydra.utils import get_object, instantiate
+from hydra.utils import instantiate
 from torch import Tensor, nn
 from torch.amp import GradScaler
 from torch.distributed.tensor import DTensor
 from torch.optim import SGD, Adam, Optimizer  # AdamW is an Adam
 
-from trainkit.compiler.errors import first_line
+from trainkit.compiler.errors import first_line, located_line
 from trainkit.config.errors import ConfigError, refuse
-from trainkit.config.schema import RunConfig, TrainerConfig
-from trainkit.training.instantiate import type_complaints
+from trainkit.config.schema import GROUPS, RunConfig, TrainerConfig
+from trainkit.training.instantiate import find_target, instantiate_node, type_complaints
+from trainkit.training.muon import MuonAndAdamW
 
-OptimizerFactory = Callable[..., Optimizer]  # parameters -> optimizer
+OptimizerFactory = Callable[[nn.Module], Optimizer]  # the network and the loss -> optimizer of their parameters
 
 
 def build_optimizer(config: RunConfig) -> OptimizerFactory:
-    """The optimizer of `optimizer._target_`, still without parameters.
+    """The optimizer of `optimizer._target_` and its parameter groups, still without parameters.
 
-    If neither `optimizer.fused` nor `optimizer.foreach` is set, it is the fused implementation if the class has one.
-    Raises ConfigError.
+    If neither `optimizer.fused` nor `optimizer.foreach` is set, it is the fused implementation if the class has one and
+    the parameters are real numbers. Raises ConfigError, as the factory does.
     """
     settings = dict(config.optimizer)
-    subject = f"optimizer._target_ = {settings['_target_']}"
-    try:
-        target = get_object(settings["_target_"])
-        arguments = inspect.signature(target).parameters
-    except (ImportError, ValueError) as error:
-        raise ConfigError(f"{subject}: {first_line(error)}; give a class") from error
+    target = find_target("optimizer", settings)
+    arguments = inspect.signature(target).parameters
+    group_parameters = _grouping(settings.pop(GROUPS, None))
     refuse(type_complaints("optimizer", target, settings))
     fused, foreach = settings.pop("fused", None), settings.pop("foreach", None)
     for name, value in (("fused", fused), ("foreach", foreach)):
         if value is not None and name not in arguments:
             raise ConfigError(f"optimizer.{name} = {value}: {target.__name__} has no such setting; leave it out")
+    if target is MuonAndAdamW and config.ddp.strategy == "fsdp2":
+        raise ConfigError(
+            "ddp.strategy = fsdp2: has shards of matrices, and Muon needs whole ones; use optimizer=adamw"
+        )
     loses_momentum = _fused_loses_momentum(config, target)
     if fused and loses_momentum:
         raise ConfigError(
             "optimizer.fused = True: torch's fused SGD loses its momentum where fp16 skips the first step; "
             "use optimizer.foreach=true, amp=bf16 or optimizer=adamw"
         )
-    if fused is None and foreach is None and "fused" in arguments:
-        fused = not loses_momentum
+    may_fuse = fused is None and foreach is None and "fused" in arguments and not loses_momentum
     if fused:  # without either argument torch chooses between foreach and a loop; fused=False would be the loop
         settings["fused"] = fused
     if foreach is not None:
         settings["foreach"] = foreach
-    factory: OptimizerFactory = instantiate(settings, _partial_=True, _convert_="all")
-    _check_factory(factory, subject)
+    make = instantiate(settings, _partial_=True, _convert_="all")
+
+    def factory(network: nn.Module) -> Optimizer:
+        is_real = not any(parameter.is_complex() for parameter in network.parameters())
+        if fused and not is_real:
+            raise ConfigError("optimizer.fused = True: torch's kernels take no complex parameters; leave it out")
+        implementation = {"fused": True} if may_fuse and is_real else {}
+        parameters = group_parameters(network)
+        try:
+            optimizer: Optimizer = make(parameters, **implementation)
+        except (TypeError, ValueError) as error:
+            subject = f"optimizer._target_ = {config.optimizer['_target_']}"
+            raise ConfigError(f"{subject}: {first_line(error)}; correct optimizer.*") from error
+        return optimizer
+
+    _check_class(make, f"optimizer._target_ = {config.optimizer['_target_']}")
     return factory
+
+
+def _grouping(node: dict[str, Any] | None) -> Callable[[nn.Module], Any]:
+    """The function of `optimizer.groups`: network -> its parameters, in groups."""
+    if node is None or node.get("_target_") is None:
+        return nn.Module.parameters
+    function = instantiate_node("optimizer.groups", node["_target_"], node | {"_partial_": True})
+    subject = f"optimizer.groups._target_ = {node['_target_']}"
+
+    def grouped(network: nn.Module) -> list[dict[str, Any]]:
+        try:
+            groups = [group | {"params": list(group["params"])} for group in function(network)]
+        except Exception as error:  # of any kind: the function is the user's
+            raise ConfigError(f"{subject}: {located_line(error)}; it takes the network and gives groups") from error
+        missing = set(network.parameters()).difference(*(group["params"] for group in groups))
+        if missing:
+            raise ConfigError(f"{subject}: leaves out {len(missing)} parameters; put each into a group")
+        return [group for group in groups if group["params"]]
+
+    return grouped
 
 
 def _fused_loses_momentum(config: RunConfig, target: Any) -> bool:
@@ -66,9 +101,9 @@ def _fused_loses_momentum(config: RunConfig, target: Any) -> bool:
     return config.amp.precision == "16-mixed" and target is SGD and has_momentum
 
 
-def _check_factory(factory: OptimizerFactory, subject: str) -> None:
+def _check_class(make: Callable[..., Any], subject: str) -> None:
     try:
-        optimizer = factory([nn.Parameter(torch.zeros(1))])
+        optimizer = make([nn.Parameter(torch.zeros(1, 1))])
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{subject}: {first_line(error)}; correct optimizer.*") from error
     if not isinstance(optimizer, Optimizer):

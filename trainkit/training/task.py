@@ -116,7 +116,7 @@ class Task(LightningModule):
 
     def configure_optimizers(self) -> Optimizer | OptimizerLRSchedulerConfig:
         """The optimizer, with its schedule if it has one: to schedule a constant rate would cost each step time."""
-        optimizer = self._optimizer(self.parameters())
+        optimizer = self._optimizer(self.objective)
         optimizer.register_load_state_dict_pre_hook(adapt_checkpoint_state)
         settings = self._config.trainer
         if not has_schedule(settings):
