@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from scipy.ndimage import gaussian_filter
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence
 
 logger = logging.getLogger(__name__)
 
@@ -655,6 +656,33 @@ class RecurrentFixed(Classifier):
 
     def forward(self, images: Tensor) -> Tensor:
         return self.lstm(self.logits(images))[0]
+
+
+class Packed(Classifier):
+    """A padded batch, packed for a recurrent layer: its output at the last valid step of each sequence."""
+
+    def __init__(self, channels: int, image_size: int, num_classes: int, width: int = 8):
+        super().__init__(channels, image_size, num_classes, width)
+        self.lstm = nn.LSTM(1, num_classes, batch_first=True)
+
+    def forward(self, images: Tensor) -> Tensor:
+        padded, lengths = self.padded(images)
+        packed = pack_padded_sequence(padded, lengths, batch_first=True, enforce_sorted=False)  # PACKED
+        return self.lstm(packed)[1][0][-1]
+
+    def padded(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """The logits as steps, of which 1, 2, 3, ... are valid."""
+        steps = self.logits(images)[..., None]
+        return steps, 1 + torch.arange(len(steps)) % steps.shape[1]
+
+
+class Padded(Packed):
+    """The same without packing."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        padded, lengths = self.padded(images)
+        steps = self.lstm(padded)[0]
+        return steps[torch.arange(len(steps)), lengths - 1]
 
 
 class Scripted(Classifier):

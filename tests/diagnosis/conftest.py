@@ -25,6 +25,15 @@ def subject_of(compose):
     return build
 
 
+@pytest.fixture(scope="session")
+def own_backend():
+    """The name of a backend of the user's, which might generate code: it is aot_eager by another name."""
+    from torch._dynamo import lookup_backend, register_backend
+
+    register_backend(lookup_backend("aot_eager"), "own")
+    return "own"
+
+
 def with_shorter_batches(subject):
     """The subject with batches of 16, 8 and 4 samples."""
     sizes = zip((16, 8, 4), subject.batches, strict=False)

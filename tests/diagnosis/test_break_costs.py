@@ -25,9 +25,9 @@ def test_a_network_that_raises_only_without_a_break_says_so_and_where(subject_of
     assert re.fullmatch(f"without it: {RAISES}{at}", variant.failed)
 
 
-def test_costs_and_shares_are_measured_on_copies(subject_of, caplog):
+def test_costs_and_shares_are_measured_on_copies(subject_of, own_backend, caplog):
     caplog.set_level("INFO", "trainkit")
-    subject = subject_of("ManyDefects", "compile.backend=aot_eager")
+    subject = subject_of("ManyDefects", f"compile.backend={own_backend}")
     before = {name: tensor.clone() for name, tensor in subject.net.state_dict().items()}
     diagnosis = diagnose(subject)
     branch, shape = (finding for finding in diagnosis.findings if finding.kind == "graph break")
@@ -48,7 +48,7 @@ def test_costs_and_shares_are_measured_on_copies(subject_of, caplog):
 
 
 @pytest.mark.parametrize("overrides", [[], ["compile.scope=blocks"]], ids=["step", "blocks"])
-def test_a_cost_is_the_difference_within_rounds_whatever_drifts(overrides, subject_of, monkeypatch):
+def test_a_cost_is_the_difference_within_rounds_whatever_drifts(overrides, subject_of, own_backend, monkeypatch):
     monkeypatch.setattr(trial, "NUM_WARMUP", 1)
     as_written, timed = defects.halved.__code__, []
 
@@ -58,7 +58,7 @@ def test_a_cost_is_the_difference_within_rounds_whatever_drifts(overrides, subje
 
     monkeypatch.setattr(trial.Trial, "step_ms", step_ms)
     monkeypatch.setattr(break_costs, "profile_round", lambda trial: ProfiledRound(0.5, 0.25, 75.0))
-    subject = subject_of("Blocks", *overrides)
+    subject = subject_of("Blocks", f"compile.backend={own_backend}", *overrides)
     (branch,) = examine(subject).findings
     phase, (costed,) = break_costs.measure_phase(subject, Phase("training"), [branch])
     assert (phase.gain, phase.compiled_frac) == (Estimate(1, 1, 1), Estimate(0.5, 0.5, 0.5))

@@ -74,6 +74,19 @@ def test_the_remedy_and_a_clean_network_have_nothing_to_find(name, subject_of):
     assert [phase.num_graphs for phase in diagnosis.phases] == [1, 1]
 
 
+def test_a_packed_sequence_is_named_and_the_padded_one_is_one_graph_with_the_same_outputs(subject_of):
+    packed, padded = subject_of("Packed"), subject_of("Padded")
+    named = {(f.cause, f.code) for f in examine(packed).findings if f.line == line_of("# PACKED")}
+    assert named == {("packed sequence", SOURCE[line_of("# PACKED") - 1].strip())}
+    with torch._dynamo.config.patch(allow_rnn=True):  # as the remedy of a recurrent layer has it
+        diagnosis = examine(padded)
+    assert ([phase.num_graphs for phase in diagnosis.phases], diagnosis.findings) == ([1, 1], [])
+    padded.net.load_state_dict(packed.net.state_dict())
+    (images, _), *_ = packed.batches
+    images = packed.prepare(images)
+    torch.testing.assert_close(padded.net(images), packed.net(images))
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("name", [name for name in DEFECTS if marked_line(name)[1] in WITHOUT_CUDA_GRAPHS])

@@ -36,15 +36,29 @@ def test_the_script_shows_line_and_remedy_and_writes_json_and_code(script, tmp_p
     events = Counter(event.get("name") for event in json.loads((tmp_path / "trace.json").read_text())["traceEvents"])
     assert (events[trial.STEP], events[trial.OPTIMIZER], events[graphs.COMPILED_GRAPH]) == (5, 5, 10)
     assert f"\ntraining: measuring without break 1 of 1 ({defects.__file__}:{line})\n" in done.stderr
-    remedy, measurements = done.stdout.index("torch.where"), done.stdout.index("eager ms")
+    remedy, measurements = done.stdout.index("torch.where"), done.stdout.index("step ms")
     assert remedy < measurements < done.stdout.index("graph break", measurements)
     assert not re.search(r" $", done.stdout, re.MULTILINE)
+    assert "eager ms" not in done.stdout  # a backend without code has no gain
+    assert "The backend generates no code, so its gain is not measured" in done.stdout
     for text in (f"defects.py:{line}", "if logits.sum() > 0:", "torch.where", "Found: 1 graph break."):
         assert text in done.stdout
     diagnosis = read_diagnosis(tmp_path / "found.json")
     assert [(f.file, f.line, f.cost_unknown) for f in diagnosis.findings] == [(defects.__file__, line, None)]
     assert (tmp_path / "code" / "training" / "graph_0.txt").read_text().startswith(f"# Made of:\n{FIRST_CALL}\n")
     assert {path.name for path in tmp_path.iterdir()} == {"found.json", "trace.json", "code"}
+
+
+def test_without_measuring_the_findings_are_all_and_no_step_is_timed(script, tmp_path):
+    words = ("model._target_=tests.defects.TensorBranch", "compile.backend=eager", "--json", "found.json")
+    done = script(*words, "--no-measure")
+    assert done.returncode == 0
+    assert re.sub(r"(forward|training): compiling .*\n", "", done.stderr) == ""
+    assert "torch.where" in done.stdout
+    assert not re.search(r"step ms|Medians|cost", done.stdout)
+    diagnosis = read_diagnosis(tmp_path / "found.json")
+    assert [(phase.num_graphs, phase.step_time_ms) for phase in diagnosis.phases] == [(2, None)] * 2
+    assert [(finding.cost_ms, finding.cost_unknown) for finding in diagnosis.findings] == [(None, None)]
 
 
 @pytest.mark.parametrize(

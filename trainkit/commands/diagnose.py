@@ -7,7 +7,8 @@ prints the findings, then measures; log lines on stderr show the progress. With
 --json runs/sweeps/NAME/diagnosis.json the report of that sweep contains the diagnosis. --code writes the captured
 graphs and the code generated for them. --trace writes a Chrome trace of a few steady steps, before it measures, for
 chrome://tracing or https://ui.perfetto.dev. --stages compiles the network with each of three backends, in processes of
-their own with a cold cache, and shows the seconds of each stage of the compile.
+their own with a cold cache, and shows the seconds of each stage of the compile. --no-measure prints the findings alone,
+without the gain of compiling and the costs of graph breaks, which take most of the time.
 """
 
 import argparse
@@ -41,7 +42,8 @@ def main() -> int:
         diagnosis_tables.print_findings(diagnosis)
         if arguments.trace:
             profiling.write_trace(subject, diagnosis.phases, arguments.trace)
-        diagnosis = diagnose.measure(subject, diagnosis)
+        if not arguments.no_measure:
+            diagnosis = diagnose.measure(subject, diagnosis)
         if arguments.stages:
             diagnosis = replace(diagnosis, stages=stages.measure_stages(config))
         code_files = []
@@ -65,6 +67,7 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--code", type=Path, metavar="DIR", help="write graphs and generated kernels into this folder")
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write a Chrome trace of a few steady steps")
     parser.add_argument("--stages", action="store_true", help="seconds of the stages of a compile, by backend")
+    parser.add_argument("--no-measure", action="store_true", help="explain, and time nothing")
     parser.add_argument("-m", "--multirun", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_intermixed_args()
 

@@ -19,6 +19,11 @@ def check_backend(setting: str, backend: str, device_type: str, must_compile: bo
         _check_cpp_compiler(setting)
 
 
+def generates_code(backend: str) -> bool:
+    """Whether a backend makes a program of a graph. Those to debug, as eager and aot_eager, run the graph as it is."""
+    return backend == "inductor" or backend in torch.compiler.list_backends()  # which leaves out backends to debug
+
+
 def check_options(options: Mapping[str, Any]) -> None:
     """Raise ConfigError with a line for each of `compile.options` that this torch's inductor does not have, or whose
     value is of another type."""

@@ -12,6 +12,7 @@ from statistics import median
 from typing import Any
 
 from trainkit.compiler import graphs
+from trainkit.compiler.backends import generates_code
 from trainkit.compiler.errors import first_line
 from trainkit.config.schema import CompileConfig, Mode
 from trainkit.diagnosis.findings import Finding, Phase
@@ -71,6 +72,8 @@ class Variant:
 def measure_phase(subject: Subject, phase: Phase, breaks: Sequence[Finding]) -> tuple[Phase, list[Finding]]:
     """The phase with step times, gain and shares, and its graph breaks with their costs.
 
+    There is no gain, and no step in eager, with a backend that generates no code: its steps are those of eager.
+
     The cost of a break is the median step of the network as it is, less that of the same network with this one line
     frozen, so that the graph does not break there. All other breaks stay. So the cost contains the line's own work, its
     waiting for the device, the break, and the fusion lost over it: the most that a free remedy can gain. There is no
@@ -80,7 +83,12 @@ def measure_phase(subject: Subject, phase: Phase, breaks: Sequence[Finding]) -> 
     compiled = Variant("as compiled", config)
     eager = Variant("in eager", replace(config, mode=Mode["eager"]))
     without = _variants_without(breaks, config)
-    _run_rounds(subject, phase.name, [compiled, eager, *without])
+    backends = [config.backend, *[part.backend for part in config.parts]]
+    has_gain = any(generates_code(backend) for backend in backends)
+    if has_gain:
+        _run_rounds(subject, phase.name, [compiled, eager, *without])
+    else:
+        _run_rounds(subject, phase.name, [compiled, *without])
     failed = compiled.failed or eager.failed
     if failed:
         unmeasured = [replace(finding, cost_unknown="the phase failed") for finding in breaks]
@@ -88,11 +96,12 @@ def measure_phase(subject: Subject, phase: Phase, breaks: Sequence[Finding]) -> 
     phase = replace(
         phase,
         step_time_ms=estimate(compiled.rounds_ms),
-        eager_step_time_ms=estimate(eager.rounds_ms),
-        gain=estimate(_gains(eager, compiled)),
         peak_reserved_bytes=compiled.peak_reserved_bytes,
         eager_peak_reserved_bytes=eager.peak_reserved_bytes,
     )
+    if has_gain:
+        eager_step_time_ms, gain = estimate(eager.rounds_ms), estimate(_gains(eager, compiled))
+        phase = replace(phase, eager_step_time_ms=eager_step_time_ms, gain=gain)
     logger.info("%s: profiling the compiled share of the step", phase.name)
     phase = _with_shares(phase, Trial(subject, phase.name, graphs.watched(config)), compiled.rounds_ms)
     findings = []

@@ -24,6 +24,7 @@ WAITS_WITH_CUDAGRAPHS = (
     "kernels outside of CUDA graphs, as those of the optimizer, are launched one by one; take a larger batch"
 )
 ROUNDS = "Medians over interleaved rounds of all variants, with the lowest and the highest round."
+NO_GAIN = "The backend generates no code, so its gain is not measured; compile.backend=inductor does."
 FIX_FIRST = "the code after it was not diagnosed, fix it and diagnose again"
 NOISY = "; the rounds differ too much: is the machine busy?"
 # Singular and plural of a kind of finding, if it is not counted by its name.
@@ -58,8 +59,16 @@ def _kind_count(kind: str, count: int) -> str:
     return f"{count} {plural}"
 
 
-def phase_cells(phase: Phase) -> dict[str, Cell]:
-    """The cells of a phase in the table of phases, by the title of their column."""
+def phase_rows(phases: Sequence[Phase]) -> list[dict[str, Cell]]:
+    """The table of phases: the cells of each, by the title of their column. Columns without a figure are left out."""
+    rows = [_phase_cells(phase) for phase in phases]
+    shown = ["phase", "graphs"]
+    for row in rows:
+        shown += [title for title, cell in row.items() if cell.text != "-"]
+    return [{title: cell for title, cell in row.items() if title in shown} for row in rows]
+
+
+def _phase_cells(phase: Phase) -> dict[str, Cell]:
     times = [time.value for time in (phase.step_time_ms, phase.eager_step_time_ms) if time]
     digits = decimals(times, 3)
     graphs = Cell(fixed(phase.num_graphs, 0))
@@ -69,6 +78,7 @@ def phase_cells(phase: Phase) -> dict[str, Cell]:
     if phase.name == "training":
         optimizer_frac = phase.optimizer_frac
     return {
+        "phase": Cell(clean(phase.name)),
         "graphs": graphs,
         "step ms": _estimate_cell(phase.step_time_ms, lambda ms: fixed(ms, digits)),
         "eager ms": _estimate_cell(phase.eager_step_time_ms, lambda ms: fixed(ms, digits)),
@@ -89,6 +99,16 @@ def _estimate_cell(estimate: Estimate | None, text: Callable[[float], str]) -> C
     if estimate is None:
         return Cell("-")
     return Cell(text(estimate.value), f"{text(estimate.low)} to {text(estimate.high)}")
+
+
+def rounds_note(phases: Iterable[Phase]) -> str:
+    """How the figures of the phases were measured; "" if nothing was."""
+    measured = [phase for phase in phases if phase.step_time_ms]
+    if not measured:
+        return ""
+    if any(phase.gain for phase in measured):
+        return ROUNDS
+    return f"{ROUNDS}\n{NO_GAIN}"
 
 
 def device_use(phase: Phase, compile_mode: str) -> str:
@@ -119,8 +139,10 @@ def phase_facts(phase: Phase) -> list[str]:
         started = f"started by {counted(phase.num_launches, 'call')} of the host"
         facts.append(f"{counted(phase.num_kernels, 'kernel')} a compiled step, {started}")
     if phase.peak_reserved_bytes is not None:
-        reserved, eager_reserved = size(phase.peak_reserved_bytes), size(phase.eager_peak_reserved_bytes)
-        facts.append(f"reserves {reserved} of memory, in eager {eager_reserved}")
+        reserved = f"reserves {size(phase.peak_reserved_bytes)} of memory"
+        if phase.eager_peak_reserved_bytes is not None:
+            reserved += f", in eager {size(phase.eager_peak_reserved_bytes)}"
+        facts.append(reserved)
     return [f"{phase.name}: {fact}." for fact in facts]
 
 

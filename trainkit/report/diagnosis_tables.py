@@ -14,7 +14,6 @@ from rich.text import Text
 from trainkit.diagnosis.findings import Diagnosis, Finding, Phase
 from trainkit.formatting import clean
 from trainkit.report.diagnosis_labels import (
-    ROUNDS,
     break_cost,
     break_memory,
     device_use,
@@ -23,8 +22,9 @@ from trainkit.report.diagnosis_labels import (
     finding_lines,
     finding_location,
     finding_title,
-    phase_cells,
     phase_facts,
+    phase_rows,
+    rounds_note,
     stage_table,
 )
 from trainkit.report.labels import machine_label
@@ -62,8 +62,9 @@ def print_measurements(diagnosis: Diagnosis, console: Console | None = None) -> 
     """Print the gain or the failure of each phase, the cost of each graph break, and the stages of a compile."""
     console = console or terminal()
     console.print(_phases_table(diagnosis.phases))
-    if any(phase.step_time_ms for phase in diagnosis.phases):
-        console.print(Text(ROUNDS, style="dim"))
+    note = rounds_note(diagnosis.phases)
+    if note:
+        console.print(Text(note, style="dim"))
     for phase in diagnosis.phases:
         if phase.error:
             console.print(Text(f"{phase.name} failed: {clean(phase.error)}", style="red"))
@@ -96,13 +97,11 @@ def _costs_table(diagnosis: Diagnosis) -> Table:
 def _phases_table(phases: Sequence[Phase]) -> Table:
     """Intervals stand below their figures."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("phase")
-    for number, phase in enumerate(phases):
-        cells = phase_cells(phase)
-        if number == 0:
-            for title in cells:
-                table.add_column(title, justify="right")
-        table.add_row(clean(phase.name), *[stacked(cell) for cell in cells.values()])
+    rows = phase_rows(phases)
+    for title in rows[0]:
+        table.add_column(title, justify="left" if title == "phase" else "right")
+    for row in rows:
+        table.add_row(*[stacked(cell) for cell in row.values()])
     return table
 
 

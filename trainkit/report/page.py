@@ -19,15 +19,15 @@ from trainkit.diagnosis.findings import Diagnosis
 from trainkit.formatting import clean, short
 from trainkit.report.columns import Cell, TableColumn, comparison_columns
 from trainkit.report.diagnosis_labels import (
-    ROUNDS,
     device_use,
     diagnosis_title,
     finding_counts,
     finding_lines,
     finding_location,
     finding_title,
-    phase_cells,
     phase_facts,
+    phase_rows,
+    rounds_note,
     stage_table,
 )
 from trainkit.report.labels import dropped_title, group_label, machine_label, machine_labels, run_count
@@ -71,9 +71,9 @@ def _template_environment() -> Environment:
         "finding_lines": finding_lines,
         "finding_title": finding_title,
         "machine_label": machine_label,
-        "phase_cells": phase_cells,
         "phase_facts": phase_facts,
-        "rounds": ROUNDS,
+        "phase_rows": phase_rows,
+        "rounds_note": rounds_note,
         "run_count": run_count,
         "finding_location": finding_location,
         "stage_table": stage_table,

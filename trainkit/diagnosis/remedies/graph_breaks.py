@@ -250,6 +250,16 @@ BREAK_REMEDIES = (
         clues=(Clue("GB0014|RNN, GRU, or LSTM", evidence=Evidence.VERDICT),),
     ),
     Remedy(
+        cause="packed sequence",
+        why="torch.compile does not trace pack_padded_sequence and pad_packed_sequence, and the size of a packed batch "
+        "depends on the lengths.",
+        fix="Give the layer the padded batch, and take each sequence's last valid output: steps = lstm(padded)[0]; "
+        "last = steps[torch.arange(len(steps)), lengths - 1]. It is the same, because padding comes after it. A "
+        "bidirectional layer would start in the padding: run a second layer over the valid steps in reverse order "
+        "(torch.gather). In means and in the loss, leave the padding out by a mask.",
+        clues=(Clue("`(pack_padded|pad_packed|pack)_sequence`", evidence=Evidence.VERDICT),),
+    ),
+    Remedy(
         cause="one_hot without num_classes",
         why="The number of classes depends on values.",
         fix="Call torch.nn.functional.one_hot(x, num_classes=n).",
