@@ -847,3 +847,38 @@ class CleanCond(Classifier):
     def forward(self, images: Tensor) -> Tensor:
         logits = self.logits(images)
         return torch.cond(logits.sum() > 0, lambda x: x * 2, lambda x: x.clone(), (logits,))
+
+
+class Steps(Classifier):
+    def __init__(self, *sizes: int, **more: int):
+        super().__init__(*sizes, **more)
+        self.cell = nn.GRUCell(10, 10)
+
+    def forward(self, images: Tensor) -> Tensor:
+        rows = self.logits(images)
+        state = rows / 2
+        for _ in range(16):
+            state = self.cell(rows, state) + rows  # in each step
+        return state
+
+
+class Layers(Classifier):
+    def __init__(self, *sizes: int, **more: int):
+        super().__init__(*sizes, **more)
+        self.blocks = nn.ModuleList(Layer() for _ in range(16))
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.logits(images)
+        for block in self.blocks:
+            logits = block(logits)  # in each layer
+        return logits
+
+
+class Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(10, 10)
+
+    def forward(self, logits: Tensor) -> Tensor:
+        wide = self.fc(logits).relu()
+        return logits + wide

@@ -135,6 +135,32 @@ def test_what_is_compiled_by_itself_is_diagnosed_by_itself(overrides, num_graphs
     assert [phase.num_graphs for phase in diagnosis.phases] == [num_graphs] * 2  # once for both blocks
 
 
+@pytest.mark.parametrize(
+    ("name", "code", "cause", "num_operations", "remedy"),
+    [
+        (
+            "Steps",
+            "# in each step",
+            "steps of one kind",
+            2 * 16,
+            ["compile.scope=parts", "compile.parts=[{match: cell}]"],
+        ),
+        ("Layers", "# in each layer", "layers of one kind", 3 * 16, ["compile.scope=blocks"]),
+    ],
+)
+def test_a_loop_that_is_unrolled_is_named_with_its_size(name, code, cause, num_operations, remedy, subject_of):
+    diagnosis = examine(subject_of(name))
+    (finding,) = diagnosis.findings
+    assert (finding.kind, finding.cause, finding.phases) == ("unrolled loop", cause, ["forward", "training"])
+    assert (finding.file, finding.line, finding.num_repeats) == (FILE, line_of(code), 16)
+    training = diagnosis.phases[1]
+    total = sum(size.num_operations for size in training.line_sizes)
+    assert finding.operations_frac == pytest.approx(num_operations / training.graph_sizes[0].num_operations)
+    assert num_operations < total <= training.graph_sizes[0].num_operations
+    assert training.compile_s > 0
+    assert examine(subject_of(name, *remedy)).findings == []
+
+
 def test_torchs_recompile_limit_is_reached_and_said(subject_of):
     diagnosis = examine(subject_of("Counter"))
     assert [(phase.num_graphs, phase.recompile_limit_hit) for phase in diagnosis.phases] == [(8, True)] * 2

@@ -7,10 +7,13 @@ training data, on copies, in one process on one device.
 import logging
 from dataclasses import replace
 
+from trainkit.compiler import facts
+from trainkit.compiler.graph_lines import Operation, capturing, line_sizes, unrolled_loops
 from trainkit.config.errors import ConfigError
 from trainkit.diagnosis.break_costs import measure_phase
 from trainkit.diagnosis.findings import Diagnosis, Finding, Phase, merge_findings
-from trainkit.diagnosis.phase_findings import Observed, find_causes
+from trainkit.diagnosis.phase_findings import Observed, find_causes, loop_finding
+from trainkit.diagnosis.remedies.unrolled_loops import MANY
 from trainkit.diagnosis.rng import EagerDraws, record_draws
 from trainkit.diagnosis.trial import NUM_BATCHES, PHASES, Subject, Trial, describe_failure
 from trainkit.metrics.environment import machine_columns
@@ -82,6 +85,7 @@ def _examine_phase(subject: Subject, name: str) -> tuple[Phase, list[Finding]]:
     with trial.running(config.cache):
         error = _run_steps(trial)
         compile_facts, recompiles = trial.compiler.facts(), trial.compiler.recompiles()
+        stages_s = facts.stages_s()
         repeated_draws = []
         if draws is not None and error is None:
             repeated_draws = draws.repeated_in(trial)
@@ -93,10 +97,31 @@ def _examine_phase(subject: Subject, name: str) -> tuple[Phase, list[Finding]]:
         compile_facts.recompile_limit_hit,
         graph_sizes=compile_facts.graph_sizes,
         tuned_kernels=compile_facts.tuned_kernels,
+        compile_s=_first_compiles_s(stages_s, compile_facts.recompile_times_s),
+        cache_found=compile_facts.cache_found,
     )
     if error is not None:
         phase = replace(phase, error=describe_failure(subject, name, config, error, NUM_BATCHES))
-    return phase, findings
+        return phase, findings
+    operations = _captured_operations(subject, name)
+    for body in unrolled_loops(operations, MANY):
+        findings.append(replace(loop_finding(body, len(operations)), phases=[name]))
+    return replace(phase, line_sizes=line_sizes(operations)), findings
+
+
+def _first_compiles_s(stages_s: dict[str, float] | None, recompile_times_s: list[float] | None) -> float | None:
+    """Seconds of the compiles that were no recompiles."""
+    if stages_s is None or recompile_times_s is None:
+        return None
+    return max(sum(stages_s.values()) - sum(recompile_times_s), 0.0)
+
+
+def _captured_operations(subject: Subject, name: str) -> list[Operation]:
+    """The operations of the graphs that Dynamo captures in the phase's first step."""
+    operations: list[Operation] = []
+    with Trial(subject, name, capturing(subject.config.compile, operations)).running() as trial:
+        trial.first_step()
+    return operations
 
 
 def _try_record_draws(subject: Subject, phase: str) -> EagerDraws | None:

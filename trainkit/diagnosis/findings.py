@@ -7,12 +7,13 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from trainkit.results.facts import GraphSize, TunedKernel
+from trainkit.results.facts import GraphSize, LineSize, TunedKernel
 from trainkit.results.typed import parse
 from trainkit.stats import Estimate
 
 SKIP = "CUDA graphs skipped"
-FINDING_KINDS = ("wrong result", "graph break", "recompile", SKIP)
+LOOP = "unrolled loop"
+FINDING_KINDS = ("wrong result", "graph break", "recompile", SKIP, LOOP)
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,8 @@ class Finding:
     batches that caused them, if their shapes differ and the cause is a size) are of all phases.
     `cost_ms` is the cost of the line in a step of the last of its phases, `cost_unknown` the reason why there is none;
     see break_costs.py. `peak_reserved_bytes_without` is that of the same phase without the line.
+    `num_repeats` is how often the graphs of the last of its phases have the line of an unrolled loop, and
+    `operations_frac` the share of their operations that it makes.
     """
 
     kind: str
@@ -44,6 +47,8 @@ class Finding:
     cost_ms: Estimate | None = None
     cost_unknown: str | None = None
     peak_reserved_bytes_without: int | None = None
+    num_repeats: int = 0
+    operations_frac: float | None = None
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,9 @@ class Phase:
     `device_busy_frac` is the share of a compiled step in which a GPU runs kernels; in the rest it waits for the host.
     `num_kernels` is the number of kernels of a compiled step on a GPU, `num_launches` that of the host's calls that
     start them (one for a CUDA graph); the peaks are the memory that the allocator reserves on a GPU.
+    `compile_s` are the seconds of its compiles without recompiles, and `cache_found` says whether they found their
+    graphs in the cache (cold, warm or mixed). `line_sizes` are the lines that make operations of the graphs as Dynamo
+    captures them for the first batch, the largest first.
     `error` is the reason why the phase could not run.
     """
 
@@ -74,6 +82,9 @@ class Phase:
     num_launches: int | None = None
     peak_reserved_bytes: int | None = None
     eager_peak_reserved_bytes: int | None = None
+    compile_s: float | None = None
+    cache_found: str | None = None
+    line_sizes: list[LineSize] | None = None
     error: str | None = None
 
 
@@ -116,6 +127,8 @@ def _merge(first: Finding, second: Finding) -> Finding:
         uncompiled=first.uncompiled or second.uncompiled,
         uncompiled_after=first.uncompiled_after or second.uncompiled_after,
         num_recompiles=first.num_recompiles + second.num_recompiles,
+        num_repeats=second.num_repeats,
+        operations_frac=second.operations_frac,
         recompile_s=_sum_known(first.recompile_s, second.recompile_s),
         recompile_shapes=shapes,
     )

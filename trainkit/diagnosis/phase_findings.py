@@ -6,14 +6,15 @@ from dataclasses import dataclass, replace
 from trainkit.compiler.recompiles import Recompile
 from trainkit.compiler.source import SourceLocation, is_user_code, source_location
 from trainkit.config.schema import CompileConfig
-from trainkit.diagnosis.findings import SKIP, Finding
+from trainkit.diagnosis.findings import LOOP, SKIP, Finding
 from trainkit.diagnosis.remedies.cuda_graphs import remedy_for_skip
 from trainkit.diagnosis.remedies.graph_breaks import BELOW_BREAK, RANDOM, REPEATED_RANDOM, remedy_for_break
 from trainkit.diagnosis.remedies.matching import Remedy
 from trainkit.diagnosis.remedies.recompiles import AFTER_BREAK, BY_BATCH_SHAPE, remedy_for_recompile
+from trainkit.diagnosis.remedies.unrolled_loops import remedy_for_loop
 from trainkit.inputs import Batch, tensors_of
 from trainkit.results.effective import CompileFacts
-from trainkit.results.facts import GraphBreak
+from trainkit.results.facts import GraphBreak, LineSize
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,13 @@ def find_causes(config: CompileConfig, observed: Observed) -> list[Finding]:
     for reason in _skip_reasons(config, observed.facts):
         findings.append(_skip_finding(reason))
     return findings
+
+
+def loop_finding(body: LineSize, num_operations: int) -> Finding:
+    """The finding of an unrolled loop in graphs of so many operations."""
+    location = SourceLocation(body.file, body.line, body.code)
+    finding = _finding_with(LOOP, remedy_for_loop(body), "", location)
+    return replace(finding, num_repeats=body.num_repeats, operations_frac=body.num_operations / num_operations)
 
 
 def _finding_with(kind: str, remedy: Remedy, reason: str, location: SourceLocation) -> Finding:

@@ -26,6 +26,8 @@ WAITS_WITH_CUDAGRAPHS = (
 ROUNDS = "Medians over interleaved rounds of all variants, with the lowest and the highest round."
 NO_GAIN = "The backend generates no code, so its gain is not measured; compile.backend=inductor does."
 FIX_FIRST = "the code after it was not diagnosed, fix it and diagnose again"
+NUM_LINES = 5  # in the table of the largest
+LINE_TITLES = ("line", "operations", "share", "times", "compile s by share", "code")
 NOISY = "; the rounds differ too much: is the machine busy?"
 # Singular and plural of a kind of finding, if it is not counted by its name.
 COUNTED_AS = {
@@ -132,6 +134,9 @@ def phase_facts(phase: Phase) -> list[str]:
     sizes = graph_sizes(phase.graph_sizes)
     if sizes:
         facts.append(f"graphs of {sizes}")
+    if phase.compile_s:
+        cache = f" (cache {phase.cache_found})" if phase.cache_found else ""
+        facts.append(f"compiled in {seconds(phase.compile_s)}{cache}")
     kernels = tuned_kernels(phase.tuned_kernels)
     if kernels:
         facts.append(f"autotuned {kernels}")
@@ -173,7 +178,8 @@ def finding_lines(finding: Finding, phases: Sequence[Phase]) -> dict[str, str]:
     memory = break_memory(finding, phases)
     if memory:
         lines["memory"] = memory
-    lines["torch"] = short(finding.reason)
+    if finding.reason:
+        lines["torch"] = short(finding.reason)
     return {name: clean(line) for name, line in lines.items()}
 
 
@@ -181,7 +187,19 @@ def finding_cost(finding: Finding, phases: Iterable[Phase]) -> str:
     """The cost of the recompiles or of the graph break; "" if it is unknown."""
     if finding.num_recompiles:
         return recompile_cost(finding)
+    if finding.operations_frac is not None:
+        return loop_cost(finding, phases)
     return break_cost(finding, phases)
+
+
+def loop_cost(finding: Finding, phases: Iterable[Phase]) -> str:
+    """What an unrolled loop takes of the graphs and of their compile, of which torch gives no time by line."""
+    assert finding.operations_frac is not None
+    cost = f"{counted(finding.num_repeats, 'time')} in the graph, {percent(finding.operations_frac)} of its operations"
+    compile_s = [phase.compile_s for phase in phases if phase.name in finding.phases]
+    if not compile_s or compile_s[-1] is None:
+        return cost
+    return f"{cost}; by this share {seconds(finding.operations_frac * compile_s[-1])} of the compile"
 
 
 def recompile_cost(finding: Finding) -> str:
@@ -229,6 +247,25 @@ def break_memory(finding: Finding, phases: Iterable[Phase]) -> str:
     if without is None or reserved is None:
         return ""
     return f"reserves {size(reserved)}, {size(without)} without it"
+
+
+def line_table(phases: Sequence[Phase]) -> tuple[str, list[list[str]]]:
+    """The largest source lines of the last phase that has several: its name, and for each the cells of LINE_TITLES:
+    its operations and their share, how often it is in the graphs, and the seconds of the compile by this share."""
+    for phase in reversed(phases):
+        sizes = phase.line_sizes or []
+        if len(sizes) < 2:
+            continue
+        num_operations = sum(made.num_operations for made in sizes)
+        rows = []
+        for made in sizes[:NUM_LINES]:
+            share = made.num_operations / num_operations
+            spent = None if phase.compile_s is None else share * phase.compile_s
+            place = f"{Path(made.file).name}:{made.line}" if made.file else "-"
+            counts = [fixed(made.num_operations, 0), percent(share), fixed(made.num_repeats, 0)]
+            rows.append([clean(place), *counts, fixed(spent, 2), clean(made.code)])
+        return phase.name, rows
+    return "", []
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from rich.text import Text
 from trainkit.diagnosis.findings import Diagnosis, Finding, Phase
 from trainkit.formatting import clean
 from trainkit.report.diagnosis_labels import (
+    LINE_TITLES,
     break_cost,
     break_memory,
     device_use,
@@ -22,6 +23,7 @@ from trainkit.report.diagnosis_labels import (
     finding_lines,
     finding_location,
     finding_title,
+    line_table,
     phase_facts,
     phase_rows,
     rounds_note,
@@ -73,6 +75,7 @@ def print_measurements(diagnosis: Diagnosis, console: Console | None = None) -> 
             console.print(Text(used))
         for fact in phase_facts(phase):
             console.print(Text(clean(fact)))
+    _print_lines(diagnosis.phases, console)
     costs = _costs_table(diagnosis)
     if costs.row_count:
         console.print()
@@ -80,6 +83,22 @@ def print_measurements(diagnosis: Diagnosis, console: Console | None = None) -> 
     if diagnosis.stages:
         console.print()
         console.print(_stages_table(diagnosis.stages))
+
+
+def _print_lines(phases: Sequence[Phase], console: Console) -> None:
+    name, rows = line_table(phases)
+    if not rows:
+        return
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    *counts, code = LINE_TITLES
+    for title in counts:
+        table.add_column(title, justify="left" if title == "line" else "right", no_wrap=True)
+    table.add_column(code, no_wrap=True, overflow="ellipsis")
+    for row in rows:
+        table.add_row(*[Text(cell) for cell in row])
+    console.print()
+    console.print(Text(f"Operations of the graphs of {name} by source line"))
+    console.print(table)
 
 
 def _costs_table(diagnosis: Diagnosis) -> Table:

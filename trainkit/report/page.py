@@ -19,12 +19,14 @@ from trainkit.diagnosis.findings import Diagnosis
 from trainkit.formatting import clean, short
 from trainkit.report.columns import Cell, TableColumn, comparison_columns
 from trainkit.report.diagnosis_labels import (
+    LINE_TITLES,
     device_use,
     diagnosis_title,
     finding_counts,
     finding_lines,
     finding_location,
     finding_title,
+    line_table,
     phase_facts,
     phase_rows,
     rounds_note,
@@ -70,6 +72,8 @@ def _template_environment() -> Environment:
         "finding_counts": finding_counts,
         "finding_lines": finding_lines,
         "finding_title": finding_title,
+        "line_table": line_table,
+        "line_titles": LINE_TITLES,
         "machine_label": machine_label,
         "phase_facts": phase_facts,
         "phase_rows": phase_rows,

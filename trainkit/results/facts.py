@@ -33,6 +33,22 @@ class GraphSize:
 
 
 @dataclass(frozen=True)
+class LineSize:
+    """A source line and the operations of the captured graphs that it makes, in all calls below it if `num_repeats`.
+
+    `num_repeats` is how often the graphs have the line, that Python ran again and again while torch captured;
+    `num_modules` is the number of different modules that it called then.
+    """
+
+    file: str | None = None
+    line: int | None = None
+    code: str = ""
+    num_operations: int = 0
+    num_repeats: int = 1
+    num_modules: int = 1
+
+
+@dataclass(frozen=True)
 class TunedKernel:
     """A kernel that was the fastest of those that autotuning timed, and for how many operations of a kind."""
 
