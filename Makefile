@@ -16,17 +16,21 @@ ROWS = runs/studies/$(if $(GPU_FOUND),full,small)
 # The stages of the studies real_time and emergencies, width:depth:window of each. They are trained once.
 NETWORKS = $(if $(GPU_FOUND),2048:4:8 1024:4:6 512:2:4 64:1:2,160:3:8 96:3:6 48:2:4 16:1:2)
 
+# The tests of the packages without torch.
+COVERING = tests/analysis tests/config tests/report tests/results tests/test_stats.py
+
 .PHONY: train test coverage studies networks pages check setup
 
 train: setup
 	$(BIN)/python train.py $(NO_COMPILER) $(ARGS)
 
-test: setup
-	$(BIN)/python -m pytest -n 2 $(ARGS)
+# All tests: first those of the packages without torch, with their coverage, then the others.
+test: coverage
+	$(BIN)/python -m pytest -n 2 $(addprefix --ignore=,$(COVERING))
 
-# Of the packages without torch: coverage's tracer and Dynamo's slow each other down many times over.
+# Coverage's tracer and Dynamo's slow each other down many times over.
 coverage: setup
-	$(BIN)/python -m pytest -n 2 --cov --cov-report=term:skip-covered tests/analysis tests/config tests/report tests/results tests/test_stats.py
+	$(BIN)/python -m pytest -n 2 --cov --cov-report=term:skip-covered $(COVERING)
 
 studies: setup
 	for study in $(STUDIES); do \
