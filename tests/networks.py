@@ -369,3 +369,11 @@ def no_groups(net: nn.Module) -> list[dict]:
 
 def groups_of_another_network(net: nn.Module) -> list[dict]:
     return [{"params": net.backbone.parameters()}]
+
+
+class FailingDataset(torch.utils.data.Dataset):
+    def __len__(self) -> int:
+        return 100
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return torch.zeros(1, 8, 8), {"class": 0}[3]
