@@ -7,6 +7,7 @@ from torch._inductor.select_algorithm import get_algorithm_selector_cache
 from trainkit.compiler import private_names
 from trainkit.compiler.caches import compile_cache
 from trainkit.compiler.compiler import Compiler
+from trainkit.compiler.inductor import on_autotuning
 from trainkit.config.schema import CompileConfig, DdpConfig, Mode
 from trainkit.results.effective import CompileFacts
 from trainkit.results.facts import GraphSize
@@ -30,8 +31,12 @@ def facts_of_call(config: CompileConfig) -> CompileFacts:
 
 def test_the_kernel_that_autotuning_chose_is_known_unless_the_graph_is_from_the_cache(needs_compiler):
     config = CompileConfig(mode=AUTOTUNED, dynamic=False)
-    with compile_cache("cold"):
+    before, begun = list(get_algorithm_selector_cache().preprocessing_fns), []
+    with compile_cache("cold"), on_autotuning(begun.append):
         first, second = facts_of_call(config), facts_of_call(config)
+    assert get_algorithm_selector_cache().preprocessing_fns == before
+    assert len(begun) == 1  # an operation, and the number of its kernels
+    assert begun[0] > 1
     assert (first.cache_found, first.graph_sizes) == ("cold", [GraphSize(num_operations=2, num_inputs=2)])
     (kernel,) = first.tuned_kernels
     assert (kernel.operation, kernel.num_operations) == ("bmm", 1)

@@ -77,7 +77,8 @@ def on_autotuning(on_start: Callable[[int], None]) -> Iterator[None]:
         return
 
     def started(kernels: list[Any]) -> list[Any]:
-        on_start(len(kernels))
+        if len(kernels) > 1:
+            on_start(len(kernels))
         return kernels
 
     selector = selector_of()
