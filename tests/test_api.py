@@ -78,5 +78,5 @@ def test_a_diagnosis_leaves_the_process_as_it_was(monkeypatch):
     before = dict(os.environ), torch.get_float32_matmul_precision()
     diagnosis = trainkit.diagnose(trainkit.compose([*words, "trainer.accelerator=cpu", "logger=none"]))
     assert [finding.kind for finding in diagnosis.findings] == ["graph break"]
-    assert all(phase.gain is not None for phase in diagnosis.phases)
+    assert all(phase.step_time_ms is not None for phase in diagnosis.phases)
     assert (dict(os.environ), torch.get_float32_matmul_precision()) == before

@@ -1,5 +1,6 @@
 """The command `trainkit`: the commands of the scripts, under one name."""
 
+import logging
 import sys
 
 import pytest
@@ -25,6 +26,17 @@ def test_the_command_says_what_it_can_do(words, status, text, capsys, monkeypatc
     assert text in output.out + output.err
 
 
+@pytest.fixture
+def loggers_as_before():
+    """Hydra's help disables all loggers of the process."""
+    loggers = [logger for logger in logging.root.manager.loggerDict.values() if isinstance(logger, logging.Logger)]
+    disabled = [logger.disabled for logger in loggers]
+    yield
+    for logger, was_disabled in zip(loggers, disabled, strict=True):
+        logger.disabled = was_disabled
+
+
+@pytest.mark.usefixtures("loggers_as_before")
 @pytest.mark.parametrize("name", COMMANDS)
 def test_each_command_has_help(name, capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["trainkit", name, "--help"])

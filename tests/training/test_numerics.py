@@ -2,7 +2,6 @@
 
 import copy
 import random
-from functools import partial
 
 import numpy as np
 import pytest
@@ -20,8 +19,14 @@ from trainkit.training import numerics
 from trainkit.training.numerics import STEPS, Answer, same_answer
 from trainkit.training.run import run
 
-ADAMW = partial(torch.optim.AdamW, lr=2e-3, fused=True)
-SGD = partial(torch.optim.SGD, lr=0.05, momentum=0.9)
+
+def maker(optimizer, **settings):
+    """The optimizer of a network's parameters, as build_optimizer makes it."""
+    return lambda net: optimizer(net.parameters(), **settings)
+
+
+ADAMW = maker(torch.optim.AdamW, lr=2e-3, fused=True)
+SGD = maker(torch.optim.SGD, lr=0.05, momentum=0.9)
 
 
 @pytest.fixture(autouse=True)
@@ -463,7 +468,7 @@ class Seen(torch.optim.SGD):
 
 def test_gradients_are_clipped_and_the_learning_rate_warms_up_as_in_the_run():
     Seen.steps = []
-    found = answer(plain(), asked(gradient_clip_val=0.01, warmup_steps=4), images(3), partial(Seen, lr=1.0))
+    found = answer(plain(), asked(gradient_clip_val=0.01, warmup_steps=4), images(3), maker(Seen, lr=1.0))
     assert found.check_passed is True
     assert [lr for _, _, lr in Seen.steps] == [0.25, 0.5, 0.75] * 4
     assert [dtype for dtype, _, _ in Seen.steps] == [torch.float64] * 3 + [torch.float32] * 9
@@ -473,7 +478,7 @@ def test_gradients_are_clipped_and_the_learning_rate_warms_up_as_in_the_run():
 
 def test_more_batches_than_enough_are_left_alone():
     Seen.steps = []
-    assert answer(plain(), asked(mode="eager"), images(STEPS + 2), partial(Seen, lr=0.1)).check_passed is True
+    assert answer(plain(), asked(mode="eager"), images(STEPS + 2), maker(Seen, lr=0.1)).check_passed is True
     assert len(Seen.steps) == 3 * STEPS
 
 

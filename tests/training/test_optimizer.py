@@ -241,6 +241,8 @@ def test_muon_does_not_take_shards(compose):
 def test_complex_parameters_are_not_fused_unless_that_is_asked_for(compose):
     net = nn.ParameterList([torch.ones(2, dtype=torch.complex64)])
     assert build_optimizer(compose())(net).defaults["fused"] is None
+    matrix = nn.ParameterList([torch.ones(2, 2, dtype=torch.complex64)])
+    assert not any(group["is_hidden"] for group in build_optimizer(compose("optimizer=muon"))(matrix).param_groups)
     with pytest.raises(ConfigError, match=r"^optimizer\.fused = True: .*; leave it out$"):
         build_optimizer(compose("optimizer.fused=true"))(net)
 

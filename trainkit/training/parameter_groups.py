@@ -17,8 +17,8 @@ def decay_matrices(network: nn.Module) -> Groups:
 
 
 def hidden_matrices(network: nn.Module) -> Groups:
-    """The matrices between embeddings and the last nn.Linear, marked for MuonAndAdamW, and the other parameters: of
-    these, the ones with fewer than two dimensions have no weight decay."""
+    """The real matrices between embeddings and the last nn.Linear, marked for MuonAndAdamW, and the other parameters:
+    of these, the ones with fewer than two dimensions have no weight decay."""
     linears = []
     outer = set()
     for module in network.modules():
@@ -36,7 +36,7 @@ def hidden_matrices(network: nn.Module) -> Groups:
     for parameter in network.parameters():
         if parameter.ndim < 2:
             kind = 2
-        elif parameter.ndim > 2 or parameter in outer:
+        elif parameter.ndim > 2 or parameter.is_complex() or parameter in outer:
             kind = 1
         else:
             kind = 0
