@@ -167,3 +167,18 @@ def test_the_objective_of_a_segmentation_says_which_dimension_the_classes_have(c
     with pytest.raises(ConfigError, match=r"for classes in dimension 1 say objective\.dim=1$"):
         check_criterion(config, Criterion(), Segments()(images), images[:, 0].long(), {"num_classes": 10})
     check_criterion(config, Criterion(CrossEntropy(1)), Segments()(images), images[:, 0].long(), {"num_classes": 10})
+
+
+def test_a_loss_with_parameters_is_averaged_over_ranks_with_the_network_or_refused(compose):
+    words = (
+        "objective=own",
+        "objective._target_=torch.nn.Linear",
+        "+objective.in_features=1",
+        "+objective.out_features=1",
+    )
+    words = (*words, "ddp.strategy=compiled", "compile.backend=aot_eager")
+    assert build_criterion(compose(*words)).takes_logits
+    with pytest.raises(
+        ConfigError, match=r"^compile\.scope = net: .* objective = torch\.nn\.Linear; use compile\.scope=s"
+    ):
+        build_criterion(compose(*words, "compile.scope=net"))

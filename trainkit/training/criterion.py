@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 import torchmetrics
-from torch import Tensor
+from torch import Tensor, nn
 
 from trainkit.compiler.errors import first_line
 from trainkit.config.errors import ConfigError
@@ -75,6 +75,12 @@ def build_criterion(config: RunConfig) -> Criterion:
     if not callable(loss):
         raise ConfigError(
             f"objective._target_ = {arguments['_target_']}: cannot be called; give a class with forward or __call__"
+        )
+    is_trained = isinstance(loss, nn.Module) and any(parameter.requires_grad for parameter in loss.parameters())
+    if is_trained and config.ddp.strategy == "compiled" and config.compile.scope != "step":
+        raise ConfigError(
+            f"compile.scope = {config.compile.scope}: ddp.strategy = compiled then leaves out the parameters of "
+            f"objective = {config.job.objective}; use compile.scope=step or ddp.strategy=ddp"
         )
     return Criterion(loss, _build_metric(config.objective.get(METRIC)))
 
