@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from trainkit.stats import Ratio, estimate, percentile, ratio
+from trainkit.stats import MOST_REPEATS, Ratio, estimate, percentile, ratio, repeats_to_show
 
 NOISE: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
     "normal": lambda drawn, n: drawn.normal(size=n),
@@ -166,3 +166,18 @@ def test_the_interval_has_the_ratio_in_it_and_leaves_out_1_if_the_difference_is_
 def test_percentiles_interpolate_and_nothing_has_none():
     assert percentile([1.0, 2.0, 3.0, 4.0], 50) == 2.5
     assert percentile([], 50) is None
+
+
+def test_the_repeats_that_show_a_difference_are_those_whose_noise_floor_is_below_it():
+    scattered = [1.0, 1.02, 1.05, 0.99]
+    deviation = np.log(scattered).std(ddof=1)
+
+    def noise_floor(num_repeats):
+        logs = np.resize([-1.0, 1.0], num_repeats) * deviation * np.sqrt((num_repeats - 1) / num_repeats)
+        return ratio(np.exp(logs), np.exp(logs)).noise_floor
+
+    for difference, count in ((0.05, 4), (0.014, 28)):
+        assert repeats_to_show(difference, scattered) == count
+        assert noise_floor(count) < difference < noise_floor(count - 2)
+    assert repeats_to_show(0.05, [1.0, 5.0]) == MOST_REPEATS
+    assert repeats_to_show(0.05, [1.0, 1.0]) == 2

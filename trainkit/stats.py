@@ -13,6 +13,7 @@ import numpy as np
 from scipy import special
 
 CONFIDENCE = 0.95
+MOST_REPEATS = 1000  # that anyone would count
 LEAST_FLOOR = 0.002  # relative: clocks and temperature alone move repeats as much, however well two of them agree
 
 
@@ -53,6 +54,17 @@ def ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Ratio:
     measurable = abs(difference) > max(half_width, math.log1p(noise_floor))
     low, high = math.exp(difference - half_width), math.exp(difference + half_width)
     return Ratio(math.exp(difference), low, high, noise_floor, measurable)
+
+
+def repeats_to_show(difference: float, repeats: Sequence[float]) -> int:
+    """The repeats of each of two sides, as scattered as these at least two, that make a relative difference measurable;
+    at most MOST_REPEATS."""
+    scatter = float(np.log(np.asarray(repeats, dtype=float)).std(ddof=1))
+    for count in range(2, MOST_REPEATS):
+        quantile = float(special.stdtrit(2 * count - 2, (1 + CONFIDENCE) / 2))
+        if quantile * scatter * math.sqrt(2 / count) < math.log1p(difference):
+            return count
+    return MOST_REPEATS
 
 
 def means_differ(first: Sequence[float], second: Sequence[float]) -> bool | None:

@@ -11,8 +11,10 @@ from trainkit.analysis.dropping import step_times_ms
 from trainkit.results.columns import Section, headings
 from trainkit.results.metric import MeasuredMetric, metric_of
 from trainkit.results.row import Row
-from trainkit.stats import Ratio, means_differ, ratio
+from trainkit.stats import Ratio, means_differ, ratio, repeats_to_show
 
+WORTHWHILE = 0.05  # a gain that is worth its compile time to somebody
+SMALL = 0.02  # one that is still asked about
 # How many variants are compiled for several shapes: static ones may need a higher limit than torch's own.
 VARIANT_SETTINGS = ("compile.dynamic", "compile.max_recompiles", "compile.on_recompile_limit")
 
@@ -52,6 +54,18 @@ class BreakEven:
 
 
 @dataclass(frozen=True)
+class Doubt:
+    """What the repeats of a candidate and its baseline cannot show. `varies` is the longest step time over the shortest
+    of the side that varies more. A relative difference of `difference` would take `num_repeats` of each side, if they
+    vary as these do. `hides_gain`: the candidate may be faster by more than WORTHWHILE."""
+
+    varies: float
+    difference: float
+    num_repeats: int
+    hides_gain: bool
+
+
+@dataclass(frozen=True)
 class Candidate:
     """One combination of settings with its repeats: medians with their spread, and the highest peak of memory.
 
@@ -60,7 +74,8 @@ class Candidate:
     of the eager candidate with the same settings but for compile.*, and `speedup` its step time over this one's (1 for
     eager itself); both are None without such a candidate. `break_even` is None unless this candidate is measurably
     faster. `total_time_s` is the time to compile and to train the planned steps. `eager_metric` is eager's if the
-    metric differs from it by more than chance: than repeats do, or of accuracy validation sets of that size.
+    metric differs from it by more than chance: than repeats do, or of accuracy validation sets of that size. `doubt` is
+    None unless the difference from eager is not measurable though both sides have repeats.
     """
 
     label: str
@@ -81,6 +96,7 @@ class Candidate:
     eager_metric: MetricSpread | None
     break_even: BreakEven | None
     total_time_s: float | None
+    doubt: Doubt | None = None
 
     @property
     def num_repeats(self) -> int:
@@ -145,6 +161,7 @@ def measure_candidate(
         eager_metric=eager_metric,
         break_even=pays,
         total_time_s=_total_time_s(rows, compile_time_s, step_time_ms, num_planned_steps),
+        doubt=_doubt(rows, baseline, speedup),
     )
 
 
@@ -227,6 +244,16 @@ def _speedup(rows: list[Row], baseline: Baseline | None) -> Ratio | None:
     if baseline.rows is rows:
         return Ratio(1.0, 1.0, 1.0)
     return ratio(step_times_ms(baseline.rows), step_times_ms(rows))
+
+
+def _doubt(rows: list[Row], baseline: Baseline | None, speedup: Ratio | None) -> Doubt | None:
+    if baseline is None or speedup is None or speedup.measurable is not False:
+        return None
+    sides = [step_times_ms(rows), step_times_ms(baseline.rows)]
+    noisier = max(sides, key=lambda times_ms: max(times_ms) / min(times_ms))
+    hides_gain = speedup.high is not None and speedup.high > 1 + WORTHWHILE
+    difference = WORTHWHILE if hides_gain else SMALL
+    return Doubt(max(noisier) / min(noisier), difference, repeats_to_show(difference, noisier), hides_gain)
 
 
 def _total_time_s(

@@ -77,8 +77,8 @@ def recommend(candidates: list[Candidate], num_planned_steps: int | None) -> Can
     """Of eager and the candidates that are measurably faster, the one to train with.
 
     With planned steps it is the one that needs the least time in all. Without, it is the one that compiles soonest of
-    those whose step time is surely within AS_FAST of the shortest. None without eager, and if there are too few
-    repeats to know whether any candidate is faster.
+    those whose step time is surely within AS_FAST of the shortest. None without eager, and if the repeats are too few
+    or vary too much to know whether any candidate is faster.
     """
     eligible = _eligible(candidates)
     if num_planned_steps is None:
@@ -124,7 +124,7 @@ def _group(rows: list[Row], num_planned_steps: int | None, num_failed: Mapping[H
 
 
 def _eligible(candidates: list[Candidate]) -> list[Candidate]:
-    """Eager and the measurably faster candidates; empty without eager, and if repeats are too few to tell."""
+    """Eager and the measurably faster candidates; empty without eager, and if the repeats cannot tell."""
     eager, compared, faster, unknown = [], [], [], []
     for candidate in candidates:
         if candidate.is_eager:
@@ -133,7 +133,7 @@ def _eligible(candidates: list[Candidate]) -> list[Candidate]:
             compared.append(candidate)
             if candidate.is_faster:
                 faster.append(candidate)
-            if candidate.speedup.measurable is None:
+            if candidate.speedup.measurable is None or (candidate.doubt and candidate.doubt.hides_gain):
                 unknown.append(candidate)
     if not eager or not compared or (unknown and not faster):
         return []

@@ -4,9 +4,10 @@ import math
 
 from trainkit.analysis.candidates import BreakEven, Candidate, break_even
 from trainkit.analysis.comparison import Group
-from trainkit.formatting import clean, decimals, duration, fixed, percent
+from trainkit.formatting import clean, decimals, duration, factor, fixed, percent
 from trainkit.report.figures import factor_text, median_of, ratio_text
 from trainkit.report.labels import run_count, step_noun
+from trainkit.stats import MOST_REPEATS
 
 
 def verdict(candidate: Candidate, group: Group) -> str:
@@ -67,10 +68,24 @@ def _gain(candidate: Candidate) -> str:
             runs = "1 run of eager"
         return f"unknown: {runs} ({factor_text(speedup)} over {baseline})"
     if not speedup.measurable:
-        return f"no measurable difference from {baseline} ({gain}, noise floor {percent(speedup.noise_floor)})"
+        difference = f"no measurable difference from {baseline}"
+        if candidate.doubt is not None and candidate.doubt.hides_gain:
+            difference = f"cannot tell whether it is faster than {baseline}"
+        return f"{difference} ({gain}, noise floor {percent(speedup.noise_floor)}{_repeats_needed(candidate)})"
     if speedup.value < 1:
         return f"{gain}: slower than {baseline}"
     return f"{gain} over {baseline}, {_compile_cost(candidate)}"
+
+
+def _repeats_needed(candidate: Candidate) -> str:
+    """The repeats that would show a difference, if there are fewer."""
+    doubt = candidate.doubt
+    if doubt is None or doubt.num_repeats <= candidate.num_repeats:
+        return ""
+    count = fixed(doubt.num_repeats, 0)
+    if doubt.num_repeats == MOST_REPEATS:
+        count += " or more"
+    return f"; {fixed(100 * doubt.difference, 0)} % would take {count} repeats"
 
 
 def _compile_cost(candidate: Candidate) -> str:
@@ -181,6 +196,10 @@ def _why_unknown(group: Group) -> str:
         return "eager was not measured"
     if not group.compiled:
         return "there is nothing to compare eager with"
+    doubts = [candidate.doubt for candidate in group.compiled if candidate.doubt and candidate.doubt.hides_gain]
+    if doubts:
+        varies = max(doubt.varies for doubt in doubts)
+        return f"step times vary {factor(varies)}x between runs of one setting (a busy machine?)"
     if any(candidate.speedup for candidate in group.compiled):
         return "too few runs"
     return "no eager run has the settings of the others"
