@@ -40,6 +40,8 @@ from trainkit import cli
         ),
         (["experiment=studies/nope"], [r"experiment = studies/nope: expected one of studies/amp_and_memory, .*"]),
         (["experiment=nope"], [r"experiment = nope: expected one of .*sst2, full_size/\.\.\., studies/\.\.\."]),
+        (["job.model=resnet50"], [r"job\.model = resnet50: is what trainkit says of a job; .* with model=resnet50"]),
+        (["job.run_dir=x"], [r"job\.run_dir = x: is what trainkit says of a job; leave it out"]),
         (["nonsense"], [r"nonsense: cannot be read; .*"]),
         (["model.witdh=3"], [r"model\.witdh = 3: no such setting; did you mean model\.width\?"]),
         (["data=text"], [r"model = simple_cnn: takes images, but data = text gives tokens; .*"]),

@@ -93,6 +93,7 @@ OmegaConf.register_new_resolver("run_name", _run_name, replace=True)  # of conf/
 OmegaConf.register_new_resolver("sweep_name", _sweep_name, use_cache=True, replace=True)
 
 IN_RUN_NAME = {"amp.precision": "", "compile.dynamic": "dynamic=", "ddp.strategy": "strategy="}  # with a prefix
+JOB_SETTINGS = ("kind", "runs_dir")  # of job: the others are what Hydra knows of it
 FORWARD = "bench"  # conf/bench.yaml, of scripts/bench.py
 CONF = Path(__file__).parents[1] / "conf"
 
@@ -126,6 +127,7 @@ def compose_config(
 def run_config(cfg: DictConfig) -> RunConfig:
     """Return the typed and checked form of a composed config. Raises ConfigError with every complaint at once."""
     refuse(_launcher_settings_of_one_run())
+    refuse(_facts_of_the_job())
     refuse(_numbers_for_booleans(cfg))
     refuse(_unknown_settings(cfg))
     for override in cfg.job.overrides:  # the row and its complaints name the class that runs
@@ -152,6 +154,16 @@ def _launcher_settings_of_one_run() -> Iterator[str]:
     for override in hydra.overrides.hydra:
         if override.startswith("hydra.launcher."):
             yield f"{override.replace('=', ' = ', 1)}: belongs to a sweep; use it with -m"
+
+
+def _facts_of_the_job() -> Iterator[str]:
+    """Complaints about overrides of what Hydra says of the job: the row would name what did not run."""
+    for override in HydraConfig.get().overrides.task:
+        setting, _, value = override.lstrip("+~").partition("=")
+        group, _, name = setting.partition(".")
+        if group == "job" and name not in JOB_SETTINGS:
+            way_out = f"choose it with {name}={value}" if name in ("model", "data", "objective") else "leave it out"
+            yield f"{setting} = {value}: is what trainkit says of a job; {way_out}"
 
 
 def _numbers_for_booleans(cfg: DictConfig) -> Iterator[str]:
