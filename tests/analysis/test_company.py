@@ -19,7 +19,7 @@ def test_the_same_setting_alone_and_side_by_side_is_a_ratio():
     assert step.ratio.low < step.ratio.value < step.ratio.high
     notes = comparison_notes([alone, beside])
     assert "Their steps over those of the same settings alone: 1.10x [" in notes.by_group[1][-1]
-    assert notes.by_group[0] == []
+    assert not any("alone" in note for note in notes.by_group[0])
 
 
 def test_another_work_or_machine_is_no_measure_of_the_cost():

@@ -84,8 +84,10 @@ def test_one_run_says_that_its_spread_is_unknown():
     assert "One run only of every setting: its spread is unknown" in both
     one = shown(print_comparison, compare([make_row("eager", 2.0), make_row("eager", 2.1), make_row("default", 1.0)]))
     assert "One run only of default: its spread is unknown" in one
-    none = shown(print_comparison, compare([make_row("eager", 2.0), make_row("eager", 2.1)]))
+    assert "Two runs only of eager: such intervals are wide" in one
+    none = shown(print_comparison, compare([make_row("eager", ms) for ms in (2.0, 2.1, 2.2)]))
     assert "spread" not in none
+    assert "runs only" not in none
 
 
 def test_steps_that_the_scaler_skipped_are_said():

@@ -14,6 +14,7 @@ from trainkit.report.labels import schema_changes, versioned_run_counts
 from trainkit.results.row import Row
 
 SINGLE_RUN = "One run only of {settings}: its spread is unknown. hydra.launcher.repeats=2 or more shows it."
+TWO_RUNS = "Two runs only of {settings}: such intervals are wide. hydra.launcher.repeats=3 or more narrows them."
 SHARED_CACHE = (
     "The compile cache was shared: kernels that one setting compiled or chose are found by the next, however cold its "
     "graphs. compile.cache=cold measures what each costs alone."
@@ -68,12 +69,11 @@ def _version_notes(group: Group, newest: int) -> Iterator[str]:
 
 def _candidate_notes(group: Group) -> Iterator[str]:
     candidates = group.candidates
-    single = [candidate.label for candidate in candidates if candidate.num_repeats == 1]
-    if single:
-        settings = "; ".join(single)
-        if len(single) == len(candidates):
-            settings = "every setting"
-        yield SINGLE_RUN.format(settings=settings)
+    for num_repeats, note in ((1, SINGLE_RUN), (2, TWO_RUNS)):
+        few = [candidate.label for candidate in candidates if candidate.num_repeats == num_repeats]
+        if few:
+            settings = "every setting" if len(few) == len(candidates) else "; ".join(few)
+            yield note.format(settings=settings)
     for candidate in candidates:
         most_skipped = max(candidate.rows, key=lambda row: row.num_skipped_steps or 0)
         skipped = skipped_steps(most_skipped)
