@@ -281,7 +281,7 @@ def test_a_diagnosis_tells_how_much_of_the_step_the_device_works(compose, monkey
     monkeypatch.setattr(break_costs, "NUM_ROUNDS", 3)  # each compiles again
     busy = []
     for batch_size in (2, 1024):
-        subject = build_subject(compose(*ON_GPU, "compile.backend=aot_eager", f"data.batch_size={batch_size}"))
+        subject = build_subject(compose(*ON_GPU, f"data.batch_size={batch_size}"))
         phase, _ = break_costs.measure_phase(subject, Phase("training"), [])
         busy.append(phase.device_busy_frac)
         assert 0 < phase.num_launches <= phase.num_kernels
