@@ -2,8 +2,9 @@
 
 import pytest
 
+from tests.sweeps import ops_row
 from trainkit.analysis.claims import Outcome, judge_claim, read_claimed, read_published
-from trainkit.analysis.pairs import PairwiseComparison
+from trainkit.analysis.pairs import PairwiseComparison, compare_pairs
 from trainkit.report.pairwise import claimed_text
 from trainkit.stats import Ratio
 
@@ -39,6 +40,40 @@ def test_a_claim_of_shares_is_decided_where_no_run_of_one_side_is_among_the_othe
 
 
 @pytest.mark.parametrize(
+    ("these", "those", "higher_is_better", "said"),
+    [
+        ([0.80, 0.81], [0.60, 0.62], True, Outcome.HELD),
+        ([0.80, 0.81], [0.60, 0.62], False, Outcome.NOT),
+        ([-0.80, -0.81], [-0.60, -0.62], False, Outcome.HELD),  # has no ratio
+        ([0.80, 0.81], [0.60, 0.62], None, Outcome.OPEN),
+        ([0.60, 0.64], [0.60, 0.62], True, Outcome.OPEN),
+        ([0.80], [0.60], True, Outcome.OPEN),
+        ([0.60, 0.60], [0.60, 0.60], True, Outcome.NONE),
+    ],
+)
+def test_which_metric_is_better_follows_from_its_direction(these, those, higher_is_better, said):
+    rows = []
+    for mode, values in (("default", these), ("eager", those)):
+        metric = {"metric_name": "R2Score", "metric_higher_is_better": higher_is_better}
+        rows += [ops_row(1, 2.0, n, compile_mode=mode, val_metric=value, **metric) for n, value in enumerate(values)]
+    (pair,) = compare_pairs(rows, "compile.mode=default", "compile.mode=eager", "val_metric")
+    better, worse = (read_claimed(text, "val_metric", None) for text in ("better", "worse"))
+    assert judge_claim(better, pair) is said
+    opposite = {Outcome.HELD: Outcome.NOT, Outcome.NOT: Outcome.HELD}
+    assert judge_claim(worse, pair) is opposite.get(said, said)
+    assert claimed_text(better, pair.column) == "better"
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "said"),
+    [(None, 1.5, Outcome.HELD), ("compile_time_s", 1.5, Outcome.NOT), ("samples_per_s", 1.5, Outcome.HELD)],
+)
+def test_better_is_faster_and_less_of_what_costs(column, value, said):
+    pair = PairwiseComparison(column, "a=1", "a=2", {}, Ratio(value, 1.4, 1.6, 0.01, True))
+    assert judge_claim(read_claimed("better", column, None), pair) is said
+
+
+@pytest.mark.parametrize(
     ("choice", "baseline", "column", "ratio"),
     [
         ("47.04 ms", "75.58 ms", None, 75.58 / 47.04),  # how many times as fast
@@ -54,7 +89,9 @@ def test_the_published_ratio_follows_from_the_published_figures(choice, baseline
     if ratio:
         assert read_claimed(None, column, published).number == pytest.approx(ratio)
     else:
-        with pytest.raises(ValueError, match="claimed is left out: expected below 1, above 1 or about NUMBER"):
+        with pytest.raises(
+            ValueError, match="claimed is left out: expected below 1, above 1, better, worse or about NUMBER"
+        ):
             read_claimed(None, column, published)
 
 

@@ -39,6 +39,26 @@ def test_a_ratio_of_single_runs_says_so():
     ]
 
 
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ((0.80, 0.81), "R2Score of default over eager: 1.32x [1.15, 1.51], better."),
+        ((-0.80, -0.81), "R2Score of default over eager: -0.805 against 0.610, worse."),
+        ((0.60, 0.63), "R2Score of default over eager: 1.01x [0.87, 1.17], no measurable difference."),
+    ],
+)
+def test_a_metric_is_named_and_has_a_direction(values, said):
+    rows = []
+    for mode, values_of_mode in (("default", values), ("eager", (0.60, 0.62))):
+        for n, value in enumerate(values_of_mode):
+            metric = {"metric_name": "R2Score", "metric_higher_is_better": True, "val_metric": value}
+            rows.append(ops_row(1, 2.0, n, compile_mode=mode, **metric))
+    pairs = compare_pairs(rows, "compile.mode=default", "compile.mode=eager", "val_metric")
+    assert pairwise_sentences(pairs) == [said]
+    plot = plot_pairs(pairs, "metric")
+    assert plot is None if "against" in said else "higher is better" in plot.svg
+
+
 def test_a_time_of_zero_has_no_ratio():
     rows = [
         ops_row(1, 2.0, n, compile_mode="default", compile_dynamic=dynamic, compile_recompile_s=recompile_s)

@@ -103,6 +103,33 @@ def test_the_advice_where_nothing_is_better_or_nothing_can_be_said():
     assert recommendation(compiled) == "No advice: eager was not measured."
 
 
+def test_a_faster_setting_with_a_worse_metric_is_not_advised_and_why_is_said():
+    def rows(worse: str | None) -> list[Row]:
+        found = []
+        for row in gpu_sweep():
+            value = 0.5 if row.compile_mode == worse else 0.9
+            metric = {"metric_name": "R2Score", "metric_higher_is_better": True}
+            found.append(replace(row, val_accuracy=None, val_metric=value + 0.01 * row.repeat, **metric))
+        return found
+
+    (group,) = compare(rows("max-autotune")).groups
+    words = recommendation(group)
+    assert words.startswith("Train with reduce-overhead: 1.45x")
+    assert words.endswith(
+        " max-autotune is 3.8 % faster, but its R2Score 0.510 is worse than eager's 0.910 by more than chance."
+    )
+    (group,) = compare(rows("max-autotune"), 10**6).groups
+    assert recommendation(group).startswith("Train with reduce-overhead for a run of 1,000,000 steps: ")
+    fast_only = [row for row in rows("max-autotune") if row.compile_mode in ("eager", "max-autotune")]
+    (group,) = compare(fast_only).groups
+    assert recommendation(group) == (
+        "Stay with eager: no setting that predicts as well is measurably faster. max-autotune is 50.3 % faster, but "
+        "its R2Score 0.510 is worse than eager's 0.910 by more than chance."
+    )
+    (group,) = compare(rows("eager")).groups
+    assert recommendation(group).startswith("Train with max-autotune: ")
+
+
 def test_where_noise_may_hide_a_gain_nothing_is_advised_and_the_repeats_that_would_tell_are_said():
     (group,) = compare(alike((1.0, 5.0, 1.1))).groups
     assert recommendation(group) == "No advice: step times vary 5.00x between runs of one setting (a busy machine?)."

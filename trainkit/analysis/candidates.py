@@ -74,7 +74,7 @@ class Candidate:
     of the eager candidate with the same settings but for compile.*, and `speedup` its step time over this one's (1 for
     eager itself); both are None without such a candidate. `break_even` is None unless this candidate is measurably
     faster. `total_time_s` is the time to compile and to train the planned steps. `eager_metric` is eager's if the
-    metric differs from it by more than chance: than repeats do, or of accuracy validation sets of that size. `doubt` is
+    metric differs from it by more than chance, see `metrics_differ`. `doubt` is
     None unless the difference from eager is not measurable though both sides have repeats.
     """
 
@@ -117,6 +117,13 @@ class Candidate:
         """Whether its steps are measurably shorter than eager's."""
         return self.speedup is not None and bool(self.speedup.measurable) and self.speedup.value > 1
 
+    @property
+    def has_worse_metric(self) -> bool:
+        """Whether its metric is worse than eager's by more than chance."""
+        if self.metric is None or self.eager_metric is None:
+            return False
+        return not self.metric.is_better_than(self.eager_metric)
+
 
 @dataclass(frozen=True)
 class Baseline:
@@ -138,7 +145,7 @@ def measure_candidate(
     baseline_label, eager_metric, pays = None, None, None
     if baseline is not None:
         baseline_label = baseline.label
-        if _metrics_differ(rows, baseline.rows):
+        if metrics_differ(rows, baseline.rows):
             eager_metric = metric_spread(baseline.rows)
         if speedup is not None and speedup.measurable and speedup.value > 1:
             pays = break_even(rows, baseline.rows)
@@ -288,6 +295,18 @@ def metric_spread(rows: Sequence[Row]) -> MetricSpread | None:
     return MetricSpread(metrics[0].name, metrics[0].higher_is_better, metrics[0].is_share, spread)
 
 
+def metrics_differ(rows: Sequence[Row], others: Sequence[Row]) -> bool:
+    """Whether the metric differs by more than chance: than repeats do, or of accuracy validation sets of that size."""
+    metrics, other_metrics = _metrics(rows), _metrics(others)
+    values, other_values = _metric_values(metrics), _metric_values(other_metrics)
+    if not values or not other_values:
+        return False
+    if metrics[0].is_share:
+        sizes = [row.num_val_targets for row in (*rows, *others) if row.num_val_targets]
+        return _shares_differ(values, other_values, sizes)
+    return means_differ(values, other_values) is True
+
+
 def _metrics(rows: Sequence[Row]) -> list[MeasuredMetric]:
     """The metrics of the rows that have one."""
     metrics = []
@@ -300,18 +319,6 @@ def _metrics(rows: Sequence[Row]) -> list[MeasuredMetric]:
 
 def _metric_values(metrics: Sequence[MeasuredMetric]) -> list[float]:
     return [metric.value for metric in metrics if metric.value is not None]
-
-
-def _metrics_differ(rows: list[Row], eager: list[Row]) -> bool:
-    """Whether the metric surely differs from eager's."""
-    metrics, eager_metrics = _metrics(rows), _metrics(eager)
-    values, eager_values = _metric_values(metrics), _metric_values(eager_metrics)
-    if not values or not eager_values:
-        return False
-    if metrics[0].is_share:
-        sizes = [row.num_val_targets for row in rows + eager if row.num_val_targets]
-        return _shares_differ(values, eager_values, sizes)
-    return means_differ(values, eager_values) is True
 
 
 def _shares_differ(values: list[float], eager_values: list[float], sizes: list[int]) -> bool:

@@ -4,11 +4,13 @@ import math
 import re
 from dataclasses import dataclass
 from enum import Enum
+from statistics import median
 
 from trainkit.analysis.pairs import PairwiseComparison, is_fraction
 from trainkit.stats import Ratio
 
 ABOUT = 0.1  # relative: `about 1` allows for a tenth more or less
+CLAIMED = "below 1, above 1, better, worse or about NUMBER"
 MIN_FRACTIONS = 3  # runs of each side: with fewer, all of one side are often above all of the other by chance
 
 
@@ -22,7 +24,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True)
 class ClaimedRatio:
-    """A ratio claimed to be `below` or `above` 1, or `about` a number."""
+    """A ratio claimed to be `below` or `above` 1, or `about` a number; or the choice to be `better` or `worse`."""
 
     side: str
     number: float | None = None
@@ -58,33 +60,59 @@ def read_published(choice: str, baseline: str, column: str | None) -> Published:
 
 
 def read_claimed(text: str | None, column: str | None, published: Published | None) -> ClaimedRatio:
-    """Read `below 1`, `above 1` or `about 0.5`; without a text the ratio of the published figures is claimed. Raises
-    ValueError for anything else, and for `about` a fraction."""
+    """Read `below 1`, `above 1`, `about 0.5`, `better` or `worse`; without a text the ratio of the published figures is
+    claimed. Raises ValueError for anything else, and for `about` a fraction."""
     if text is None:
         if published is None or published.ratio is None or is_fraction(column):
-            raise ValueError("claimed is left out: expected below 1, above 1 or about NUMBER")
+            raise ValueError(f"claimed is left out: expected {CLAIMED}")
         return ClaimedRatio("about", published.ratio)
-    match = re.fullmatch(r"(below|above) 1|about (\d+(?:\.\d+)?)", text.strip())
-    if is_fraction(column) and (match is None or match[2]):
-        raise ValueError(f"claimed {text}: expected below 1 or above 1")
+    match = re.fullmatch(r"(below|above) 1|(better|worse)|about (\d+(?:\.\d+)?)", text.strip())
+    if is_fraction(column) and (match is None or match[3]):
+        raise ValueError(f"claimed {text}: expected below 1, above 1, better or worse")
     if match is None:
-        raise ValueError(f"claimed {text}: expected below 1 or above 1, or about and a number")
-    if match[1]:
-        return ClaimedRatio(match[1])
-    return ClaimedRatio("about", float(match[2]))
+        raise ValueError(f"claimed {text}: expected {CLAIMED}")
+    if match[3]:
+        return ClaimedRatio("about", float(match[3]))
+    return ClaimedRatio(match[1] or match[2])
 
 
 def judge_claim(claim: ClaimedRatio, pair: PairwiseComparison) -> Outcome:
     """Judge a claim by a pair. It is undecided if the difference may be chance, if the interval lies partly within the
     claim, and if a side has a single run. A number is missed in its size only if the ratio is measurably on the same
-    side of 1. A claim about fractions needs every run of one side below every run of the other."""
+    side of 1. A claim about fractions needs every run of one side below every run of the other, one about the metric of
+    the validation a difference by more than chance, see `candidates.metrics_differ`. What is better is told by the
+    direction of the column, or of the metric; it is undecided if rows do not tell it."""
     if claim.number is not None:
         return _judge_number(claim.number, pair.ratio)
+    claims_higher = _claims_higher(claim.side, pair)
+    if claims_higher is None:
+        return Outcome.OPEN
     if pair.of_fraction:
-        return _judge_fractions(claim.side, pair.choice_values, pair.baseline_values)
+        return _judge_fractions(claims_higher, pair.choice_values, pair.baseline_values)
+    if pair.of_metric:
+        return _judge_metric(claims_higher, pair)
     if pair.ratio is None or not pair.ratio.measurable:
         return Outcome.OPEN
-    if (pair.ratio.value > 1) == (claim.side == "above"):
+    if (pair.ratio.value > 1) == claims_higher:
+        return Outcome.HELD
+    return Outcome.NOT
+
+
+def _claims_higher(side: str, pair: PairwiseComparison) -> bool | None:
+    """Whether the choice is claimed to have the higher ratio; None if its direction is unknown."""
+    if side in ("below", "above"):
+        return side == "above"
+    if pair.higher_is_better is None:
+        return None
+    return pair.higher_is_better == (side == "better")
+
+
+def _judge_metric(claims_higher: bool, pair: PairwiseComparison) -> Outcome:
+    if len({*pair.choice_values, *pair.baseline_values}) == 1:
+        return Outcome.NONE
+    if not pair.metric_differs:
+        return Outcome.OPEN
+    if (median(pair.choice_values) > median(pair.baseline_values)) == claims_higher:
         return Outcome.HELD
     return Outcome.NOT
 
@@ -104,13 +132,13 @@ def _judge_number(number: float, ratio: Ratio | None) -> Outcome:
     return Outcome.NOT
 
 
-def _judge_fractions(side: str, choice_values: list[float], baseline_values: list[float]) -> Outcome:
+def _judge_fractions(claims_higher: bool, choice_values: list[float], baseline_values: list[float]) -> Outcome:
     if min(len(choice_values), len(baseline_values)) < MIN_FRACTIONS:
         return Outcome.OPEN
     if len(set(choice_values + baseline_values)) == 1:
         return Outcome.NONE
     lower, higher = choice_values, baseline_values
-    if side == "above":
+    if claims_higher:
         lower, higher = higher, lower
     if max(lower) < min(higher):
         return Outcome.HELD

@@ -74,7 +74,7 @@ def compare(rows: Iterable[Row], num_planned_steps: int | None = None) -> Compar
 
 
 def recommend(candidates: list[Candidate], num_planned_steps: int | None) -> Candidate | None:
-    """Of eager and the candidates that are measurably faster, the one to train with.
+    """Of eager and the candidates that are measurably faster and whose metric is not worse, the one to train with.
 
     With planned steps it is the one that needs the least time in all. Without, it is the one that compiles soonest of
     those whose step time is surely within AS_FAST of the shortest. None without eager, and if the repeats are too few
@@ -124,14 +124,14 @@ def _group(rows: list[Row], num_planned_steps: int | None, num_failed: Mapping[H
 
 
 def _eligible(candidates: list[Candidate]) -> list[Candidate]:
-    """Eager and the measurably faster candidates; empty without eager, and if the repeats cannot tell."""
+    """Eager and the faster candidates that predict as well; empty without eager, and if the repeats cannot tell."""
     eager, compared, faster, unknown = [], [], [], []
     for candidate in candidates:
         if candidate.is_eager:
             eager.append(candidate)
         elif candidate.speedup is not None:
             compared.append(candidate)
-            if candidate.is_faster:
+            if candidate.is_faster and not candidate.has_worse_metric:
                 faster.append(candidate)
             if candidate.speedup.measurable is None or (candidate.doubt and candidate.doubt.hides_gain):
                 unknown.append(candidate)

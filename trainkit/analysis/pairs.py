@@ -4,12 +4,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from trainkit.analysis import grouping
-from trainkit.analysis.candidates import split_by_cache, values_of
+from trainkit.analysis.candidates import metrics_differ, split_by_cache, values_of
 from trainkit.analysis.dropping import drop_reasons, step_times_ms
 from trainkit.config.settings import typed_value
+from trainkit.results.optimized import METRIC, is_maximized
 from trainkit.results.row import Row
 from trainkit.stats import Ratio, ratio
 
+METRIC_COLUMNS = (METRIC, "val_accuracy")
 Conditions = tuple[tuple[str, str], ...]  # settings and machine, each a name and its value as text
 
 
@@ -39,6 +41,21 @@ class PairwiseComparison:
     @property
     def of_fraction(self) -> bool:
         return is_fraction(self.column)
+
+    @property
+    def of_metric(self) -> bool:
+        return self.column in METRIC_COLUMNS
+
+    @property
+    def higher_is_better(self) -> bool | None:
+        """Whether a ratio above 1 is better; None if the rows do not tell the direction of their metric."""
+        if self.column is None:
+            return True
+        return is_maximized(self.column, self.choice_rows + self.baseline_rows)
+
+    @property
+    def metric_differs(self) -> bool:
+        return self.of_metric and metrics_differ(self.choice_rows, self.baseline_rows)
 
 
 @dataclass(frozen=True)

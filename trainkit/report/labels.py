@@ -15,6 +15,7 @@ from trainkit.analysis.regressions import Change
 from trainkit.analysis.studies import PlannedComparison
 from trainkit.formatting import clean, fixed
 from trainkit.results.columns import columns
+from trainkit.results.optimized import METRIC
 from trainkit.results.row import SCHEMA_CHANGES, Row
 
 VERSIONS = {
@@ -133,7 +134,7 @@ def pair_label(pair: PlannedComparison | PairwiseComparison) -> str:
     labels = choice_labels(pair.choice, pair.baseline)
     compared = "Speed"
     if pair.column is not None:
-        compared = columns(Row)[pair.column].title or pair.column
+        compared = _compared(pair, pair.column)
     if is_fraction(pair.column):
         label = f"{compared} with {labels.choice} and with {labels.baseline}"
     else:
@@ -141,6 +142,13 @@ def pair_label(pair: PlannedComparison | PairwiseComparison) -> str:
     if labels.shared:
         label += f" ({labels.shared})"
     return label
+
+
+def _compared(pair: PlannedComparison | PairwiseComparison, column: str) -> str:
+    """The title of the column; of `val_metric` the name of the metric, if rows tell it."""
+    if column == METRIC and isinstance(pair, PairwiseComparison) and pair.choice_rows:
+        return pair.choice_rows[0].metric_name or column
+    return columns(Row)[column].title or column
 
 
 def schema_changes(older: int, newer: int) -> str:

@@ -58,7 +58,9 @@ def outcomes_text(outcomes: Sequence[Outcome]) -> str:
 
 
 def claimed_text(claimed: ClaimedRatio, column: str | None) -> str:
-    """The ratio that is claimed; of fractions, which have none, the side with more of them."""
+    """The ratio that is claimed; of fractions, which have none, the side with more of them; or which side is better."""
+    if claimed.side in ("better", "worse"):
+        return claimed.side
     if is_fraction(column):
         return {"below": "fewer", "above": "more"}[claimed.side]
     if claimed.number is None:
@@ -72,7 +74,8 @@ def condition_text(pair: PairwiseComparison) -> str:
 
 
 def measured_text(pair: PairwiseComparison) -> str:
-    """The ratio with its interval, or without one both sides, and a mark if a row has `beside_stopped_jobs`."""
+    """The ratio with its interval, or without one both sides; of a metric which is better, if they differ by more than
+    chance; and a mark if a row has `beside_stopped_jobs`."""
     if pair.of_fraction:
         text = f"{shares(pair.choice_values)} and {shares(pair.baseline_values)}"
     elif pair.ratio is None:
@@ -81,6 +84,9 @@ def measured_text(pair: PairwiseComparison) -> str:
         text = ratio_text(pair.ratio)
         if pair.ratio.low is None:
             text += " (1 run)"
+    if pair.metric_differs and pair.higher_is_better is not None:
+        is_higher = median(pair.choice_values) > median(pair.baseline_values)
+        text += ", better" if is_higher == pair.higher_is_better else ", worse"
     if any(row.beside_stopped_jobs for row in pair.choice_rows + pair.baseline_rows):
         text += f" {BESIDE_STOPPED}"
     return text
@@ -169,6 +175,8 @@ def _with_notes(text: str, pair: PairwiseComparison) -> str:
 
 
 def _no_difference(pair: PairwiseComparison) -> bool:
+    if pair.of_metric:
+        return min(len(pair.choice_values), len(pair.baseline_values)) > 1 and not pair.metric_differs
     return pair.ratio is not None and pair.ratio.measurable is False
 
 

@@ -1,8 +1,9 @@
 """Sentences about a comparison: the verdict on a candidate, the recommendation for a group."""
 
 import math
+from collections.abc import Iterable
 
-from trainkit.analysis.candidates import BreakEven, Candidate, break_even
+from trainkit.analysis.candidates import BreakEven, Candidate, MetricSpread, break_even
 from trainkit.analysis.comparison import Group
 from trainkit.formatting import clean, decimals, duration, factor, fixed, percent
 from trainkit.report.figures import factor_text, median_of, ratio_text
@@ -33,16 +34,16 @@ def recommendation(group: Group) -> str:
     if group.num_planned_steps is not None:
         choice += f" for a run of {_planned_steps(group)}"
     if recommended.is_eager:
-        return clean(f"Stay with {choice}: {_why_eager(group, recommended)}.")
+        return clean(f"Stay with {choice}: {_why_eager(group, recommended)}.{_faster_but_worse(group, recommended)}")
     verb = "Train"
     if group.kind == "forward":
         verb = "Call"
     sentence = f"{verb} with {choice}: {_advantages(group, recommended)}."
-    fastest = _fastest(group, recommended)
+    fastest = _fastest(_without_worse(group), recommended)
     if group.num_planned_steps is None and fastest is not None:
         sentence += f" {fastest.label} is {_percent_faster(fastest, recommended)} faster"
         sentence += f"{_higher_cost(fastest, recommended)}."
-    return clean(sentence)
+    return clean(sentence + _faster_but_worse(group, recommended))
 
 
 def cache_state(candidate: Candidate) -> str:
@@ -109,10 +110,24 @@ def _metric_caveat(candidate: Candidate) -> str:
     metric, eager_metric = candidate.metric, candidate.eager_metric
     if metric is None or eager_metric is None:
         return ""
+    return f"; {_metric_beside_eager(metric, eager_metric)}"
+
+
+def _metric_beside_eager(metric: MetricSpread, eager_metric: MetricSpread) -> str:
     side = "better" if metric.is_better_than(eager_metric) else "worse"
     digits = decimals([metric.spread.median, eager_metric.spread.median], 3)
     value, eager_value = fixed(metric.spread.median, digits), fixed(eager_metric.spread.median, digits)
-    return f"; {metric.name} {value} is {side} than eager's {eager_value} by more than chance"
+    return f"{metric.name} {value} is {side} than eager's {eager_value} by more than chance"
+
+
+def _faster_but_worse(group: Group, recommended: Candidate) -> str:
+    """Why the fastest candidate with a worse metric is not recommended, if it beats the recommended one."""
+    worse = [candidate for candidate in group.candidates if candidate.has_worse_metric]
+    fastest = _fastest(worse, recommended)
+    if fastest is None or fastest.metric is None or fastest.eager_metric is None:
+        return ""
+    faster = f"{fastest.label} is {_percent_faster(fastest, recommended)} faster"
+    return f" {faster}, but its {_metric_beside_eager(fastest.metric, fastest.eager_metric)}."
 
 
 def _break_even_text(pays: BreakEven, group: Group) -> str:
@@ -156,7 +171,7 @@ def _for_shorter_runs(group: Group, recommended: Candidate) -> str:
     """The candidate that pays off soonest over the fastest eager one, if it is not the recommended one."""
     eager = min(group.eager, key=_median_step_ms)
     soonest, soonest_pays = recommended, None
-    for candidate in group.candidates:
+    for candidate in _without_worse(group):
         # One with a warmer cache would pay off sooner for that alone.
         if candidate.break_even is None or cache_state(candidate) != cache_state(recommended):
             continue
@@ -173,16 +188,16 @@ def _for_shorter_runs(group: Group, recommended: Candidate) -> str:
 
 def _why_eager(group: Group, eager: Candidate) -> str:
     if group.num_planned_steps is not None:
-        fastest = _fastest(group, eager)
+        fastest = _fastest(_without_worse(group), eager)
         if fastest is None:
-            return "no setting is measurably faster"
+            return _none_is_faster(group)
         return f"{fastest.label} has faster {step_noun(group)}s, but compiling does not pay off by then"
     paying = []
-    for candidate in group.candidates:
+    for candidate in _without_worse(group):
         if candidate.break_even is not None and candidate.baseline == eager.label:
             paying.append(candidate)
     if not paying:
-        return "no setting is measurably faster"
+        return _none_is_faster(group)
     fastest = min(paying, key=_median_step_ms)
     sure = 0.0
     if fastest.speedup is not None and fastest.speedup.low is not None:
@@ -205,10 +220,21 @@ def _why_unknown(group: Group) -> str:
     return "no eager run has the settings of the others"
 
 
-def _fastest(group: Group, reference: Candidate) -> Candidate | None:
-    """The fastest of the candidates that beat eager measurably and the reference in every run."""
+def _none_is_faster(group: Group) -> str:
+    if any(candidate.is_faster and candidate.has_worse_metric for candidate in group.candidates):
+        return "no setting that predicts as well is measurably faster"
+    return "no setting is measurably faster"
+
+
+def _without_worse(group: Group) -> list[Candidate]:
+    """The candidates whose metric is not worse than eager's."""
+    return [candidate for candidate in group.candidates if not candidate.has_worse_metric]
+
+
+def _fastest(candidates: Iterable[Candidate], reference: Candidate) -> Candidate | None:
+    """The fastest of those that beat eager measurably and the reference in every run."""
     faster = []
-    for candidate in group.candidates:
+    for candidate in candidates:
         if candidate.is_faster and candidate.step_time_ms.high < reference.step_time_ms.low:
             faster.append(candidate)
     return min(faster, key=_median_step_ms, default=None)

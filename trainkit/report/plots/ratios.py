@@ -29,6 +29,7 @@ from trainkit.report.plots.palette import BAND, HUES, MUTED, STYLE, Look, Looks
 from trainkit.report.plots.series import Series
 from trainkit.report.plots.svg import Plot, figure_svg, plot_description
 from trainkit.report.scaling import device_count, device_noun, efficiency_text
+from trainkit.results.optimized import direction_label
 from trainkit.stats import Ratio
 
 INTERVALS = "with 95 % intervals where there are repeats; within its band a difference may be chance"
@@ -199,6 +200,8 @@ def plot_pairs(pairs: Sequence[PairwiseComparison], name: str) -> Plot | None:
     rows.axes.axvline(1, color=MUTED, linewidth=1)
     draw_intervals(rows.axes, rows.ys, ratios, [HUES[0]] * len(ratios))
     x_title = "times as much" if first.column else "times as fast"
+    if first.of_metric:
+        x_title += f", {direction_label(first.higher_is_better)}"
     rows.axes.set_xlabel(x_title)
     svg = figure_svg(rows.figure, name, plot_description(title, entries))
     return Plot(title, svg, f"{INTERVALS.capitalize()}.")
