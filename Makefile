@@ -13,8 +13,9 @@ STUDIES ?= $(patsubst conf/experiment/studies/%.yaml,%,$(wildcard conf/experimen
 SIZE = $(if $(GPU_FOUND),,small/)
 DEPTHS = $(if $(GPU_FOUND),12 48,2)
 ROWS = runs/studies/$(if $(GPU_FOUND),full,small)
-# The stages of the studies real_time and emergencies, width:depth:window of each. They are trained once.
-NETWORKS = $(if $(GPU_FOUND),2048:4:8 1024:4:6 512:2:4 64:1:2,160:3:8 96:3:6 48:2:4 16:1:2)
+# The stages of the studies real_time and emergencies, width:depth:window:lr of each. They are trained once.
+NETWORKS = $(if $(GPU_FOUND),2048:4:8:1e-4 1024:4:6:1e-4 512:2:4:1e-3 64:1:2:1e-3, \
+	160:3:8:1e-3 96:3:6:1e-3 48:2:4:1e-3 16:1:2:1e-3)
 
 # The tests of the packages without torch.
 COVERING = tests/analysis tests/config tests/report tests/results tests/test_stats.py
@@ -51,7 +52,7 @@ networks: setup
 		set -- $$(echo $$network | tr : ' '); \
 		folder=runs/networks/digits_pipeline-$$1; \
 		[ -f $$folder/checkpoints/last.ckpt ] || $(BIN)/python train.py experiment=digits_pipeline compile.mode=eager \
-			model.width=$$1 model.depth=$$2 model.window=$$3 hydra.run.dir=$$folder || exit; \
+			model.width=$$1 model.depth=$$2 model.window=$$3 optimizer.lr=$$4 hydra.run.dir=$$folder || exit; \
 	done
 
 # The committed pages and plots, from the committed rows.

@@ -11,7 +11,9 @@ LONGEST_REASON = 200  # characters: an error of the compiler can be pages, and a
 def factor(value: float) -> str:
     if value >= 1000:  # an interval of two repeats that differ widely spans many powers of ten
         return "1,000+"
-    return fixed(value, 2)
+    if 0 < value < 0.0005:
+        return "<0.001"
+    return fixed(value, 3 if value < 0.095 else 2)
 
 
 def fixed(value: float | None, decimals: int) -> str:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainkit.formatting import duration, percent
+from trainkit.formatting import duration, factor, percent
 from trainkit.report.figures import ratio_text
 from trainkit.stats import Ratio
 
@@ -17,7 +17,8 @@ from trainkit.stats import Ratio
         (duration(36_000.0), "10 h"),
         (percent(0.0123), "1.2 %"),
         (percent(1e5), "1,000+ %"),
-        (ratio_text(Ratio(20.0, 1e-9, 1e9)), "20.00x [0.00, 1,000+]"),
+        (ratio_text(Ratio(20.0, 1e-9, 1e9)), "20.00x [<0.001, 1,000+]"),
+        (factor(0.012), "0.012"),
         (ratio_text(Ratio(1.0, 1.0, 1.0)), "1.00x"),
         (ratio_text(Ratio(0.72, 0.52, 0.9962, 0.1, measurable=True)), "0.72x [0.52, 0.996]"),
         (ratio_text(Ratio(1.01, 1.00004, 1.02, 0.001, measurable=True)), "1.01x [1.00004, 1.02]"),

@@ -15,6 +15,7 @@ from trainkit.analysis.regressions import Change
 from trainkit.analysis.studies import PlannedComparison
 from trainkit.formatting import clean, fixed
 from trainkit.results.columns import columns
+from trainkit.results.metric import metric_of
 from trainkit.results.optimized import METRIC
 from trainkit.results.row import SCHEMA_CHANGES, Row
 
@@ -146,8 +147,10 @@ def pair_label(pair: PlannedComparison | PairwiseComparison) -> str:
 
 def _compared(pair: PlannedComparison | PairwiseComparison, column: str) -> str:
     """The title of the column; of `val_metric` the name of the metric, if rows tell it."""
-    if column == METRIC and isinstance(pair, PairwiseComparison) and pair.choice_rows:
-        return pair.choice_rows[0].metric_name or column
+    if isinstance(pair, PairwiseComparison) and column == METRIC and pair.choice_rows:
+        metric = metric_of(pair.choice_rows[0])
+        if metric is not None:
+            return metric.name
     return columns(Row)[column].title or column
 
 

@@ -90,6 +90,7 @@ class Quality:
     val_accuracy: float | None = column(
         None,
         "Fraction of the validation targets that were predicted, if that is the metric.",
+        title="Accuracy",
         over_ranks=OverRanks.MEAN,
         over_repeats=OverRepeats.MEDIAN,
         higher_is_better=True,
