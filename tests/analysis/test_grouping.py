@@ -30,17 +30,36 @@ def test_a_setting_that_differs_is_said_in_the_label(field, value, label):
     assert next(iter(compared)) == label
 
 
+def test_what_all_settings_have_is_no_part_of_their_labels():
+    chain = ["model=simple_net model.hidden=256 model.depth=2", "model=simple_net"]
+    asked = [(None, "wait"), (chain, "wait"), (chain, "fallback")]
+    rows = [small_row(kind="forward", fallback=fallback, late=late) for fallback, late in asked]
+    (group,) = compare(rows).groups
+    assert [candidate.label for candidate in group.candidates] == [
+        "late=wait",
+        "fallback, late=wait",
+        "fallback, late=fallback",
+    ]
+    assert group.mode == "eager"
+    assert group.long_values == {"forward.fallback": " / ".join(chain)}
+    compiled = small_row("default", kind="forward", fallback=["model=simple_cnn"], late="wait")
+    (group,) = compare([*rows, compiled]).groups
+    assert group.mode is None
+    assert group.long_values == {}
+    assert "default, fallback=model=simple_cnn, late=wait" in [candidate.label for candidate in group.candidates]
+
+
 def test_amp_says_no_more_than_the_precisions_do():
     half = {"precision": "bf16-mixed", "matmul_precision": "high"}  # conf/amp/bf16.yaml
     full = {"overrides": ["amp=off"], "matmul_precision": "highest"}
     rows = [small_row(**full), small_row(overrides=["amp=bf16"], step_ms=5.0, **half)]
-    assert list(candidates_of(compare(rows))) == ["eager, bf16-mixed", "eager, 32-true"]
+    assert list(candidates_of(compare(rows))) == ["bf16-mixed", "32-true"]
     asked = small_row("default", overrides=["amp.precision=bf16-mixed"], step_ms=4.0, **half)
     assert candidates_of(compare([*rows, asked]))["default, bf16-mixed"].speedup.value == pytest.approx(5 / 4)
     typed = small_row(overrides=["amp.matmul_precision=high"], matmul_precision="high", step_ms=8.0)
     assert list(candidates_of(compare([*rows, typed]))) == [
-        "eager, bf16-mixed, amp.matmul_precision=high", "eager, 32-true, amp.matmul_precision=high",
-        "eager, 32-true, amp.matmul_precision=highest",
+        "bf16-mixed, amp.matmul_precision=high", "32-true, amp.matmul_precision=high",
+        "32-true, amp.matmul_precision=highest",
     ]  # fmt: skip
 
 

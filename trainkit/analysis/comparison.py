@@ -19,8 +19,9 @@ AS_FAST = 1.02  # times the shortest step; without planned steps nobody compiles
 class Group:
     """Candidates that can be ranked, shortest step first: the same work on the same machine, all trained or all called.
 
-    `overrides` are further ones that all rows share, `precision` is None if it differs between the candidates,
-    `schema_version` is None if all groups have the same. See `recommend` for `recommended`.
+    `overrides` are further ones that all rows share, `precision` is None if it differs between the candidates. `mode`
+    is eager if nothing is compiled and labels do not say it, else None. `long_values` are those that labels leave out,
+    by the name of the setting. `schema_version` is None if all groups have the same. See `recommend` for `recommended`.
     """
 
     kind: str
@@ -31,7 +32,9 @@ class Group:
     num_parallel_jobs: int
     calls_per_window: int | None
     precision: str | None
+    mode: str | None
     overrides: tuple[str, ...]
+    long_values: dict[str, str]
     schema_version: int | None
     machine: dict[str, Any]
     candidates: tuple[Candidate, ...]
@@ -92,18 +95,22 @@ def recommend(candidates: list[Candidate], num_planned_steps: int | None) -> Can
 
 
 def _group(rows: list[Row], num_planned_steps: int | None, num_failed: Mapping[Hashable, int]) -> Group:
-    varying = grouping.varying_names(rows)
+    first, varying = rows[0], grouping.varying_names(rows)
+    long = grouping.long_values(rows, varying)
+    mode = None
+    without_mode = [name for name in varying if name != "compile.mode"]
+    if all(row.compile_mode == "eager" and grouping.label(row, without_mode, long) for row in rows):
+        varying, mode = without_mode, first.compile_mode
     by_candidate = grouping.group_by(rows, grouping.candidate_key)
     baselines = {}
     for repeats in by_candidate.values():
         if runs_eager(repeats[0]):
-            baselines[grouping.baseline_key(repeats[0])] = Baseline(grouping.label(repeats[0], varying), repeats)
+            baselines[grouping.baseline_key(repeats[0])] = Baseline(grouping.label(repeats[0], varying, long), repeats)
     candidates = []
     for key, repeats in by_candidate.items():
-        label, baseline = grouping.label(repeats[0], varying), baselines.get(grouping.baseline_key(repeats[0]))
+        label, baseline = grouping.label(repeats[0], varying, long), baselines.get(grouping.baseline_key(repeats[0]))
         candidates.append(measure_candidate(label, repeats, baseline, num_failed.get(key, 0), num_planned_steps))
     candidates.sort(key=lambda candidate: candidate.step_time_ms.median)
-    first = rows[0]
     precision = None if "amp.precision" in varying else first.precision
     return Group(
         kind=first.kind,
@@ -114,7 +121,9 @@ def _group(rows: list[Row], num_planned_steps: int | None, num_failed: Mapping[H
         num_parallel_jobs=first.num_parallel_jobs,
         calls_per_window=first.calls_per_window,
         precision=precision,
+        mode=mode,
         overrides=grouping.shared_overrides(rows),
+        long_values=long,
         schema_version=None,
         machine=grouping.machine_facts(first),
         candidates=tuple(candidates),

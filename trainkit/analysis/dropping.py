@@ -41,13 +41,14 @@ def split_dropped(rows: Sequence[Row]) -> tuple[list[Row], tuple[Dropped, ...]]:
     all other rows.
     """
     varying = grouping.varying_names(rows)
+    long = grouping.long_values(rows, varying)
     comparable = []
     dropped: dict[tuple[str, str], list[Row]] = {}
     for row, reason in zip(rows, drop_reasons(rows), strict=True):
         if reason is None:
             comparable.append(row)
         else:
-            dropped.setdefault((grouping.label(row, varying), reason), []).append(row)
+            dropped.setdefault((grouping.label(row, varying, long), reason), []).append(row)
     groups = []
     for (label, reason), same_reason in dropped.items():
         groups.append(Dropped(label, reason, tuple(same_reason)))

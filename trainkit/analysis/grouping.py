@@ -7,7 +7,7 @@ one work, one candidate and one schema version are repeats: processes, not steps
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from trainkit.config.schema import LISTS, SETTINGS
@@ -47,6 +47,8 @@ def _columns(groups: Iterable[str]) -> dict[str, str]:
 
 # The fields of a row that hold what was requested.
 FIELDS = _columns(["job", "model", "data"]) | {"world_size": "world_size"} | _columns(SETTINGS)
+OFTEN_UNSET = (*LISTS, "compile.options")
+LONG = 40  # characters of a value
 HELD_WHOLE = ["trainer.kwargs"]  # settings by names of the user's, all of them in one field of a row
 
 
@@ -132,15 +134,34 @@ def implied_names(rows: Sequence[Row]) -> set[str]:
     return implied
 
 
-def label(row: Row, varying: Iterable[str]) -> str:
-    """The label of a row's candidate among rows that differ in these names; unset lists and options are left out."""
+def long_values(rows: Sequence[Row], varying: Iterable[str]) -> dict[str, str]:
+    """The long values, by name, that are the only ones of their lists and options beside none: in a label their names
+    are enough."""
+    long = {}
+    for name in varying:
+        if name not in OFTEN_UNSET:
+            continue
+        texts = {value_text(name, value) for value in (requested(row).get(name) for row in rows) if value}
+        if len(texts) == 1:
+            (text,) = texts
+            if len(text) > LONG:
+                long[name] = text
+    return long
+
+
+def label(row: Row, varying: Iterable[str], long: Collection[str] = ()) -> str:
+    """The label of a row's candidate among rows that differ in these names; unset lists and options are left out, and
+    the values of `long`."""
     values = requested(row)
     parts = []
     for name in varying:
-        is_left_out = values.get(name) is None and name in (*LISTS, "compile.options")
+        is_left_out = values.get(name) is None and name in OFTEN_UNSET
         if name not in values or is_left_out:
             continue
-        parts.append(short_override(f"{name}={value_text(name, values[name])}"))
+        if name in long:
+            parts.append(short_name(name))
+        else:
+            parts.append(short_override(f"{name}={value_text(name, values[name])}"))
     return ", ".join(parts)
 
 
@@ -164,7 +185,11 @@ def short_override(override: str) -> str:
     name, value = override.split("=", 1)
     if name in ("kind", "model", "data", "compile.mode", "amp.precision"):
         return value
-    return override.removeprefix("compile.").removeprefix("forward.")
+    return f"{short_name(name)}={value}"
+
+
+def short_name(name: str) -> str:
+    return name.removeprefix("compile.").removeprefix("forward.")
 
 
 def as_typed(override: str) -> str:

@@ -4,7 +4,7 @@ Model names, overrides and devices come from users and logs: labels are one line
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,17 +54,15 @@ def work_label(measured: Row | Group | Change) -> str:
     return label
 
 
-def group_label(group: Group) -> str:
-    """The work of a group, its precision, the overrides that all its rows share, and its schema version if it is one
-    of several."""
-    label = work_label(group)
-    if group.precision:
-        label += f", {group.precision}"
-    for override in group.overrides:
-        label += f", {override}"
+def group_label(group: Group, left_out: Collection[str] = ()) -> str:
+    """The work of a group, its precision, `eager` if labels do not say it, the overrides that its rows share but for
+    those to leave out, and its schema version if it is one of several."""
+    parts = [work_label(group)]
+    parts += [fact for fact in (group.precision, group.mode) if fact is not None]
+    parts += [override for override in group.overrides if override not in left_out]
     if group.schema_version is not None:
-        label += f", schema version {group.schema_version}"
-    return clean(label)
+        parts.append(f"schema version {group.schema_version}")
+    return clean(", ".join(parts))
 
 
 def machine_label(machine: Mapping[str, Any]) -> str:
@@ -80,18 +78,34 @@ def machine_label(machine: Mapping[str, Any]) -> str:
     return clean(", ".join(facts)) or "-"
 
 
-def machine_labels(groups: Sequence[Group]) -> list[str]:
-    """A label for each group, "" if its machine is the one of the group before it."""
-    labels = []
+@dataclass(frozen=True)
+class Heading:
+    """The name of a group, and lines below it: the machine if it is not that of the group before, and values that its
+    labels leave out."""
+
+    name: str
+    details: list[str]
+
+
+def headings(groups: Sequence[Group]) -> list[Heading]:
+    """A heading for each group. What all groups share is said below the first one alone."""
+    shared: list[str] = []
+    if groups:
+        shared = [override for override in groups[0].overrides if all(override in group.overrides for group in groups)]
+    found: list[Heading] = []
     previous = ""
     for group in groups:
-        label = machine_label(group.machine)
-        if label == previous:
-            labels.append("")
-        else:
-            labels.append(label)
-        previous = label
-    return labels
+        details = []
+        machine = machine_label(group.machine)
+        if machine != previous:
+            details.append(machine)
+        if shared and not found:
+            details.append(clean(f"all with {', '.join(shared)}"))
+        for name, value in group.long_values.items():
+            details.append(clean(f"{grouping.short_name(name)}: {value}"))
+        found.append(Heading(group_label(group, shared), details))
+        previous = machine
+    return found
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from trainkit.formatting import clean, fixed, short
 from trainkit.report.columns import TableColumn, comparison_columns
 from trainkit.report.compiler_facts import graph_sizes, recompile_causes
 from trainkit.report.diagnosis_labels import stage_table
-from trainkit.report.labels import dropped_title, group_label, machine_label, machine_labels, run_count
+from trainkit.report.labels import Heading, dropped_title, headings, machine_label, run_count
 from trainkit.report.notes import comparison_notes
 from trainkit.report.scaling import scaling_columns, scaling_notes, scaling_sentences, scaling_title
 from trainkit.report.throughput import throughput_lines
@@ -42,8 +42,8 @@ def markdown_comparison(comparison: Comparison) -> str:
     for scaling in comparison.scalings:
         blocks += _scaling_blocks(scaling)
     notes = comparison_notes(groups)
-    for group, machine, own_notes in zip(groups, machine_labels(groups), notes.by_group, strict=True):
-        blocks.append(_candidates_table(group, machine))
+    for group, heading, own_notes in zip(groups, headings(groups), notes.by_group, strict=True):
+        blocks.append(_candidates_table(group, heading))
         blocks.append(_verdicts(group))
         blocks += map(escape, own_notes)
     throughputs = throughput_lines(groups)
@@ -66,12 +66,10 @@ def _scaling_blocks(scaling: Scaling) -> list[str]:
     ]
 
 
-def _candidates_table(group: Group, machine: str) -> str:
-    heading = f"**{escape(group_label(group))}**"
-    if machine:
-        heading += f"<br>{escape(machine)}"
+def _candidates_table(group: Group, heading: Heading) -> str:
+    lines = [f"**{escape(heading.name)}**", *map(escape, heading.details)]
     labels = [candidate.label for candidate in group.candidates]
-    return f"{heading}\n\n{_settings_table(labels, comparison_columns(group.candidates))}"
+    return f"{'<br>'.join(lines)}\n\n{_settings_table(labels, comparison_columns(group.candidates))}"
 
 
 def _settings_table(labels: Iterable[str], columns: Iterable[TableColumn]) -> str:

@@ -32,7 +32,7 @@ from trainkit.report.diagnosis_labels import (
     rounds_note,
     stage_table,
 )
-from trainkit.report.labels import dropped_title, group_label, machine_label, machine_labels, run_count
+from trainkit.report.labels import Heading, dropped_title, headings, machine_label, run_count
 from trainkit.report.markdown import markdown_comparison
 from trainkit.report.notes import comparison_notes
 from trainkit.report.page_tables import GroupFacts, SettingTable, group_facts
@@ -111,10 +111,9 @@ def html_comparison(comparison: Comparison, epochs: Epochs, title: str, diagnose
     looks = looks_of(groups, comparison.scalings)
     notes = comparison_notes(groups)
     sections = []
-    for number, (group, machine) in enumerate(zip(groups, machine_labels(groups), strict=True)):
+    for number, (group, heading) in enumerate(zip(groups, headings(groups), strict=True)):
         section = GroupSection(
-            title=group_label(group),
-            machine=machine,
+            heading=heading,
             recommendation=recommendation(group),
             verdicts={candidate.label: verdict(candidate, group) for candidate in group.candidates},
             notes=notes.by_group[number],
@@ -149,8 +148,7 @@ def html_comparison(comparison: Comparison, epochs: Epochs, title: str, diagnose
 class GroupSection:
     """A group on the page; group.html shows the fields in this order."""
 
-    title: str
-    machine: str
+    heading: Heading
     recommendation: str
     verdicts: dict[str, str]  # by label
     notes: list[str]

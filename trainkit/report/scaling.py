@@ -17,7 +17,7 @@ COMMUNICATION_NOTE = (
 
 
 def scaling_title(scaling: Scaling) -> str:
-    """`Weak scaling: gpt2 on synthetic, batch 16 per GPU, bf16-mixed`, and the overrides that all rows share."""
+    """`Weak scaling: gpt2 on synthetic, batch 16 per GPU, bf16-mixed`."""
     row, device = scaling.row, device_noun(scaling)
     title = f"Weak scaling: {row.model} on {row.data}"
     if scaling.is_strong:
@@ -26,8 +26,6 @@ def scaling_title(scaling: Scaling) -> str:
         title += f", batch {fixed(row.batch_size, 0)} per {device}"
     if scaling.precision:
         title += f", {scaling.precision}"
-    for override in scaling.overrides:
-        title += f", {override}"
     return clean(title)
 
 
@@ -67,9 +65,12 @@ def scaling_sentences(scaling: Scaling) -> list[str]:
 
 
 def scaling_notes(scaling: Scaling) -> list[str]:
-    """How to read the table."""
+    """What all settings have in common, and how to read the table."""
     device, fewest = device_noun(scaling), device_count(scaling, scaling.process_counts[0])
-    notes = [NOTE.format(device=device, fewest=fewest)]
+    notes = []
+    if scaling.overrides:
+        notes.append(clean(f"All with {', '.join(scaling.overrides)}."))
+    notes += [NOTE.format(device=device, fewest=fewest)]
     if any(exposed_comm_ms(point) for point in scaling.points):
         notes.append(COMMUNICATION_NOTE.format(device=device))
     return notes

@@ -24,8 +24,7 @@ from trainkit.report.columns import Cell, TableColumn, comparison_columns
 from trainkit.report.figures import factor_text, ratio_text
 from trainkit.report.labels import (
     dropped_title,
-    group_label,
-    machine_labels,
+    headings,
     schema_changes,
     versioned_run_counts,
     work_label,
@@ -64,10 +63,10 @@ def print_comparison(comparison: Comparison, console: Console | None = None) -> 
     if not groups:
         console.print(Text("Nothing to compare: no run was measured."))
     notes = comparison_notes(groups)
-    for group, machine, own_notes in zip(groups, machine_labels(groups), notes.by_group, strict=True):
-        console.print(Text(group_label(group), style="bold"))
-        if machine:
-            console.print(Text(machine, style="dim"))
+    for group, heading, own_notes in zip(groups, headings(groups), notes.by_group, strict=True):
+        console.print(Text(heading.name, style="bold"))
+        for detail in heading.details:
+            console.print(Text(detail, style="dim"))
         labels = [candidate.label for candidate in group.candidates]
         console.print(_settings_table(labels, comparison_columns(group.candidates), console.width), crop=False)
         console.print(Text(recommendation(group), style="bold"))

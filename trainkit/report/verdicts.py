@@ -13,7 +13,7 @@ from trainkit.stats import MOST_REPEATS
 
 def verdict(candidate: Candidate, group: Group) -> str:
     """One line: the gain over eager, the cost of compiling, when that pays off, and any reason against it."""
-    sentence = f"{candidate.label}: {_gain(candidate)}"
+    sentence = f"{candidate.label}: {_gain(candidate, group)}"
     planned, pays = group.num_planned_steps, candidate.break_even
     if pays is not None:
         sentence += f", pays off after {_break_even_text(pays, group)}"
@@ -56,10 +56,10 @@ def break_even_steps(pays: BreakEven, step: str) -> str:
     return f"{_round_up(pays.num_steps)} {step}s"
 
 
-def _gain(candidate: Candidate) -> str:
+def _gain(candidate: Candidate, group: Group) -> str:
     speedup, baseline = candidate.speedup, candidate.baseline
     if candidate.is_eager:
-        return "the baseline of the others"
+        return "the baseline of the others" if group.compiled else "not compiled"
     if speedup is None:
         return "no eager row to compare with"
     gain = ratio_text(speedup)
