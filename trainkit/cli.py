@@ -20,6 +20,7 @@ from trainkit.config.complaints import UNREADABLE, complaints, typed_overrides
 from trainkit.config.errors import ConfigError, refuse
 from trainkit.config.search_path import search_path_complaints
 from trainkit.process_tree import signal_at_end_of_parent
+from trainkit.standard_output import outlive_reader
 
 PROCESS_COUNTS = re.compile(r"(hydra\.launcher\.nproc_per_node=)([^\[].*,.*)")
 FULL_ERROR = "TRAINKIT_FULL_ERROR"  # the HYDRA_FULL_ERROR of the user, here and in all processes that this one starts
@@ -53,6 +54,7 @@ def entry(
     `find_run_dir` finds.
     """
     add_working_directory()
+    outlive_reader()
     if "LOCAL_RANK" in os.environ:  # started by torchrun, or by rank 0: no rank outlives them
         # The others say in the row that rank 0 was lost, and end.
         signal_at_end_of_parent(signal.SIGKILL if _under_torchrun() else signal.SIGTERM)
@@ -81,8 +83,9 @@ def entry(
                 raise
             raise ConfigError(*lines or [" ".join(str(error).split())]) from error
         except OSError as error:  # from Hydra, which makes the run directory; a run's own failures are rows
+            place = f"hydra.run.dir = {error.filename}" if error.filename else "a file of the run directory"
             raise ConfigError(
-                f"hydra.run.dir = {error.filename}: {error.strerror}; choose another, or another hydra.sweep.dir"
+                f"{place}: {error.strerror}; choose another hydra.run.dir, or another hydra.sweep.dir"
             ) from error
 
 
@@ -140,13 +143,19 @@ def _with_overrides(argv: list[str], overrides: list[str]) -> list[str]:
 
 @contextmanager
 def one_line_errors_of_job() -> Iterator[None]:
-    """`one_line_errors` inside of a Hydra main, which else prints a line of its own about an exception that leaves it.
-    In a shared process the sweep gets the exception, and goes on."""
+    """`one_line_errors` inside of a Hydra main, which else prints a line of its own about an exception that leaves it,
+    and `entry` would take a file of the run that cannot be written for one of Hydra's. In a shared process the sweep
+    gets the exception, and goes on."""
     if shares_process():
         yield
         return
     with one_line_errors():
-        yield
+        try:
+            yield
+        except OSError as error:
+            if shows_tracebacks():
+                traceback.print_exception(error)
+            sys.exit(f"{error.filename2 or error.filename or 'a file of the run'}: {error.strerror or error}")
 
 
 @contextmanager

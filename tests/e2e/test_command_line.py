@@ -142,6 +142,37 @@ def test_hydra_full_error_shows_the_tracebacks_of_mistakes_and_of_networks(train
     assert '\n  File "' in train("model._target_=tests.networks.Raises", "compile.mode=eager").stderr
 
 
+SHORT = "model=simple_net", "data=synthetic", "data.num_batches=2", "logger=none", "compile.mode=eager"
+
+
+def test_a_run_goes_on_when_the_reader_of_its_output_is_gone(tmp_path):
+    command = [sys.executable, ROOT / "train.py", *SHORT, "trainer.max_epochs=3", "hydra.run.dir=run"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline().startswith("epoch 1/3")
+        process.stdout.close()  # as `| head -1` does
+        assert process.wait(timeout=300) == 0, process.stderr.read()
+        assert process.stderr.read() == ""
+    from trainkit.results.files import read_row
+
+    row = read_row(tmp_path / "run")
+    assert (row.status, row.num_epochs) == ("ok", 3)
+
+
+def test_a_report_ends_quietly_when_its_reader_is_gone(tmp_path):
+    rows = [str(ROOT / "measurements" / "crossing_point.jsonl"), "--into", str(tmp_path)]
+    command = [sys.executable, ROOT / "scripts" / "report.py", *rows]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        process.stdout.close()
+        assert (process.wait(timeout=300), process.stderr.read()) == (0, "")
+
+
+def test_a_row_that_cannot_be_written_ends_in_a_line_with_its_path(train, tmp_path):
+    (tmp_path / "run" / "row.json").mkdir(parents=True)
+    done = train(*SHORT, "hydra.run.dir=run")
+    assert done.returncode == 1
+    assert re.fullmatch(r"\S+/run/row\.json: Is a directory", done.stderr.splitlines()[-1])
+
+
 def test_a_network_that_cannot_be_copied_says_so(train, tmp_path):
     (tmp_path / "mine.py").write_text(
         "import threading\n"

@@ -25,11 +25,13 @@ from trainkit.config.errors import ConfigError, refuse
 from trainkit.config.schema import RunConfig
 from trainkit.diagnosis.findings import write_diagnosis
 from trainkit.report import diagnosis_tables
+from trainkit.standard_output import outlive_reader
 
 
 def main() -> int:
     arguments = _parse_arguments()
     cli.add_working_directory()
+    outlive_reader()
     with cli.one_line_errors():
         config = _compose(arguments)
         _check_outputs(arguments)

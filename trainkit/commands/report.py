@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from trainkit.report.command import pack_runs, report_changes, report_comparison, report_csv, report_markdown
+from trainkit.standard_output import outlive_reader
 
 
 def main() -> int:
@@ -20,6 +21,7 @@ def main() -> int:
     parser.add_argument("--pack", type=Path, metavar="FILE", help="write the runs into a .jsonl file, and nothing else")
     parser.add_argument("--against", type=Path, metavar="ROWS", help="exit 1 if a setting got slower or larger")
     options = parser.parse_args()
+    outlive_reader()
     if options.against and (options.markdown or options.csv or options.steps):
         parser.error("--against compares with a baseline: it goes with none of --markdown, --csv and --steps")
     if options.pack:
