@@ -74,8 +74,8 @@ class Candidate:
     of the eager candidate with the same settings but for compile.*, and `speedup` its step time over this one's (1 for
     eager itself); both are None without such a candidate. `break_even` is None unless this candidate is measurably
     faster. `total_time_s` is the time to compile and to train the planned steps. `eager_metric` is eager's if the
-    metric differs from it by more than chance, see `metrics_differ`. `doubt` is
-    None unless the difference from eager is not measurable though both sides have repeats.
+    metric differs from it by more than chance, see `metrics_differ`. `doubt` is None unless the difference from eager
+    is not measurable though both sides have repeats.
     """
 
     label: str

@@ -4,7 +4,6 @@ import math
 import re
 from dataclasses import dataclass
 from enum import Enum
-from statistics import median
 
 from trainkit.analysis.pairs import PairwiseComparison, is_fraction
 from trainkit.stats import Ratio
@@ -112,7 +111,7 @@ def _judge_metric(claims_higher: bool, pair: PairwiseComparison) -> Outcome:
         return Outcome.NONE
     if not pair.metric_differs:
         return Outcome.OPEN
-    if (median(pair.choice_values) > median(pair.baseline_values)) == claims_higher:
+    if pair.choice_is_higher == claims_higher:
         return Outcome.HELD
     return Outcome.NOT
 

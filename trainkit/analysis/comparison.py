@@ -97,11 +97,12 @@ def recommend(candidates: list[Candidate], num_planned_steps: int | None) -> Can
 def _group(rows: list[Row], num_planned_steps: int | None, num_failed: Mapping[Hashable, int]) -> Group:
     first, varying = rows[0], grouping.varying_names(rows)
     long = grouping.long_values(rows, varying)
+    by_candidate = grouping.group_by(rows, grouping.candidate_key)
     mode = None
     without_mode = [name for name in varying if name != "compile.mode"]
-    if all(row.compile_mode == "eager" and grouping.label(row, without_mode, long) for row in rows):
-        varying, mode = without_mode, first.compile_mode
-    by_candidate = grouping.group_by(rows, grouping.candidate_key)
+    firsts = [repeats[0] for repeats in by_candidate.values()]
+    if all(row.compile_mode == "eager" and grouping.label(row, without_mode, long) for row in firsts):
+        varying, mode = without_mode, "eager"
     baselines = {}
     for repeats in by_candidate.values():
         if runs_eager(repeats[0]):

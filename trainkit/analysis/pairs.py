@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from statistics import median
 
 from trainkit.analysis import grouping
 from trainkit.analysis.candidates import metrics_differ, split_by_cache, values_of
@@ -52,6 +53,10 @@ class PairwiseComparison:
         if self.column is None:
             return True
         return is_maximized(self.column, self.choice_rows + self.baseline_rows)
+
+    @property
+    def choice_is_higher(self) -> bool:
+        return median(self.choice_values) > median(self.baseline_values)
 
     @property
     def metric_differs(self) -> bool:

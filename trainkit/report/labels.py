@@ -89,9 +89,9 @@ class Heading:
 
 def headings(groups: Sequence[Group]) -> list[Heading]:
     """A heading for each group. What all groups share is said below the first one alone."""
-    shared: list[str] = []
-    if groups:
-        shared = [override for override in groups[0].overrides if all(override in group.overrides for group in groups)]
+    if not groups:
+        return []
+    shared = [override for override in groups[0].overrides if all(override in group.overrides for group in groups)]
     found: list[Heading] = []
     previous = ""
     for group in groups:

@@ -85,8 +85,7 @@ def measured_text(pair: PairwiseComparison) -> str:
         if pair.ratio.low is None:
             text += " (1 run)"
     if pair.metric_differs and pair.higher_is_better is not None:
-        is_higher = median(pair.choice_values) > median(pair.baseline_values)
-        text += ", better" if is_higher == pair.higher_is_better else ", worse"
+        text += ", better" if pair.choice_is_higher == pair.higher_is_better else ", worse"
     if any(row.beside_stopped_jobs for row in pair.choice_rows + pair.baseline_rows):
         text += f" {BESIDE_STOPPED}"
     return text

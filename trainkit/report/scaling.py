@@ -70,7 +70,7 @@ def scaling_notes(scaling: Scaling) -> list[str]:
     notes = []
     if scaling.overrides:
         notes.append(clean(f"All with {', '.join(scaling.overrides)}."))
-    notes += [NOTE.format(device=device, fewest=fewest)]
+    notes.append(NOTE.format(device=device, fewest=fewest))
     if any(exposed_comm_ms(point) for point in scaling.points):
         notes.append(COMMUNICATION_NOTE.format(device=device))
     return notes

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable
 
-from trainkit.analysis.candidates import BreakEven, Candidate, MetricSpread, break_even
+from trainkit.analysis.candidates import BreakEven, Candidate, break_even
 from trainkit.analysis.comparison import Group
 from trainkit.formatting import clean, decimals, duration, factor, fixed, percent
 from trainkit.report.figures import factor_text, median_of, ratio_text
@@ -107,13 +107,14 @@ def _with_cache(candidate: Candidate) -> str:
 
 
 def _metric_caveat(candidate: Candidate) -> str:
+    beside_eager = _metric_beside_eager(candidate)
+    return f"; {beside_eager}" if beside_eager else ""
+
+
+def _metric_beside_eager(candidate: Candidate) -> str:
     metric, eager_metric = candidate.metric, candidate.eager_metric
     if metric is None or eager_metric is None:
         return ""
-    return f"; {_metric_beside_eager(metric, eager_metric)}"
-
-
-def _metric_beside_eager(metric: MetricSpread, eager_metric: MetricSpread) -> str:
     side = "better" if metric.is_better_than(eager_metric) else "worse"
     digits = decimals([metric.spread.median, eager_metric.spread.median], 3)
     value, eager_value = fixed(metric.spread.median, digits), fixed(eager_metric.spread.median, digits)
@@ -124,10 +125,10 @@ def _faster_but_worse(group: Group, recommended: Candidate) -> str:
     """Why the fastest candidate with a worse metric is not recommended, if it beats the recommended one."""
     worse = [candidate for candidate in group.candidates if candidate.has_worse_metric]
     fastest = _fastest(worse, recommended)
-    if fastest is None or fastest.metric is None or fastest.eager_metric is None:
+    if fastest is None:
         return ""
     faster = f"{fastest.label} is {_percent_faster(fastest, recommended)} faster"
-    return f" {faster}, but its {_metric_beside_eager(fastest.metric, fastest.eager_metric)}."
+    return f" {faster}, but its {_metric_beside_eager(fastest)}."
 
 
 def _break_even_text(pays: BreakEven, group: Group) -> str:
