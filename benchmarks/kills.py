@@ -105,16 +105,19 @@ def deliver(kill: Kill, sweep: subprocess.Popen[bytes], folder: Path) -> None:
 
 
 def find_target(target: str, sweep: int) -> int | None:
+    """The process to kill, if it has been started. The sweep's server forks a job's torchrun, which forks its ranks."""
     if target == "sweep":
         return sweep
     processes = tree(sweep)
+    server = next((process.pid for process in processes if process.parent == sweep), None)
     for torchrun in processes:
-        if b"torch.distributed.run" in _read(torchrun.pid, "cmdline"):
-            if target == "torchrun":
-                return torchrun.pid
-            ranks = sorted(process.pid for process in processes if process.parent == torchrun.pid)
-            index = int(target.removeprefix("rank "))
-            return ranks[index] if index < len(ranks) else None
+        ranks = sorted(process.pid for process in processes if process.parent == torchrun.pid)
+        if torchrun.parent != server or not ranks:  # the fork that waits for the next job has none
+            continue
+        if target == "torchrun":
+            return torchrun.pid
+        index = int(target.removeprefix("rank "))
+        return ranks[index] if index < len(ranks) else None
     return None
 
 

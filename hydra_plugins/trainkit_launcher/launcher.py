@@ -104,8 +104,7 @@ class TrainkitLauncher(Launcher):
         folder = Path(self.config.hydra.sweep.dir)
         uses_gpus = any(setting.config.trainer.accelerator != "cpu" for setting in settings)
         slots = find_slots(self.parallel, len(settings), uses_gpus)
-        uses_torchrun = self.process_counts != [None]
-        sweep = Sweep(folder.name, folder, self.config, self.timeout_s, self.repeats, slots, uses_torchrun)
+        sweep = Sweep(folder.name, folder, self.config, self.timeout_s, self.repeats, slots)
         for note in jobs.notes:
             print(note, flush=True)
         searches = is_search(self.config.hydra)

@@ -628,7 +628,7 @@ def test_a_chain_with_a_stage_in_another_mode_is_dropped_with_the_reason():
 def test_a_job_that_left_no_row_was_of_calls_all_the_same(tmp_path):
     with initialize_config_dir(str(CONF), version_base="1.3"):
         cfg = compose(FORWARD, ["forward.deadline_ms=5"], return_hydra_config=True)
-    sweep = Sweep("s", tmp_path, cfg, None, 1, (Slot(),), uses_torchrun=False)
+    sweep = Sweep("s", tmp_path, cfg, None, 1, (Slot(),))
     row = row_of_request(sweep, Job([], cfg, None, "", repeat=0, number="[1/1]"), tmp_path)
     assert (row.kind, row.deadline_ms) == ("forward", 5.0)
 

@@ -282,11 +282,12 @@ def test_an_interrupted_sweep_ends_its_job_and_goes_on_when_started_again(train,
 
 def test_a_sweep_runs_each_setting_with_each_number_of_processes_under_torchrun(train, tmp_path):
     (tmp_path / "mine.py").write_text(  # each rank sees its own GPU alone
-        "import os\n"
+        "import os, torch\n"
         "from tests.networks import Plain\n"
         "class Net(Plain):\n"
         "    def forward(self, images):\n"
-        "        assert os.environ['LOCAL_RANK'] == '0'\n"
+        "        assert os.environ['LOCAL_RANK'] == '0' and os.getsid(0) == os.getpid()\n"
+        "        assert torch.get_num_threads() == int(os.environ.get('OMP_NUM_THREADS', torch.get_num_threads()))\n"
         "        assert os.environ['WORLD_SIZE'] == '1' or os.environ['CUDA_VISIBLE_DEVICES'] == os.environ['RANK']\n"
         "        return super().forward(images)\n"
     )

@@ -4,10 +4,10 @@ When a job has ended, however it ended, the server kills all its processes and r
 reports the job's end. It does so too when the sweep ends or is killed. A process that a job started cannot escape: if
 its own parent ends, it becomes the server's child. A job is killed with its server.
 
-The server can do the imports of a job, which are half of a small job. It forks itself for each job. A forked job
-is a process of its own in which only imports ran, like a job that is started anew. A start leaves addresses of
-libraries and hash seeds to chance. They are the same for all jobs of one server, so a sweep takes another server for
-each repeat. A source file that changes while a server lives is not imported again.
+The server can do the imports of a job, which are half of a small job. It forks itself for each job, and a job under
+torchrun forks its ranks. A forked job is a process of its own in which only imports ran, like a job that is started
+anew. A start leaves addresses of libraries and hash seeds to chance. They are the same for all jobs of one server, so a
+sweep takes another server for each repeat. A source file that changes while a server lives is not imported again.
 
 The sweep and the server talk over pipes. The server forks the process of the next job before anyone asks for it, and
 writes that process's id. The forked process reads its command. When it has ended, the server writes its exit status.
@@ -29,6 +29,7 @@ from typing import NoReturn
 
 from trainkit import cli
 from trainkit.process_tree import adopt_orphans, end_descendants, signal_at_end_of_parent
+from trainkit.sweep import torchrun
 
 # A job finds modules where the sweep does.
 START_SERVER = (
@@ -171,8 +172,11 @@ def serve(module: str, scratch: str, sweep: str, *cores: str) -> None:
     torch = sys.modules.get("torch")
     if not imported or (torch is not None and torch.cuda._is_in_bad_fork()):
         os.execv(sys.executable, [sys.executable, *command])
-    sys.argv = command
-    runpy.run_path(command[0], run_name="__main__")
+    if tuple(command[:2]) == torchrun.MODULE:
+        torchrun.run_torchrun(command[2:])
+    else:
+        sys.argv = command
+        runpy.run_path(command[0], run_name="__main__")
 
 
 def _import_for_jobs(module: str) -> bool:

@@ -17,6 +17,7 @@ from trainkit.results.files import read_row, write_row
 from trainkit.results.ranks import first_cause, read_reports
 from trainkit.results.requested import requested_fields
 from trainkit.results.row import Row
+from trainkit.sweep import torchrun
 from trainkit.sweep.forkserver import ForkedJob, Forkserver
 from trainkit.sweep.plan import Job, Sweep
 from trainkit.sweep.processes import start_process, stop_process
@@ -90,7 +91,7 @@ def _command(sweep: Sweep, job: Job, run_dir: Path) -> list[str]:
     """The arguments of the Python interpreter that runs the job."""
     command = []
     if job.nproc_per_node is not None:
-        command += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={job.nproc_per_node}"]
+        command += [*torchrun.MODULE, *torchrun.ONE_HOST, f"--nproc-per-node={job.nproc_per_node}"]
         if job.nproc_per_node > 1:
             command.append("--virtual-local-rank")  # each rank sees its own GPU alone: one cache entry for all
     hydra = sweep.config.hydra

@@ -18,7 +18,6 @@ class Sweep:
     timeout_s: float | None
     repeats: int
     slots: tuple[Slot, ...]
-    uses_torchrun: bool
 
 
 @dataclass(frozen=True)

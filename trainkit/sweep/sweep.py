@@ -160,13 +160,12 @@ def _shared_overrides(settings: Sequence[SweptSetting]) -> set[str]:
 def _forkserver(sweep: Sweep, number: int, lock: int) -> Forkserver:
     """The server that starts the jobs of one repeat in the slot of this number.
 
-    It imports nothing for jobs under torchrun, which starts its own processes, nor if Hydra sets a job's environment:
-    it would do so after the imports.
+    It imports nothing if Hydra sets a job's environment: it would do so after the imports.
     """
     module = "trainkit.training.run"
     if sweep.config.job.kind == "forward":
         module = "trainkit.inference.run"
-    if sweep.uses_torchrun or sweep.config.hydra.job.env_set:
+    if sweep.config.hydra.job.env_set:
         module = ""
     slot, environment = sweep.slots[number], job_environment()
     if slot.gpu is not None:

@@ -285,6 +285,8 @@ def finish(components: Components, error: BaseException | None) -> Row:
         limit_memory(trainer.strategy.root_device, None)
     raise_config_error(error)
     if dist.is_initialized():
+        # NCCL waits forever for CUDA graphs with its collectives (https://github.com/pytorch/pytorch/issues/115388).
+        dynamo.reset()
         leave_process_group(is_ok=error is None)
     return row
 
