@@ -26,7 +26,10 @@ from trainkit.results.files import read_row
 from trainkit.results.row import Row
 
 TRAIN = Path(__file__).parent.parent / "train.py"
-SHORT = "trainer.max_epochs=1 trainer.limit_train_batches=4 trainer.limit_val_batches=0 logger=none compile.cache=cold"
+SHORT = (
+    "trainer.max_epochs=1 trainer.limit_train_batches=4 trainer.limit_val_batches=0 checkpoint.save_last=false "
+    "logger=none compile.cache=cold"
+)
 STATES = ("cold", "file")
 
 

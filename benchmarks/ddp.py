@@ -148,6 +148,7 @@ def main() -> None:
     bare = [Arm(f"bare {words}".strip(), Path(__file__), words.split()) for words in options.bare or [""]]
     ours = [Arm(f"ours {words}".strip(), ROOT / "train.py", words.split()) for words in options.ours or [""]]
     shared = ["data=synthetic", *options.overrides, "logger=none", "trainer.limit_val_batches=0"]
+    shared.append("checkpoint.save_last=false")
     shared += [f"data.num_batches={WARM_UP + STEPS}", "trainer.max_epochs=1"]
     arms = [*bare, *ours]
     for repeat in range(options.repeats):

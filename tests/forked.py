@@ -18,7 +18,7 @@ from pathlib import Path
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from trainkit import cli
-from trainkit.sweep.forkserver import NVML_CHECK
+from trainkit.sweep.torchrun import NVML_CHECK
 
 ROOT = Path(__file__).parent.parent
 IMPORTED = (

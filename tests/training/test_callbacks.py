@@ -73,6 +73,12 @@ def test_validations_inside_of_an_epoch_and_the_best_checkpoints_of_them(compose
         assert [float(line["epoch/val_time_s"]) for line in csv.DictReader(file)] == [row.epoch_val_time_s]
 
 
+def test_a_run_writes_no_checkpoint_if_none_is_requested(compose, tmp_path):
+    row = run(compose(*QUICK, "checkpoint.save_top_k=0", "checkpoint.save_last=false"))
+    assert (row.status, row.num_epochs) == ("ok", 3)
+    assert list(tmp_path.rglob("*.ckpt")) == []
+
+
 @pytest.mark.parametrize("name", ["simple", "advanced", "pytorch"])
 def test_a_profiler_has_an_epoch_of_its_own(name, compose, tmp_path):
     row = run(compose(*QUICK, "trainer.max_epochs=1", f"trainer.profiler={name}"))

@@ -371,6 +371,7 @@ class CheckpointConfig:
         "best checkpoints that are kept; 1: best.ckpt, more: best-EPOCH-STEP.ckpt, 0: none, -1: all",
         bounds=(at_least(-1),),
     )
+    save_last: bool = setting(True, "write last.ckpt after each epoch; false: there is nothing to resume from")
     every_n_train_steps: int | None = setting(
         None, "also write last.ckpt after every so many steps; null: after epochs alone", bounds=(at_least(1),)
     )

@@ -36,8 +36,6 @@ START_SERVER = (
     f"import os, sys; sys.path[:] = sys.argv[1].split(os.pathsep); from {__name__} import serve; serve(*sys.argv[2:])"
 )
 END = signal.SIGQUIT  # ends the server and all below it: the sweep is gone
-# With it, counting CUDA devices does not initialize CUDA. After that no fork is possible.
-NVML_CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
 
 
 class Forkserver:
@@ -181,8 +179,8 @@ def serve(module: str, scratch: str, sweep: str, *cores: str) -> None:
 
 def _import_for_jobs(module: str) -> bool:
     """Import the module without initializing CUDA. Returns whether that went well."""
-    before = os.environ.get(NVML_CHECK)
-    os.environ[NVML_CHECK] = "1"
+    before = os.environ.get(torchrun.NVML_CHECK)
+    os.environ[torchrun.NVML_CHECK] = "1"
     try:
         with cli.importing():
             importlib.import_module(module)
@@ -190,9 +188,9 @@ def _import_for_jobs(module: str) -> bool:
         return False
     finally:
         if before is None:
-            del os.environ[NVML_CHECK]
+            del os.environ[torchrun.NVML_CHECK]
         else:
-            os.environ[NVML_CHECK] = before
+            os.environ[torchrun.NVML_CHECK] = before
     return True
 
 

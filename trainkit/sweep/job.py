@@ -121,6 +121,7 @@ def row_of_request(sweep: Sweep, job: Job, run_dir: Path) -> Row:
     request.job.kind = config.job.kind
     request.job.model = config.job.model
     request.job.data = config.hydra.runtime.choices.data
+    request.job.objective = config.hydra.runtime.choices.objective
     request.job.run_dir = str(run_dir)
     request.job.overrides = job.overrides
     request.sweep = sweep.name

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
+# With it, counting CUDA devices does not initialize CUDA. After that no fork is possible.
+NVML_CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
 MODULE = ("-m", "torch.distributed.run")
 ONE_HOST = ("--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "--rdzv-id=1")  # as --standalone
 
@@ -20,6 +22,7 @@ def run_torchrun(arguments: Sequence[str]) -> None:
     from torch.distributed.launcher.api import elastic_launch
     from torch.distributed.run import config_from_args, parse_args
 
+    os.environ[NVML_CHECK] = "1"
     config, _, (_, *command) = config_from_args(parse_args(arguments))  # python's own option comes first
     try:
         elastic_launch(replace(config, start_method="fork"), run_rank)(*command)

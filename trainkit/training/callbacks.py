@@ -32,7 +32,9 @@ def build_checkpoints(config: RunConfig) -> list[ModelCheckpoint]:
     """
     requested = config.checkpoint
     shared: dict[str, Any] = {"dirpath": Path(config.job.run_dir, "checkpoints"), "enable_version_counter": False}
-    callbacks = [ModelCheckpoint(filename="last", **shared)]
+    callbacks: list[ModelCheckpoint] = []
+    if requested.save_last:
+        callbacks.append(ModelCheckpoint(filename="last", **shared))
     if requested.every_n_train_steps is not None:
         callbacks.append(ModelCheckpoint(filename="last", every_n_train_steps=requested.every_n_train_steps, **shared))
     validates = config.trainer.limit_val_batches != 0 and config.data.get("num_val_batches") != 0

@@ -5,7 +5,7 @@ from inspect import signature
 from typing import Any
 
 from lightning import Trainer
-from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.callbacks import Callback, Checkpoint
 from lightning.pytorch.profilers import Profiler
 
 from trainkit.config.errors import ConfigError
@@ -39,16 +39,15 @@ def build_trainer(
     Callbacks are called in this order: the run's own, the user's, those that write checkpoints.
     """
     log = StepLog(config.trainer.log_every_n_steps)
+    own_callbacks = [WatchedFit(watch), meters, log, recorder, progress]
+    callbacks = [*own_callbacks, *build_callbacks(config), *build_checkpoints(config)]
     trainer = Trainer(
         max_epochs=config.trainer.max_epochs,
         limit_val_batches=config.trainer.limit_val_batches,
         log_every_n_steps=config.trainer.log_every_n_steps,
         val_check_interval=config.trainer.val_check_interval,
-        callbacks=[
-            *(WatchedFit(watch), meters, log, recorder, progress),
-            *build_callbacks(config),
-            *build_checkpoints(config),
-        ],
+        callbacks=callbacks,
+        enable_checkpointing=any(isinstance(callback, Checkpoint) for callback in callbacks),
         logger=build_loggers(config) or False,
         **shared_arguments(config, devices, WholeCheckpointIO()) | _other_arguments(config),
     )
