@@ -13,16 +13,21 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
 from hydra.types import RunMode
+from omegaconf.errors import OmegaConfBaseException
 
 from trainkit.cluster import cluster_job
 from trainkit.config.complaints import UNREADABLE, complaints, typed_overrides
 from trainkit.config.errors import ConfigError, refuse
 from trainkit.config.search_path import search_path_complaints
+from trainkit.config.secrets import secret_complaints
 from trainkit.process_tree import signal_at_end_of_parent
 from trainkit.standard_output import outlive_reader
 
 PROCESS_COUNTS = re.compile(r"(hydra\.launcher\.nproc_per_node=)([^\[].*,.*)")
+READABLE = (HydraException, OmegaConfBaseException)  # errors whose words a user can read
+SWEEP_SETTINGS = re.compile(r"\+*hydra\.(launcher|sweep|sweeper)\.")
 FULL_ERROR = "TRAINKIT_FULL_ERROR"  # the HYDRA_FULL_ERROR of the user, here and in all processes that this one starts
 SPEAKING_S = 5  # for rank 0 to print, before torchrun ends all ranks because one has ended
 
@@ -69,24 +74,47 @@ def entry(
     os.environ.setdefault(FULL_ERROR, os.environ.get("HYDRA_FULL_ERROR", "0"))
     os.environ["HYDRA_FULL_ERROR"] = "1"  # makes Hydra raise instead of printing and exiting with 1
     with one_line_errors():
+        refuse(secret_complaints(list(typed_overrides(sys.argv[1:]))))
         refuse(search_path_complaints(sys.argv[1:]))
         try:
             main()
-        except ConfigError:  # of the launcher, at the start of a sweep
-            raise
         except UNREADABLE as error:
-            if isinstance(error.__cause__, ConfigError):  # of the launcher, which Hydra instantiates
-                raise error.__cause__ from None
-            sweeps = "-m" in sys.argv or "--multirun" in sys.argv
-            lines = complaints(sys.argv[1:], conf, name, sweeps)
-            if not lines and type(error) is ValueError:
+            lines = _complaints_about(error, conf, name)
+            if not lines:
                 raise
-            raise ConfigError(*lines or [" ".join(str(error).split())]) from error
+            raise ConfigError(*lines) from error
         except OSError as error:  # from Hydra, which makes the run directory; a run's own failures are rows
             place = f"hydra.run.dir = {error.filename}" if error.filename else "a file of the run directory"
             raise ConfigError(
                 f"{place}: {error.strerror}; choose another hydra.run.dir, or another hydra.sweep.dir"
             ) from error
+
+
+def _complaints_about(error: Exception, conf: Path, name: str) -> list[str]:
+    """The lines about the command line with which Hydra raised the error, before the main or at the start of a sweep;
+    none if the error is not the user's."""
+    for raised in (error, error.__cause__):  # of the launcher, which Hydra instantiates
+        if isinstance(raised, ConfigError):
+            return list(raised.complaints)
+    sweeps = "-m" in sys.argv or "--multirun" in sys.argv
+    lines = complaints(sys.argv[1:], conf, name, sweeps)
+    if lines:
+        return lines
+    if isinstance(error, READABLE):
+        return [" ".join(str(error).split())]
+    return _hydra_complaints(sys.argv[1:], error)
+
+
+def _hydra_complaints(argv: list[str], error: Exception) -> list[str]:
+    """A line about the settings of Hydra's own that compose, and that it cannot start with; none if none is typed."""
+    settings = []
+    for override in typed_overrides(argv):
+        if override.lstrip("+~").startswith("hydra.") and not SWEEP_SETTINGS.match(override):
+            settings.append(override.replace("=", " = ", 1))
+    if not settings:
+        return []
+    problem = " ".join(f"{type(error).__name__} {error}".split())
+    return [f"{', '.join(settings)}: Hydra cannot start with it ({problem}); leave it out"]
 
 
 def shares_process() -> bool:
@@ -144,8 +172,8 @@ def _with_overrides(argv: list[str], overrides: list[str]) -> list[str]:
 @contextmanager
 def one_line_errors_of_job() -> Iterator[None]:
     """`one_line_errors` inside of a Hydra main, which else prints a line of its own about an exception that leaves it,
-    and `entry` would take a file of the run that cannot be written for one of Hydra's. In a shared process the sweep
-    gets the exception, and goes on."""
+    and `entry` would take a file of the run that cannot be written for one of Hydra's, and an error of trainkit for a
+    mistake of the user. In a shared process the sweep gets the exception, and goes on."""
     if shares_process():
         yield
         return
@@ -156,6 +184,11 @@ def one_line_errors_of_job() -> Iterator[None]:
             if shows_tracebacks():
                 traceback.print_exception(error)
             sys.exit(f"{error.filename2 or error.filename or 'a file of the run'}: {error.strerror or error}")
+        except UNREADABLE as error:
+            if isinstance(error, ConfigError):
+                raise
+            traceback.print_exception(error)
+            sys.exit(1)
 
 
 @contextmanager

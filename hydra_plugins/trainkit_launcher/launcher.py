@@ -32,6 +32,7 @@ from trainkit.sweep.slots import PARALLEL, find_slots
 
 SWEEP_NAME = re.compile(r"[A-Za-z0-9_.+-]*[A-Za-z0-9_+-]")
 INTERRUPTED = 130  # exit status
+MOST = 1e9  # seconds or repeats
 
 
 @dataclass
@@ -52,8 +53,10 @@ class TrainkitLauncher(Launcher):
 
     def __init__(self, timeout_s: float | None, nproc_per_node: Any, scaling: str, repeats: int, parallel: Any):
         for setting, value in (("timeout_s", timeout_s), ("repeats", repeats)):
-            if value is not None and value <= 0:
-                raise ConfigError(f"hydra.launcher.{setting} = {value}: expected a number above 0")
+            if value is not None and not 0 < value <= MOST:
+                raise ConfigError(
+                    f"hydra.launcher.{setting} = {value}: expected a number above 0, and at most {MOST:g}"
+                )
         if scaling not in SCALINGS:
             raise ConfigError(f"hydra.launcher.scaling = {scaling}: expected one of {', '.join(SCALINGS)}")
         if parallel != 1 and nproc_per_node is not None:

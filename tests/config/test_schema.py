@@ -193,8 +193,8 @@ def test_what_cannot_be_run_is_one_line_with_setting_value_and_way_out(overrides
             ["data.vocab_size = 300.5: expected a wh", "data.num_classes = 300.5: expected a whole number"],
         ),
         (
-            ["optimizer.weight_decay=a"],
-            ["optimizer.weight_decay = a: expected a number; try optimizer.weight_decay=0.01"],
+            ["+optimizer.eps=a"],
+            ["optimizer.eps = a: expected a number; try optimizer.eps=1e-08"],
         ),
     ],
 )

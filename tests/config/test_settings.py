@@ -12,7 +12,7 @@ from trainkit.config.settings import (
     COUNT_OR_MINUS_1,
     FINITE,
     MILLISECONDS,
-    SEED,
+    WHOLE,
     at_least,
     one_of,
     value_of,
@@ -33,7 +33,7 @@ NAN, INFINITY = float("nan"), float("inf")
         (COUNT_OR_MINUS_1, [-1, 1, 5], [0, -2]),
         (COUNT_OR_FRACTION, [0, 1, 7, 0.0, 0.5, 1.0], [-1, -0.1, 1.5, NAN, INFINITY]),
         (BOOLEAN_OR_NULL, [True, False], ["true", 1.5]),
-        (SEED, [0, 2**32 - 1], [2**32]),
+        (WHOLE, [0, 2**32 - 1], [2**32]),
     ],
     ids=lambda value: getattr(value, "expected", None),
 )

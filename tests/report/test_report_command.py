@@ -66,7 +66,7 @@ def test_the_script_writes_the_report_beside_the_rows_and_advises_for_the_steps_
     assert re.fullmatch(f"{complaint} .*; it is left out of the page", wrong.stderr.strip())
     wrong = script(sweep, "--steps", "0", cwd=sweep)
     assert (wrong.returncode, wrong.stderr.splitlines()[-1]) == (
-        2, "report.py: error: argument --steps: 0: expected a whole number above 0",
+        2, "report.py: error: argument --steps: 0: expected a whole number from 1 to 999,999,999,999",
     )  # fmt: skip
 
 

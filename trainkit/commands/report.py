@@ -4,9 +4,11 @@ Prints the tables, and writes report.md and report.html into the first directory
 """
 
 import argparse
+import re
 import sys
 from pathlib import Path
 
+from trainkit.formatting import clean
 from trainkit.report.command import pack_runs, report_changes, report_comparison, report_csv, report_markdown
 from trainkit.standard_output import outlive_reader
 
@@ -36,10 +38,10 @@ def main() -> int:
 
 
 def positive(text: str) -> int:
-    """A whole number above 0, for argparse."""
+    """A whole number above 0 and below a million million, for argparse."""
     digits = text.replace(",", "")
-    if not digits.isdigit() or int(digits) == 0:
-        raise argparse.ArgumentTypeError(f"{text}: expected a whole number above 0")
+    if not re.fullmatch("[0-9]{1,12}", digits) or int(digits) == 0:
+        raise argparse.ArgumentTypeError(f"{clean(text)[:40]}: expected a whole number from 1 to 999,999,999,999")
     return int(digits)
 
 

@@ -21,9 +21,11 @@ from trainkit.config.other_names import OTHER_NAMES, PLUGINS
 from trainkit.config.schema import LISTS, RunConfig
 from trainkit.config.search_path import SETTING as SEARCH_PATH
 from trainkit.config.search_path import own_folders, search_path_complaints, search_path_override
+from trainkit.config.secrets import secret_complaints
 from trainkit.config.settings import in_groups
 
-UNREADABLE = (HydraException, OmegaConfBaseException, ValueError)  # Hydra raises a bare ValueError for `model=null`
+# Hydra raises bare errors of Python too: ValueError for `model=null`, TypeError for `model=[-1]`.
+UNREADABLE = (HydraException, OmegaConfBaseException, ValueError, TypeError, AttributeError, AssertionError)
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Configs:
 def compose_typed(argv: list[str], conf: Path, run_dir: str | None = None, name: str = "config") -> RunConfig:
     """Compose overrides that a user typed, `--config-dir DIR` among them. Raises ConfigError with one line for each
     mistake."""
+    refuse(secret_complaints(list(typed_overrides(argv))))
     refuse(search_path_complaints(argv))
     try:
         return compose_config([*search_path_override(argv), *_overrides_of_settings(argv)], conf, run_dir, name)
@@ -215,10 +218,14 @@ def _no_number(refused: Refused, match: re.Match[str]) -> str:
 
 
 def _no_boolean(refused: Refused, match: re.Match[str]) -> str:
-    field_type = get_type_hints(getattr(schema, match[2]))[match[1]]
-    if field_type == bool | None:
+    node = getattr(schema, match[2], None)  # None: a node of Hydra's own
+    if node is not None and get_type_hints(node)[match[1]] == bool | None:
         return "expected true, false or null"
     return f"expected {TYPE_NAMES[bool]}"
+
+
+def _no_name(refused: Refused, match: re.Match[str]) -> str:
+    return f"expected one name; see the files of conf/{refused.setting}"
 
 
 def _null(refused: Refused, match: re.Match[str]) -> str:
@@ -233,6 +240,10 @@ def _no_text(refused: Refused, match: re.Match[str]) -> str:
 
 def _another_type(refused: Refused, match: re.Match[str]) -> str:
     return f"expected {match[1]}"
+
+
+def _is_there(refused: Refused, match: re.Match[str]) -> str:
+    return f"is a setting already; leave out the +, or use ++{refused.setting}"
 
 
 def _unknown_entry(refused: Refused, match: re.Match[str]) -> str | None:
@@ -294,6 +305,8 @@ PROBLEMS: tuple[tuple[str, Callable[[Refused, re.Match[str]], str | None]], ...]
     (r"to string: |Incompatible value 'None' for field of type 'str'", _no_text),
     (r"incompatible with type hint '([^\n]*)'", _another_type),
     (r"Key '(\w+)' not in '\w+'", _unknown_entry),
+    (r"An item is already at", _is_there),
+    (r"^argument of type '\w+' is not iterable|^expected string", _no_name),
     (r"is not a ListConfig|with ListConfig|is not a subclass of", _no_list),
     (r"not in struct|No match in the defaults list|Key '[^\n]*' not in ", _unknown_setting),
 )

@@ -2,13 +2,17 @@
 
 from collections.abc import Iterable
 
+from trainkit.formatting import clean
+
 TYPE_NAMES = {int: "a whole number", float: "a number", bool: "true or false"}
 
 
 class ConfigError(ValueError):
-    """Settings cannot be run. Each complaint is one line: `setting = value: problem; way out`."""
+    """Settings cannot be run. Each complaint is one line that a terminal can show, whatever was typed or read:
+    `setting = value: problem; way out`."""
 
     def __init__(self, *complaints: str):
+        complaints = tuple(clean(complaint) for complaint in complaints)
         super().__init__("\n".join(complaints))
         self.complaints = complaints
 

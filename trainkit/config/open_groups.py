@@ -7,7 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainkit.config.settings import ABOVE_0, BOOLEAN_OR_NULL, OWN, at_least, setting
+from trainkit.config.settings import (
+    ABOVE_0,
+    BELOW_1,
+    BOOLEAN_OR_NULL,
+    NOT_BELOW_0,
+    OWN,
+    at_least,
+    at_most,
+    setting,
+)
 
 
 @dataclass
@@ -56,7 +65,7 @@ class DataSettings:
     )
     buckets: list[int] = setting([32, 64, 96], "lengths of padding=buckets; seq_len is the last")
     task: str = setting(OWN, "glue: cola | sst2 | mrpc | qqp | mnli | qnli | rte | wnli")
-    num_workers: int = setting(0, "processes that load batches", bounds=(at_least(0),), work=False)
+    num_workers: int = setting(0, "processes that load batches", bounds=(at_least(0), at_most(1024)), work=False)
     seed: int = setting("${seed}", "of split and order")
     cache_dir: str = setting('${oc.env:TRAINKIT_CACHE,"~/.cache/trainkit"}', "where prepared data is kept")
     inputs: str = setting(OWN, "what it gives: images | tokens | tokens_and_mask; texts give what the network takes")
@@ -101,8 +110,9 @@ class OptimizerSettings:
     """Settings that the optimizers have in common; the others are the arguments of the class."""
 
     _target_: str = setting(OWN, "the class of the optimizer; optimizer.lr and the rest are its arguments")
-    lr: float = setting(OWN, "the learning rate", bounds=(ABOVE_0,))
-    weight_decay: float = setting(OWN, "pulls parameters towards 0")
+    lr: float = setting(OWN, "the learning rate", bounds=(ABOVE_0, at_most(1000)))
+    weight_decay: float = setting(OWN, "pulls parameters towards 0", bounds=(NOT_BELOW_0, at_most(1000)))
+    momentum: float = setting(OWN, "sgd, muon: the share of the last step's direction", bounds=(BELOW_1,))
     groups: dict[str, Any] | None = setting(
         OWN,
         "optimizer.groups._target_=FUNCTION: network -> torch's parameter groups, as "

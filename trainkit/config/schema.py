@@ -12,11 +12,10 @@ from trainkit.config.settings import (
     ABOVE_0,
     COUNT_OR_FRACTION,
     COUNT_OR_MINUS_1,
-    FINITE,
     FRACTION,
     MILLISECONDS,
-    SEED,
     at_least,
+    at_most,
     dotted,
     group,
     matching,
@@ -257,7 +256,7 @@ class DdpConfig:
     timeout_s: float = setting(
         1800.0,
         "seconds that ranks wait for one that does not get on, while none compiles; then the run has failed",
-        bounds=(ABOVE_0, FINITE),
+        bounds=(ABOVE_0,),
         silent=True,
     )
     optimize_ddp: bool | str = setting(
@@ -291,10 +290,10 @@ class TrainerConfig:
         column="val_check_interval",
     )
     accumulate_grad_batches: int = setting(
-        1, "batches to a step of the optimizer", bounds=(at_least(1),), training_only=True, work=True
+        1, "batches to a step of the optimizer", bounds=(at_least(1), at_most(10**6)), training_only=True, work=True
     )
     gradient_clip_val: float | None = setting(
-        None, "the norm that gradients are clipped to", bounds=(ABOVE_0, FINITE), training_only=True
+        None, "the norm that gradients are clipped to", bounds=(ABOVE_0,), training_only=True
     )
     schedule: Schedule = setting(
         Schedule["constant"],
@@ -302,7 +301,10 @@ class TrainerConfig:
         training_only=True,
     )
     warmup_steps: int = setting(
-        0, "steps in which the learning rate rises linearly, from 0", bounds=(at_least(0),), training_only=True
+        0,
+        "steps in which the learning rate rises linearly, from 0",
+        bounds=(at_least(0), at_most(10**9)),
+        training_only=True,
     )
     activation_checkpointing: bool = setting(
         False, "recompute each block of the network in backward", training_only=True
@@ -355,7 +357,7 @@ class TrainerConfig:
     memory_limit_gib: float | None = setting(
         None,
         "what a GPU has to spare: what takes more is out of memory, as on a smaller card",
-        bounds=(ABOVE_0, FINITE),
+        bounds=(ABOVE_0,),
         training_only=True,
     )
 
@@ -382,7 +384,7 @@ class ForwardConfig:
     num_calls: int = setting(
         200,
         "calls that are measured, each of one batch: synthetic's training batches, else validation's",
-        bounds=(at_least(1),),
+        bounds=(at_least(1), at_most(10**7)),
     )
     engine: Engine = setting(
         Engine["network"],
@@ -532,9 +534,7 @@ class RunConfig:
     check: bool = setting(
         False, "true: compare the first steps, or the outputs of calls, with eager, both against float64", silent=True
     )
-    seed: int = setting(
-        0, "of parameters, split, order and dropout", bounds=(SEED, at_least(0)), column="seed", silent=True
-    )
+    seed: int = setting(0, "of parameters, split, order and dropout", bounds=(at_least(0),), column="seed", silent=True)
     ckpt_path: str | None = setting(None, "a checkpoint to resume from, or `last`", of_a_stage=True, silent=True)
     sweep: str | None = setting(
         None, "a name; under the same name finished jobs are skipped. null: the date", column="sweep_id", silent=True

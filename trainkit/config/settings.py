@@ -32,6 +32,11 @@ def at_least(least: int) -> Bound:
     return Bound(holds, f"a whole number of at least {least}", least)
 
 
+def at_most(most: int) -> Bound:
+    """The bound of a number that is no text."""
+    return Bound(lambda value: isinstance(value, int | float) and value <= most, f"a number of at most {most}", most)
+
+
 def one_of(*choices: Any) -> Bound:
     return Bound(lambda value: value in choices, f"one of {', '.join(typed_value(choice) for choice in choices)}")
 
@@ -46,13 +51,16 @@ def _is_count_or_fraction(value: Any) -> bool:
 
 
 ABOVE_0 = Bound(lambda value: isinstance(value, int | float) and value > 0, "a number above 0")
-FINITE = Bound(math.isfinite, "a finite number")
+NOT_BELOW_0 = Bound(lambda value: isinstance(value, int | float) and value >= 0, "a number of at least 0", 0)
 FRACTION = Bound(lambda value: 0 <= value <= 1, "a fraction from 0 to 1", 0.1)
 MILLISECONDS = Bound(lambda value: 0 < value < math.inf, "a number of milliseconds above 0, or null")
 COUNT_OR_MINUS_1 = Bound(lambda value: value >= 1 or value == -1, "at least 1, or -1 for no limit")
 COUNT_OR_FRACTION = Bound(_is_count_or_fraction, "a number of batches (1, 2, ...) or a fraction (0.0 to 1.0)")
 BOOLEAN_OR_NULL = Bound(lambda value: value in (True, False), "true, false or null")
-SEED = Bound(lambda value: value < 2**32, "a whole number below 2**32", 0)
+BELOW_1 = Bound(lambda value: isinstance(value, int | float) and 0 <= value < 1, "a number from 0 to below 1", 0.9)
+# Of every setting that is one: torch, the system's timers and a seed take no larger ones.
+WHOLE = Bound(lambda value: abs(value) < 2**32, "a whole number below 2**32")
+FINITE = Bound(lambda value: math.isfinite(value) and abs(value) <= 1e9, "a finite number of at most 1e9")
 
 
 @dataclass(frozen=True)
@@ -83,6 +91,13 @@ class Setting:
     facts: Facts
     is_group: bool
     is_work: bool
+
+
+def bounds_of(value: Any, declared: Setting) -> tuple[Bound, ...]:
+    """The bounds of a setting that has this value: its own, and those of all numbers."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or declared.annotation is str:
+        return declared.facts.bounds
+    return (*declared.facts.bounds, WHOLE if isinstance(value, int) else FINITE)
 
 
 def setting(default: Any, about: str = "", **facts: Any) -> Any:

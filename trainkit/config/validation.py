@@ -23,7 +23,7 @@ from trainkit.config.schema import (
     PartConfig,
     RunConfig,
 )
-from trainkit.config.settings import default_of, in_groups, typed_value, value_of
+from trainkit.config.settings import bounds_of, default_of, dotted, in_groups, typed_value, value_of
 
 OTHER_KIND = {  # by kind of run: to do about a setting of the other kind
     "train": "train.py trains; use it with scripts/bench.py",
@@ -58,12 +58,15 @@ def check(config: RunConfig) -> None:
 def _bounds(config: RunConfig) -> Iterator[str]:
     """A complaint for each value outside of its setting's bounds. None stands for "not set" and is in bounds."""
     for name, setting in SETTINGS.items():
-        if not setting.facts.bounds:
+        if setting.is_group:
             continue
         value = value_of(config, name)
-        for bound in setting.facts.bounds:
-            if value is not None and not bound.holds(value):
-                yield bound.complaint(name, value)
+        follows = str(setting.default).removeprefix("${").removesuffix("}")  # the setting that it is, if not typed
+        if value is None or (follows in SETTINGS and value == value_of(config, follows)):
+            continue
+        broken = [bound for bound in bounds_of(value, setting) if not bound.holds(value)]
+        if broken:
+            yield broken[0].complaint(name, value)
     if config.trainer.limit_train_batches == 0:
         yield "trainer.limit_train_batches = 0: nothing would be trained; use at least 1"
 
@@ -367,6 +370,10 @@ def _fsdp2(config: RunConfig) -> Iterator[str]:
 
 
 def _targets(config: RunConfig) -> Iterator[str]:
+    for group in ("model", "data", "objective", "optimizer", "callbacks", "logger"):
+        for name, value in dotted(getattr(config, group)).items():
+            if name.rpartition(".")[2] == "_target_" and not isinstance(value, str | None):
+                yield f"{group}.{name} = {value}: expected the name of a class or function"
     for group in ("model", "data", "objective", "optimizer"):
         if not value_of(config, f"{group}._target_"):
             yield f"{group}._target_ = None: names no class; choose {group}=NAME or set {group}._target_"

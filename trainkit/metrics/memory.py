@@ -136,11 +136,23 @@ def used_frac(device: torch.device) -> float:
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
         return 1 - free / total
+    kib = _meminfo_kib()
+    return 1 - kib["MemAvailable"] / kib["MemTotal"]
+
+
+def machine_bytes() -> int | None:
+    """The memory of this machine; None without /proc/meminfo (Linux)."""
+    if not MEMINFO.exists():
+        return None
+    return 1024 * _meminfo_kib()["MemTotal"]
+
+
+def _meminfo_kib() -> dict[str, int]:
     kib = {}
     for line in MEMINFO.read_text().splitlines():
         name, _, value = line.partition(":")
         kib[name] = int(value.split()[0])
-    return 1 - kib["MemAvailable"] / kib["MemTotal"]
+    return kib
 
 
 def nvml_handle(device: torch.device) -> Any:

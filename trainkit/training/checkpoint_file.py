@@ -1,6 +1,7 @@
 """The file of a checkpoint: written whole or not at all, and checked before it is read."""
 
 import os
+import pickle
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,9 @@ def read_checkpoint(path: Path, subject: str) -> dict[str, Any]:
     try:
         content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         lacking = sorted({"state_dict", "global_step", "epoch"} - content.keys())
+    except pickle.UnpicklingError as error:  # torch's words advise to run the code in the file
+        problem = "holds other objects than tensors and plain values"
+        raise ConfigError(f"{subject}: not a checkpoint of a run: {problem}; give another one") from error
     except Exception as error:  # torch.load raises nearly anything for a file that is no checkpoint
         raise ConfigError(f"{subject}: not a checkpoint of a run: {first_line(error)}; give another one") from error
     if lacking:

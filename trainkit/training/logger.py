@@ -27,18 +27,19 @@ def build_loggers(config: RunConfig) -> list[Logger]:
             # Lightning 2.6 passes W&B an argument that W&B has removed and warns about, whatever its value. Lightning's
             # private name; tests/test_workarounds.py fails when this is no longer needed.
             logger._wandb_init.pop("anonymous", None)
-            if not node.get("offline"):
-                _start_online_run(logger)
+            _start_run(name, logger, is_offline=bool(node.get("offline")))
         loggers.append(logger)
     return loggers
 
 
-def _start_online_run(logger: WandbLogger) -> None:
-    """Start the W&B run on rank 0 at once: without a key or a network it shall fail before anything is trained."""
+def _start_run(name: str, logger: WandbLogger, is_offline: bool) -> None:
+    """Start the W&B run on rank 0 at once: without a key or a network, or with a name that W&B refuses, it shall fail
+    before anything is trained."""
+    way_out = f"choose another logger.{name}.*" if is_offline else "`wandb login`, or logger=wandb"
     try:
         _ = logger.experiment
     except Exception as error:  # W&B's own classes, which only report/wandb_comparison.py may import
-        raise ConfigError(f"logger = wandb_online: {first_line(error)}; `wandb login`, or logger=wandb") from error
+        raise ConfigError(f"logger.{name} = {logger._project}: {first_line(error)}; {way_out}") from error
 
 
 def close_loggers(loggers: Sequence[Logger], row: Row) -> None:

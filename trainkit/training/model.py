@@ -2,6 +2,7 @@
 
 import copy
 from functools import partial
+from math import prod
 from typing import Any
 
 import torch
@@ -11,11 +12,16 @@ from trainkit.compiler import apply
 from trainkit.compiler.errors import first_line, located_line
 from trainkit.config.errors import ConfigError, refuse
 from trainkit.config.schema import NOT_ARGUMENTS, RunConfig
+from trainkit.config.settings import FINITE, WHOLE, at_least
 from trainkit.data.module import DataModule
 from trainkit.distributed.topology import Devices
+from trainkit.formatting import size
 from trainkit.inputs import Inputs, call
+from trainkit.metrics.memory import machine_bytes
 from trainkit.training.criterion import Criterion, check_criterion, trained_logits
 from trainkit.training.instantiate import instantiate_node
+
+OWN_NETWORKS = "trainkit.models."
 
 
 def build_data(config: RunConfig) -> DataModule:
@@ -26,7 +32,39 @@ def build_data(config: RunConfig) -> DataModule:
             continue
         way_out = f"raise {setting}, or lower data.num_batches"
         refuse(f"{complaint}; {way_out}" for complaint in data.unused_sizes(limit))
+    refuse(_memory_complaints(data))
     return data
+
+
+def _memory_complaints(data: DataModule) -> list[str]:
+    """A complaint if the inputs of one batch, in numbers of 4 bytes, are larger than the machine's memory."""
+    largest = [max(sizes, default=0) for sizes in data.possible_sizes().values()]
+    batch_bytes, total_bytes = 4 * prod(largest), machine_bytes()
+    if not largest or total_bytes is None or batch_bytes <= total_bytes:
+        return []
+    sizes = " x ".join(map(str, largest))
+    return [
+        f"data.batch_size = {data.batch_size}: a batch of {sizes} takes {size(batch_bytes)}, and this machine has "
+        f"{size(total_bytes)}; make it or its samples smaller"
+    ]
+
+
+def _size_complaints(config: RunConfig) -> list[str]:
+    """A complaint for each argument of a network of trainkit's own that is no size: below 1, or a fraction that is not
+    finite. What the arguments of a user's network mean is the user's."""
+    arguments = config.model
+    if not str(arguments["_target_"]).startswith(OWN_NETWORKS):
+        return []
+    complaints = []
+    for name, value in arguments.items():
+        if isinstance(value, int) and not isinstance(value, bool):
+            if not at_least(1).holds(value):
+                complaints.append(at_least(1).complaint(f"model.{name}", value))
+            elif not WHOLE.holds(value):
+                complaints.append(WHOLE.complaint(f"model.{name}", value))
+        elif isinstance(value, float) and not FINITE.holds(value):
+            complaints.append(FINITE.complaint(f"model.{name}", value))
+    return complaints
 
 
 def _with_factories(settings: dict[str, Any]) -> dict[str, Any]:
@@ -60,6 +98,7 @@ def build_model(config: RunConfig, data: DataModule, devices: Devices, criterion
     One forward pass of a copy, in eval mode on the CPU, shows that it fits. A network that is only called may return
     anything, one that is trained gets a `criterion` that takes it. Raises ConfigError if it does not fit.
     """
+    refuse(_size_complaints(config))
     arguments = {name: value for name, value in config.model.items() if name not in NOT_ARGUMENTS}
     net = instantiate_node("model", config.job.model, arguments)
     inputs, targets = sample = data.sample()
