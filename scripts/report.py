@@ -2,7 +2,10 @@
 
 import sys
 
-from trainkit.commands.report import main
+from trainkit.interruption import end_on_signals
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with end_on_signals():  # before the imports, which take long
+        from trainkit.commands.report import main
+
+        sys.exit(main())

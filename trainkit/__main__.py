@@ -4,6 +4,7 @@ import sys
 from importlib import import_module
 
 import trainkit
+from trainkit.interruption import end_on_signals
 
 COMMANDS = {
     "train": "train a network and leave a row; with -m a sweep, compared at its end",
@@ -25,10 +26,11 @@ def main() -> int:
         print(f"trainkit {words[0]}: expected one of {', '.join(COMMANDS)}", file=sys.stderr)
         return 2
     globals()["__spec__"] = None  # else Lightning starts its ranks as `python -m trainkit`, without the command's name
-    command = import_module(f"trainkit.commands.{words[0]}")
-    assert command.__file__ is not None
-    sys.argv = [command.__file__, *words[1:]]  # the file that the jobs of a sweep and Lightning's ranks start
-    return command.main()
+    with end_on_signals():  # before the imports, which take long
+        command = import_module(f"trainkit.commands.{words[0]}")
+        assert command.__file__ is not None
+        sys.argv = [command.__file__, *words[1:]]  # the file that the jobs of a sweep and Lightning's ranks start
+        return command.main()
 
 
 def _usage() -> str:

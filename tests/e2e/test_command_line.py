@@ -4,12 +4,14 @@ import gc
 import importlib
 import os
 import re
+import signal
 import subprocess
 import sys
 
 import pytest
 
 from tests.conftest import ROOT
+from tests.processes import wait_until
 from trainkit import cli
 
 
@@ -173,6 +175,21 @@ def test_a_run_goes_on_when_the_reader_of_its_output_is_gone(tmp_path):
 
     row = read_row(tmp_path / "run")
     assert (row.status, row.num_epochs) == ("ok", 3)
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("module", ["hydra", "lightning"])
+def test_a_signal_in_the_imports_ends_the_process_without_a_traceback(number, status, module, tmp_path):
+    """A module of this name, in the working directory, that waits in its import."""
+    (tmp_path / f"{module}.py").write_text("import pathlib, time\npathlib.Path('there').touch()\ntime.sleep(300)\n")
+    path = os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]])
+    command = [sys.executable, ROOT / "train.py", *SHORT, "hydra.run.dir=run"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": path}, stderr=subprocess.PIPE
+    ) as process:
+        wait_until((tmp_path / "there").exists, process)
+        process.send_signal(number)
+        assert (process.wait(timeout=300), process.stderr.read()) == (status, b"")
 
 
 def test_a_report_ends_quietly_when_its_reader_is_gone(tmp_path):
