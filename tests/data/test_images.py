@@ -276,6 +276,21 @@ def test_a_cached_file_that_is_cut_off_is_one_line(images, tmp_path):
         assert caught.value.complaints == (line,)
 
 
+def test_a_cached_file_of_other_content_or_none_is_one_line(images, tmp_path):
+    fill(tmp_path / "all")
+    file = images(tmp_path / "all").cache_folder / "train-targets.npy"
+    targets = np.load(file)
+    os.utime(file, (1, 1))
+    assert images(tmp_path / "all").cache_folder == file.parent  # the same content at another time
+    np.save(file, targets + 1)
+    for problem in ("is not what was written", "is gone"):
+        with pytest.raises(ConfigError) as caught:
+            images(tmp_path / "all")
+        line = f"data.cache_dir = {tmp_path / 'cache'}: {file} {problem}; delete the folder {file.parent}"
+        assert caught.value.complaints == (line,)
+        file.unlink(missing_ok=True)
+
+
 def test_two_processes_may_decode_the_same_images_at_once(tmp_path):
     fill(tmp_path / "all", num=40)
     program = """

@@ -52,6 +52,14 @@ def test_classes_that_are_numbers_are_sorted_as_numbers(table, tmp_path):
     assert train_samples(data)[1] == [3, 2, 1, 0]
 
 
+def test_labels_of_thousands_of_digits_are_words(table, tmp_path):
+    labels = "9" * 5_000, "1" * 5_000
+    (tmp_path / "long.tsv").write_text(lines([(f"text {label[0]}", label) for label in labels]))
+    file = str(tmp_path / "long.tsv")
+    data = set_up(table(path=file, val_path=file, num_classes=2, seq_len=64))
+    assert train_samples(data)[1] == [1, 0]
+
+
 def test_empty_lines_and_carriage_returns_mean_nothing(table, tmp_path):
     (tmp_path / "odd.tsv").write_bytes(b"\xef\xbb\xbfa bad one\t0\r\n\r\na good one\t1\r\n\r\n")
     file = str(tmp_path / "odd.tsv")
@@ -109,6 +117,8 @@ def test_a_label_that_training_has_not_is_named_with_its_line(table, tmp_path):
         (".csv", b"text,label\na,1\nb,\n", "{file}, row 2 has no label; fix it or remove it"),
         (".csv", b"text,class\na,1\nb,0\n", "data.label_column = label: {file} has the columns text, class; name one"),
         (".csv", b"text,label\n", "{file} has no rows; give"),
+        (".json", b"[" * 5_000 + b"]" * 5_000, "data.path = {file}: {file} nests more than 100 levels deep; fix it"),
+        (".jsonl", b'{"text": "a", "label": ' + b"[" * 100_000, "{file} nests more than 100 levels deep; fix it"),
     ],
 )
 def test_other_files_that_cannot_be_read_are_named_too(table, tmp_path, suffix, content, said):

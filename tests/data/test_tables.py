@@ -176,7 +176,9 @@ print(int(table.train_set.tokens.sum()), len(table.val_set))
     assert one == other
     (cached,) = in_cache(tmp_path / "cache")  # one result and nothing unfinished
     arrays = [f"{split}-{what}.npy" for split in ("train", "val") for what in ("starts", "targets", "tokens")]
-    assert sorted(file.name for file in cached.iterdir()) == sorted(["classes.json", "tokenizer.json", *arrays])
+    assert sorted(file.name for file in cached.iterdir()) == sorted(
+        ["classes.json", "contents.json", "tokenizer.json", *arrays]
+    )
 
 
 @pytest.fixture

@@ -104,7 +104,7 @@ print(int(text.train_set.inputs.sum()), len(text.val_set))
     one, other = forked.twice(program, tmp_path)
     assert one == other
     (cached,) = in_cache(tmp_path / "cache")  # one result and nothing unfinished
-    assert sorted(file.name for file in cached.iterdir()) == ["tokenizer.json", "train.npy", "val.npy"]
+    assert sorted(file.name for file in cached.iterdir()) == ["contents.json", "tokenizer.json", "train.npy", "val.npy"]
 
 
 def test_an_interrupted_encoding_leaves_nothing_that_is_trusted(make_text, tmp_path, monkeypatch):

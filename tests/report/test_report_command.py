@@ -1,9 +1,11 @@
 """scripts/report.py as a process of its own."""
 
+import json
+import os
 import re
 import subprocess
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from tests import forked
 from tests.conftest import ROOT
 from tests.report.conftest import line_of
-from tests.sweeps import EPOCH, ROW, changed, five_modes
+from tests.sweeps import EPOCH, ROW, changed, five_modes, gpu_sweep
 from trainkit.analysis.comparison import compare
 from trainkit.report.csv_file import csv_comparison
 from trainkit.results.files import append_epoch, read_epochs, write_row
@@ -192,8 +194,44 @@ def test_a_file_that_is_no_row_is_one_line_and_status_2(tmp_path, text):
     (tmp_path / "row.json").write_text(text)
     ended = script(tmp_path, cwd=tmp_path)
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr.startswith(f"report: {tmp_path / 'row.json'} is not a row: ")
-    assert ended.stderr.count("\n") == 1
+    left_out, nothing_left = ended.stderr.splitlines()
+    assert re.fullmatch(rf"report: {tmp_path / 'row.json'} is not a row: .*; it is left out", left_out)
+    assert nothing_left == "report: no file that was given is a row"
+
+
+def write_hostile_rows(folder: Path) -> int:
+    """Files that are no rows. Returns their number."""
+    values = asdict(gpu_sweep(1)[0])
+    texts = [
+        "[" * 100_000,
+        '{"a":' * 5_000,
+        json.dumps(values | {"num_steps": int("9" * 4000)}),
+        json.dumps(values | {"overrides": ["a=b"] * 100_000}),
+        json.dumps(values | {"trainer_kwargs": {"a": []}}).replace('{"a": []}', '{"a": ' + "[" * 60 + "]" * 60 + "}"),
+        json.dumps(values | {"step_time_ms_p50": -1.0}),
+        json.dumps(values | {"world_size": 0}),
+    ]
+    for number, text in enumerate(texts):
+        (folder / f"hostile{number}").mkdir()
+        (folder / f"hostile{number}" / "row.json").write_text(text)
+    (folder / "fifo").mkdir()
+    os.mkfifo(folder / "fifo" / "row.json")
+    (folder / "folder" / "row.json").mkdir(parents=True)
+    (folder / "epochs").mkdir()
+    write_row(folder / "epochs", gpu_sweep(1)[0])
+    os.mkfifo(folder / "epochs" / "epochs.jsonl")
+    return len(texts) + 3
+
+
+def test_hostile_files_are_one_line_each_and_the_other_rows_are_compared(sweep):
+    plain = script(sweep, "--markdown", cwd=sweep)
+    number = write_hostile_rows(sweep)
+    ended = script(sweep, "--markdown", cwd=sweep)
+    lines = ended.stderr.splitlines()
+    assert (ended.returncode, len(lines)) == (0, number), ended.stderr
+    for line in lines:
+        assert re.fullmatch(r"report: \S+ (is not a row|has no epoch records): .*; it is left out", line)
+    assert ended.stdout == plain.stdout
 
 
 def test_pack_writes_the_runs_into_one_file(sweep, tmp_path):

@@ -2,6 +2,7 @@
 
 import csv
 import hashlib
+import re
 from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
@@ -22,6 +23,8 @@ from trainkit.data.location import (
 )
 from trainkit.data.rows import SURPLUS, Columns, RawTable, Rows, add_rows
 
+MOST_LEVELS = 100
+JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)  # a string, or a bracket outside of one
 TABLE_WAY_OUT = "give a csv, tsv, json or parquet file, a folder of train.* and dev.*, or owner/name of the hub"
 
 
@@ -60,6 +63,8 @@ class RowSource:
             text = read_text(self.location, file)
             has_header = reader == "csv" and self.columns.names is None
             self._check_not_empty(file, text, has_header)
+        if reader == "json" and nests_too_deep(text):
+            raise self.location.error(f"{file} nests more than {MOST_LEVELS} levels deep", "fix it or leave it out")
         if reader == "csv":
             settings = csv_settings(text, file.suffix, self.columns)
             if settings["quoting"] == csv.QUOTE_NONE:  # otherwise a field may span lines
@@ -106,6 +111,21 @@ def table_path_complaints(location: DataLocation) -> list[str]:
     if path.suffix not in TABLE_READERS:
         return [location.complaint(f"is none of {', '.join(TABLE_READERS)}")]
     return unreadable_complaints(location, [path])
+
+
+def nests_too_deep(text: str) -> bool:
+    """Whether brackets of a JSON text, or of its lines, nest deeper than MOST_LEVELS. The library's reader ends the
+    process for a text that nests 100,000 deep."""
+    depth = 0
+    for token in JSON_TOKEN.finditer(text):
+        first = token[0][0]
+        if first in "[{":
+            depth += 1
+            if depth > MOST_LEVELS:
+                return True
+        elif first in "]}":
+            depth -= 1
+    return False
 
 
 def _find_files(path: Path, names: tuple[str, ...]) -> list[Path]:

@@ -35,10 +35,11 @@ class Rows:
 
     @property
     def classes(self) -> list[str]:
-        """The hub's classes in its order, or else the labels, sorted: numbers by value, words by letters."""
+        """The hub's classes in its order, or else the labels, sorted: numbers by value, words, and numbers of more than
+        18 digits, by letters."""
         if self.hub_classes is not None:
             return self.hub_classes
-        if all(re.fullmatch(r"-?\d+", label) for label in self.first_rows):
+        if all(re.fullmatch(r"-?\d{1,18}", label) for label in self.first_rows):
             return sorted(self.first_rows, key=int)
         return sorted(self.first_rows)
 

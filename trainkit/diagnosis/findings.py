@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from trainkit.results.facts import GraphSize, LineSize, TunedKernel
-from trainkit.results.typed import parse
+from trainkit.results.typed import parse_text, read_bounded
 from trainkit.stats import Estimate
 
 SKIP = "CUDA graphs skipped"
@@ -173,9 +173,8 @@ def write_diagnosis(path: Path | str, diagnosis: Diagnosis) -> None:
 def read_diagnosis(path: Path | str) -> Diagnosis:
     """The diagnosis in a file, without fields of a newer schema. Raises ValueError, one line that names the file."""
     try:
-        values = json.loads(Path(path).read_text(encoding="utf-8"))
-        diagnosis: Diagnosis = parse(Diagnosis, values, "it")
-    except (OSError, ValueError, OverflowError, RecursionError) as error:
+        diagnosis: Diagnosis = parse_text(Diagnosis, read_bounded(Path(path)), "it")
+    except ValueError as error:
         complaint = f"{path} is not a diagnosis: {error}"
         raise ValueError(" ".join(complaint.split())) from error
     return diagnosis

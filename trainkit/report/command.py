@@ -6,6 +6,7 @@ from pathlib import Path
 from trainkit.analysis.comparison import Comparison, compare
 from trainkit.analysis.regressions import find_changes
 from trainkit.diagnosis.findings import read_diagnoses
+from trainkit.formatting import clean
 from trainkit.report.csv_file import csv_comparison
 from trainkit.report.markdown import markdown_comparison
 from trainkit.report.page import write_report
@@ -102,7 +103,14 @@ def _read_runs(paths: list[Path]) -> list[Run]:
     for path in paths:
         if not has_rows(path):
             raise ValueError(f"no rows in or below {path}")
-    return read_runs(*paths)
+    runs = read_runs(*paths, complain=_leave_out)
+    if not runs:
+        raise ValueError("no file that was given is a row")
+    return runs
+
+
+def _leave_out(complaint: str) -> None:
+    _complain(f"{complaint}; it is left out")
 
 
 def _read_rows(paths: list[Path]) -> list[Row]:
@@ -117,5 +125,5 @@ def _folder_of(path: Path) -> Path:
 
 
 def _complain(complaint: str) -> int:
-    print(f"report: {complaint}", file=sys.stderr)
+    print(f"report: {clean(complaint)}", file=sys.stderr)
     return 2

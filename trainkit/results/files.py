@@ -12,7 +12,7 @@ from filelock import FileLock
 from trainkit.results.epoch import EpochRecord
 from trainkit.results.ranks import FOLDER, LOCK, Cause
 from trainkit.results.row import Row
-from trainkit.results.typed import parse
+from trainkit.results.typed import parse, parse_text, read_bounded
 
 ROW_FILE = "row.json"
 EPOCHS_FILE = "epochs.jsonl"
@@ -40,8 +40,8 @@ def read_row(run_dir: Path | str) -> Row | None:
     if not path.exists():
         return None
     try:
-        row: Row = parse(Row, json.loads(path.read_text()), "it")
-    except (ValueError, RecursionError) as error:
+        row: Row = parse_text(Row, read_bounded(path), "it")
+    except ValueError as error:
         raise ValueError(" ".join(f"{path} is not a row: {error}".split())) from error
     return row
 
@@ -66,11 +66,17 @@ def read_epochs(run_dir: Path | str) -> Iterator[EpochRecord]:
     path = Path(run_dir) / EPOCHS_FILE
     if not path.exists():
         return
-    for line in path.read_text().splitlines():
+    try:
+        lines = read_bounded(path).splitlines()
+    except ValueError as error:
+        raise ValueError(f"{path} has no epoch records: {error}") from error
+    for line in lines:
         try:
             values = json.loads(line)
         except json.JSONDecodeError:
             continue
+        except (ValueError, RecursionError) as error:  # a number of thousands of digits
+            raise ValueError(f"{path} has a line that is not an epoch record: {error}") from error
         try:
             yield parse(EpochRecord, values, "it")
         except ValueError as error:

@@ -6,7 +6,7 @@ null are left out.
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from trainkit.results.row import Row
 from trainkit.results.typed import parse
 
 SUFFIX = ".jsonl"
+Complain = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -28,15 +29,20 @@ class Run:
     source: str
 
 
-def read_runs(*paths: Path | str) -> list[Run]:
+def refuse_unreadable(complaint: str) -> None:
+    raise ValueError(complaint)
+
+
+def read_runs(*paths: Path | str, complain: Complain = refuse_unreadable) -> list[Run]:
     """Read all runs in or below directories and in files of measurements, each once, in the order of their paths.
 
     Runs that share a `run_id`, such as those of two sweeps of one name, get their source as `run_id`.
-    Raises ValueError, one line that names the file, for a file that is no row or no measurement.
+    Calls `complain` with one line that names the file for one that is no row or no measurement, and leaves it out; by
+    default raises ValueError.
     """
     runs: dict[str, Run] = {}
     for path in map(Path, paths):
-        for run in _read_path(path):
+        for run in _read_path(path, complain):
             runs.setdefault(str(Path(run.source).resolve()), run)
     counts = Counter(run.row.run_id for run in runs.values())
     unique = []
@@ -47,9 +53,10 @@ def read_runs(*paths: Path | str) -> list[Run]:
     return unique
 
 
-def read_rows(path: Path | str) -> list[Row]:
-    """Read the rows in or below a directory, or in a file of measurements, in the order of their paths."""
-    return [run.row for run in _read_path(Path(path))]
+def read_rows(path: Path | str, complain: Complain = refuse_unreadable) -> list[Row]:
+    """Read the rows in or below a directory, or in a file of measurements, in the order of their paths. `complain` is
+    that of `read_runs`."""
+    return [run.row for run in _read_path(Path(path), complain)]
 
 
 def has_rows(path: Path) -> bool:
@@ -71,17 +78,22 @@ def _without_nulls(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _read_path(path: Path) -> Iterator[Run]:
+def _read_path(path: Path, complain: Complain) -> Iterator[Run]:
     if path.suffix == SUFFIX:
-        yield from _read_measurements(path)
+        yield from _read_measurements(path, complain)
         return
     for file in sorted(path.rglob(ROW_FILE)):
-        row = read_row(file.parent)
+        try:
+            row = read_row(file.parent)
+            epochs = list(read_epochs(file.parent))
+        except ValueError as error:
+            complain(str(error))
+            continue
         if row is not None:
-            yield Run(row, list(read_epochs(file.parent)), str(file.parent))
+            yield Run(row, epochs, str(file.parent))
 
 
-def _read_measurements(path: Path) -> Iterator[Run]:
+def _read_measurements(path: Path, complain: Complain) -> Iterator[Run]:
     with path.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
             source = f"{path}:{number}"
@@ -90,5 +102,6 @@ def _read_measurements(path: Path) -> Iterator[Run]:
                 row: Row = parse(Row, values["row"], "row")
                 epochs: list[EpochRecord] = parse(list[EpochRecord], values.get("epochs", []), "epochs")
             except (ValueError, TypeError, KeyError, RecursionError) as error:
-                raise ValueError(f"{source} is not a measurement: {' '.join(str(error).split())}") from error
+                complain(f"{source} is not a measurement: {' '.join(str(error).split())}")
+                continue
             yield Run(row, epochs, source)

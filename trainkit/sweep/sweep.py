@@ -23,6 +23,7 @@ from trainkit.analysis.comparison import compare
 from trainkit.config.errors import ConfigError
 from trainkit.config.open_groups import named_nodes
 from trainkit.diagnosis.findings import read_diagnoses
+from trainkit.formatting import clean
 from trainkit.report import summary, terminal
 from trainkit.results.requested import run_overrides
 from trainkit.results.row import SCHEMA_VERSION, Row
@@ -120,7 +121,7 @@ def _run_jobs(sweep: Sweep, settings: Sequence[SweptSetting], lock: int) -> Iter
                 own.append(f"nproc_per_node={setting.nproc_per_node}")
             label, shown_number = " ".join(own), f"[{number}/{num_jobs}]"
             jobs.append(Job(setting.overrides, setting.config, setting.nproc_per_node, label, repeat, shown_number))
-        rows, waiting = read_rows(sweep.folder), []
+        rows, waiting = read_rows(sweep.folder, _leave_out), []
         for job in jobs:
             finished = _finished_row(rows, sweep, job)
             if finished is None:
@@ -232,11 +233,15 @@ def _has_ended(row: Row, sweep: Sweep) -> bool:
     return row.status != "interrupted"
 
 
+def _leave_out(complaint: str) -> None:
+    print(f"{clean(complaint)}; it is left out", flush=True)
+
+
 def _report(sweep: Sweep, config: DictConfig) -> None:
     """Print the comparison, write it as Markdown and HTML, and give it to W&B if the jobs' rows went."""
     from trainkit.report import page  # imports matplotlib, which takes a second
 
-    runs = read_runs(sweep.folder)
+    runs = read_runs(sweep.folder, complain=_leave_out)
     epochs = {run.row.run_id: run.epochs for run in runs}
     comparison = compare(run.row for run in runs)
     terminal.print_comparison(comparison)
