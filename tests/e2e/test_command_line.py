@@ -177,6 +177,17 @@ def test_a_run_goes_on_when_the_reader_of_its_output_is_gone(tmp_path):
     assert (row.status, row.num_epochs) == ("ok", 3)
 
 
+def test_a_second_run_in_a_run_directory_is_refused_and_a_later_one_is_not(train, tmp_path):
+    command = [sys.executable, ROOT / "train.py", *SHORT, "trainer.max_epochs=100000", "hydra.run.dir=run"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL) as process:
+        wait_until((tmp_path / "run" / "epochs.jsonl").exists, process)
+        second = train(*SHORT, "hydra.run.dir=run")
+        process.kill()
+    assert second.returncode == 2
+    assert re.fullmatch(r"hydra\.run\.dir = \S+run: another run is in it; wait for it, or .*\n", second.stderr)
+    assert train(*SHORT, "trainer.max_epochs=1", "hydra.run.dir=run").returncode == 0
+
+
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize("module", ["hydra", "lightning"])
 def test_a_signal_in_the_imports_ends_the_process_without_a_traceback(number, status, module, tmp_path):

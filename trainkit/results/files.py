@@ -1,5 +1,6 @@
 """The files of a run directory: `row.json` and `epochs.jsonl`."""
 
+import fcntl
 import json
 import os
 from collections.abc import Iterable, Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
+from trainkit.config.errors import ConfigError
 from trainkit.results.epoch import EpochRecord
 from trainkit.results.ranks import FOLDER, LOCK, Cause
 from trainkit.results.row import Row
@@ -16,6 +18,7 @@ from trainkit.results.typed import parse, parse_text, read_bounded
 
 ROW_FILE = "row.json"
 EPOCHS_FILE = "epochs.jsonl"
+RUN_LOCK = ".lock"  # of the run that is in the directory; in a sweep's, of the sweep
 
 
 def write_row(run_dir: Path | str, row: Row) -> Path:
@@ -111,6 +114,22 @@ def _is_planned(run_dir: Path | str) -> bool:
     except ValueError:  # a file of another kind
         return False
     return row is not None and row.status == "interrupted" and row.device_name is None
+
+
+@contextmanager
+def only_run_in(run_dir: Path | str) -> Iterator[None]:
+    """A context in which no other process runs in the directory. Raises ConfigError if one does.
+
+    The system ends the lock with the process, however that ends. The processes that it forks do not hold it.
+    """
+    Path(run_dir).mkdir(parents=True, exist_ok=True)
+    with Path(run_dir, RUN_LOCK).open("w") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            way_out = "wait for it, or choose another hydra.run.dir"
+            raise ConfigError(f"hydra.run.dir = {run_dir}: another run is in it; {way_out}") from None
+        yield
 
 
 def fail_row(run_dir: Path | str, cause: Cause, request: Row) -> None:

@@ -65,7 +65,10 @@ class Forkserver:
         return self
 
     def start(self, command: Sequence[str], log: Path) -> "ForkedJob":
-        """Start `python COMMAND` in a session of its own, with its output in `log`."""
+        """Start `python COMMAND` in a session of its own, with its output in `log`. A server that was killed is started
+        again."""
+        if self._process is not None and self._process.poll() is not None:
+            self._close()
         if self._process is None:
             self._scratch.mkdir(mode=0o700)
             self._process = subprocess.Popen(
@@ -103,10 +106,14 @@ class Forkserver:
         return self._process.stdout.fileno()
 
     def __exit__(self, *error: object) -> None:
+        self._close()
+
+    def _close(self) -> None:
         if self._process is not None:
             self._process.send_signal(END)
             with self._process:  # waits for it, and closes the pipes
                 pass
+            self._process = None
         shutil.rmtree(self._scratch, ignore_errors=True)  # if the server was killed
 
 
@@ -123,13 +130,14 @@ class ForkedJob:
         return self._server.fileno()
 
     def wait(self, timeout: float | None = None) -> int:
+        """The job's exit status. A job whose server was killed is killed with it."""
         if self.returncode is None:
             try:
                 self.returncode = self._server.read_number(timeout)
             except RuntimeError:  # nobody will say when the job has ended
                 with suppress(ProcessLookupError):
                     os.killpg(self.pid, signal.SIGKILL)
-                raise
+                self.returncode = -signal.SIGKILL
         return self.returncode
 
     def poll(self) -> int | None:
