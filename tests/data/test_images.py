@@ -257,6 +257,31 @@ def test_grey_of_sixteen_bits_keeps_its_shades(images, tmp_path):
         assert all(np.array_equal(channel, wanted) for image in inputs for channel in image)
 
 
+def test_files_that_are_no_images_are_counted(images, tmp_path, capfd):
+    folder = fill(tmp_path / "all")
+    for name in (".hidden.png", "drawing.svg", "notes.txt", "more.txt"):
+        (folder / "bee" / name).touch()
+    images(folder)
+    (line,) = [line for line in capfd.readouterr().err.splitlines() if "left out" in line]
+    assert line == f"data.path = {folder}: files that are no images are left out: 1 .svg, 2 .txt, 1 hidden"
+
+
+def test_what_no_image_can_be_read_of_is_refused(images, tmp_path):
+    folder = fill(tmp_path / "all")
+    os.mkfifo(folder / "bee" / "fifo.png")
+    (folder / "wasp").mkdir()
+    (folder / "wasp" / "notes.txt").touch()
+    (folder / "linked").symlink_to(folder / "bee")
+    with pytest.raises(ConfigError) as caught:
+        images(folder)
+    problems = [line.partition(": ")[2] for line in caught.value.complaints]
+    assert sorted(problems) == [
+        f"{folder / 'bee' / 'fifo.png'} is no regular file; leave it out",
+        f"{folder / 'linked'} is a link to a folder, which is not entered; put the folder itself there",
+        f"{folder / 'wasp'} has no images; give it some, or remove it",
+    ]
+
+
 @pytest.mark.parametrize("dtype", [np.int32, np.float32])
 def test_pixels_of_unknown_range_are_refused(images, tmp_path, dtype):
     file = fill(tmp_path / "all") / "bee" / "09.tif"

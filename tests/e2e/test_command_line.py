@@ -4,6 +4,7 @@ import gc
 import importlib
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -211,11 +212,19 @@ def test_a_report_ends_quietly_when_its_reader_is_gone(tmp_path):
         assert (process.wait(timeout=300), process.stderr.read()) == (0, "")
 
 
-def test_a_row_that_cannot_be_written_ends_in_a_line_with_its_path(train, tmp_path):
-    (tmp_path / "run" / "row.json").mkdir(parents=True)
-    done = train(*SHORT, "hydra.run.dir=run")
+def test_a_row_that_cannot_be_written_ends_in_a_line_with_its_path(tmp_path):
+    def limit_files():  # as a full disk or a quota does
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+
+    command = [sys.executable, ROOT / "train.py", *SHORT, "trainer.accelerator=cpu", "hydra.run.dir=run"]
+    words = "hydra.output_subdir=null", "hydra/job_logging=disabled"
+    env = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        [*command, *words], cwd=tmp_path, env=env, preexec_fn=limit_files, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 1
-    assert re.fullmatch(r"\S+/run/row\.json: Is a directory", done.stderr.splitlines()[-1])
+    assert re.fullmatch(r"\S*run/row\.json: File too large", done.stderr.splitlines()[-1])
+    assert "Traceback" not in done.stderr
 
 
 def test_a_network_that_cannot_be_copied_says_so(train, tmp_path):

@@ -188,3 +188,17 @@ def test_a_second_run_in_the_same_directory_sets_the_first_ones_files_aside(comp
     assert len((tmp_path / "run" / "epochs.1.jsonl").read_text().splitlines()) == 2
     assert len(list(read_epochs(tmp_path / "run"))) == 2
     assert read_row(tmp_path / "run") == rows[2]
+
+
+def test_an_epoch_that_cannot_be_written_is_a_failed_row_with_the_path(compose, tmp_path, capfd):
+    epochs = tmp_path / "run" / "epochs.jsonl"
+
+    def replace_by_folder(record):
+        epochs.unlink()
+        epochs.mkdir()
+
+    settings = "model=simple_net", "data=synthetic", "data.num_batches=2", "compile.mode=eager", "trainer.max_epochs=3"
+    row = run(compose(*settings, "trainer.accelerator=cpu"), replace_by_folder)
+    reason = f"{epochs}: Is a directory; make room, or choose another hydra.run.dir"
+    assert (row.status, row.error, row.num_epochs) == ("failed", reason, 2)
+    assert capfd.readouterr().err.splitlines() == [reason]

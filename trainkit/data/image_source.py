@@ -2,6 +2,8 @@
 
 import hashlib
 import os
+import sys
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -21,6 +23,7 @@ from trainkit.data.location import (
     load_splits,
 )
 
+IMAGE = "image"
 IMAGES_WAY_OUT = "give a folder of class folders, or a data set of the hub"
 
 
@@ -80,25 +83,56 @@ def _load(location: DataLocation, cache_dir: Path) -> Mapping[str, datasets.Data
 def _left_out(location: DataLocation, folder: Path) -> list[str]:
     """A complaint for each thing that the library leaves out without a message.
 
-    These are links to nothing, classes without an image, and images beside the folders of the classes.
+    These are links to nothing and to folders, what is no regular file, classes without an image, and images beside the
+    folders of the classes. Hidden files and those that are no images are counted on stderr.
     """
     split_folders = {folder}
     for name in TRAIN_NAMES + VALIDATION_NAMES:
         split_folders.add(folder / name)
     complaints = []
+    kinds: Counter[str] = Counter()
     for parent, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith((".", "__"))]  # os.walk does not enter the others
+        for path in [Path(parent, name) for name in sorted(folders)]:
+            if path.is_symlink():
+                problem = f"{path} is a link to a folder, which is not entered"
+                complaints.append(location.complaint(problem, "put the folder itself there"))
         beside_classes = bool(folders) and Path(parent) in split_folders
-        for name in sorted(files):
-            file = Path(parent, name)
-            if not file.exists():
-                complaints.append(location.complaint(f"{file} is a link to nothing", "fix it or leave it out"))
-            elif beside_classes and file.suffix.lower() in ImageFolder.EXTENSIONS:
-                problem = f"{file} lies beside the folders of the classes"
-                complaints.append(location.complaint(problem, "move it into one"))
-        if not folders and not files:
+        kinds_here: Counter[str] = Counter()
+        for file in [Path(parent, name) for name in sorted(files)]:
+            kinds_here[_kind(file)] += 1
+            problem, way_out = _file_problem(file, beside_classes)
+            if problem:
+                complaints.append(location.complaint(f"{file} {problem}", way_out))
+        if not folders and not kinds_here[IMAGE]:
             complaints.append(location.complaint(f"{parent} has no images", "give it some, or remove it"))
+        kinds += kinds_here
+    del kinds[IMAGE]
+    if kinds and not complaints:
+        counts = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
+        print(f"{location.setting} = {folder}: files that are no images are left out: {counts}", file=sys.stderr)
     return complaints
+
+
+def _kind(file: Path) -> str:
+    """IMAGE for a file that the library takes for one, else why it does not."""
+    if file.name.startswith("."):
+        return "hidden"
+    suffix = file.suffix.lower()
+    if suffix in ImageFolder.EXTENSIONS:
+        return IMAGE
+    return suffix or "without a suffix"
+
+
+def _file_problem(file: Path, beside_classes: bool) -> tuple[str, str]:
+    """The problem with a file, and the way out; empty if there is none."""
+    if not file.exists():
+        return "is a link to nothing", "fix it or leave it out"
+    if not file.is_file():
+        return "is no regular file", "leave it out"
+    if beside_classes and _kind(file) == IMAGE:
+        return "lies beside the folders of the classes", "move it into one"
+    return "", ""
 
 
 def _read_columns(location: DataLocation, split: datasets.Dataset, label_column: str | None) -> ImageSplit:

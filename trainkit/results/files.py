@@ -21,8 +21,27 @@ EPOCHS_FILE = "epochs.jsonl"
 RUN_LOCK = ".lock"  # of the run that is in the directory; in a sweep's, of the sweep
 
 
+class RunFileError(OSError):
+    """A file of a run could not be written: one line with its path, the reason and the way out."""
+
+    def __str__(self) -> str:
+        return f"{self.filename}: {self.strerror}; make room, or choose another hydra.run.dir"
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """A context whose OSErrors are RunFileErrors about the path."""
+    try:
+        yield
+    except OSError as error:
+        raise RunFileError(error.errno, error.strerror, str(path)) from error
+
+
 def write_row(run_dir: Path | str, row: Row) -> Path:
-    """Write `<run_dir>/row.json` atomically: a reader sees the previous row or the new one. Returns its path."""
+    """Write `<run_dir>/row.json` atomically: a reader sees the previous row or the new one. Returns its path.
+
+    Raises RunFileError if that fails.
+    """
     path = Path(run_dir) / ROW_FILE
     _replace_text(path, json.dumps(asdict(row), indent=2) + "\n")
     return path
@@ -30,8 +49,12 @@ def write_row(run_dir: Path | str, row: Row) -> Path:
 
 def _replace_text(path: Path, text: str) -> None:
     temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    temporary.write_text(text)
-    temporary.replace(path)
+    with _writing(path):
+        try:
+            temporary.write_text(text)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 def read_row(run_dir: Path | str) -> Row | None:
@@ -50,15 +73,16 @@ def read_row(run_dir: Path | str) -> Row | None:
 
 
 def append_epoch(run_dir: Path | str, record: EpochRecord) -> None:
-    """Append a line to `<run_dir>/epochs.jsonl` and flush it to the disk."""
+    """Append a line to `<run_dir>/epochs.jsonl` and flush it to the disk. Raises RunFileError if that fails."""
     path = Path(run_dir) / EPOCHS_FILE
     line = json.dumps(asdict(record)) + "\n"
-    if path.exists() and path.read_bytes()[-1:] not in (b"", b"\n"):
-        line = "\n" + line  # a kill has cut off the last line
-    with path.open("a") as file:
-        file.write(line)
-        file.flush()
-        os.fsync(file.fileno())
+    with _writing(path):
+        if path.exists() and path.read_bytes()[-1:] not in (b"", b"\n"):
+            line = "\n" + line  # a kill has cut off the last line
+        with path.open("a") as file:
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def read_epochs(run_dir: Path | str) -> Iterator[EpochRecord]:

@@ -11,6 +11,7 @@ from trainkit import cli
 from trainkit.compiler.errors import RecompileLimitError, first_line, is_compile_error, located_line
 from trainkit.compiler.source import raising_line
 from trainkit.config.errors import ConfigError
+from trainkit.results.files import RunFileError
 from trainkit.training.checkpoint_file import CheckpointWriteError
 
 # The CPU allocator raises a plain RuntimeError.
@@ -46,7 +47,7 @@ def end_reason(error: BaseException | None) -> str | None:
         return "stopped by SIGTERM"
     if isinstance(error, KeyboardInterrupt | SystemExit):
         return "stopped by SIGINT"
-    if isinstance(error, ConfigError):
+    if isinstance(error, ConfigError | RunFileError):
         return str(error)
     if end_status(error) in UNEXPLAINED:
         return located_line(error)
@@ -57,12 +58,12 @@ def print_error(error: BaseException | None) -> None:
     """Print an error, if neither its status nor a ConfigError explains it: one line if the user's code or a library's
     network has raised it, else its traceback, which HYDRA_FULL_ERROR=1 always shows.
 
-    Of a RecompileLimitError, which the user requested, and of a CheckpointWriteError print one line.
+    Of a RecompileLimitError, which the user requested, and of a file of the run that cannot be written print one line.
     """
     if isinstance(error, RecompileLimitError):
         print(f"{error}; {error.way_out}", file=sys.stderr)
         return
-    if isinstance(error, CheckpointWriteError):
+    if isinstance(error, CheckpointWriteError | RunFileError):
         print(error, file=sys.stderr)
         return
     if error is None or isinstance(error, ConfigError | MisconfigurationException):
