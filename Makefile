@@ -20,7 +20,7 @@ NETWORKS = $(if $(GPU_FOUND),2048:4:8:1e-4 1024:4:6:1e-4 512:2:4:1e-3 64:1:2:1e-
 # The tests of the packages without torch.
 COVERING = tests/analysis tests/config tests/report tests/results tests/test_stats.py
 
-.PHONY: train test coverage studies networks pages check setup
+.PHONY: train test faults coverage studies networks pages check setup
 
 train: setup
 	$(BIN)/python train.py $(NO_COMPILER) $(ARGS)
@@ -28,6 +28,12 @@ train: setup
 # All tests: first those of the packages without torch, with their coverage, then the others.
 test: coverage
 	$(BIN)/python -m pytest -n 2 $(addprefix --ignore=,$(COVERING))
+
+# The campaign of tests/faults: `make faults FAULTS_SEED=7` repeats that of a seed. Counts go to tests/faults/tally.jsonl.
+faults: FAULTS_SEED ?= $(shell date +%s)
+faults: setup
+	@echo "seed $(FAULTS_SEED)"
+	TRAINKIT_FAULTS_SEED=$(FAULTS_SEED) $(BIN)/python -m pytest -n 2 tests/faults
 
 # Coverage's tracer and Dynamo's slow each other down many times over.
 coverage: setup
