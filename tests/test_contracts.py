@@ -64,7 +64,7 @@ def test_what_a_package_hides_is_used_there_alone(path):
 
 @pytest.mark.parametrize("path", ["train.py", "scripts/bench.py", "scripts/diagnose.py", "scripts/report.py"])
 def test_scripts_only_call_the_commands(path):
-    assert len((ROOT / path).read_text().splitlines()) <= 8
+    assert len((ROOT / path).read_text().splitlines()) <= 12
 
 
 @pytest.mark.parametrize("path", ["trainkit/commands/train.py", "trainkit/commands/bench.py", "scripts/studies.py"])
