@@ -1,0 +1,191 @@
+"""Races over figures that are made up: who wins, who leaves, whose turn it is."""
+
+import math
+
+import numpy as np
+import pytest
+
+from trainkit.analysis.race import Arm, Race, Rules, moderated_variances, slower_peak
+
+
+def noisy(means: dict[str, float], spread: float, seed: int = 0):
+    """(arm) -> a figure of it, normal on the log scale."""
+    chance = np.random.default_rng(seed)
+    return lambda arm: means[arm.name] * math.exp(chance.normal(0, spread))
+
+
+def run(race: Race, draw) -> list[tuple[str, bool]]:
+    """The turns of a race up to its end."""
+    turns = []
+    while (turn := race.next_turn()) is not None:
+        turn.record(draw(turn.arm))
+        turns.append((turn.arm.name, turn.is_final))
+    return turns
+
+
+def test_the_best_arm_wins_and_poor_arms_are_measured_once():
+    means = {"eager": 1.0, "default": 0.8, "fused": 0.6, "slow": 1.5, "slower": 2.0}
+    race = Race([Arm(name) for name in means])
+    turns = run(race, noisy(means, 0.005))
+    standing = race.standing()
+    assert standing.is_decided
+    assert standing.chosen.name == "fused"
+    assert {arm.name for arm in standing.eliminated} == {"eager", "default", "slow", "slower"}
+    assert standing.most_gain <= Rules().tolerance
+    counts = [name for name, _ in turns]
+    assert counts.count("slower") == counts.count("slow") == 1
+    low, high = standing.intervals["eager"]
+    assert low < 1 / 0.6 < high
+
+
+def test_every_arm_is_measured_before_any_is_measured_again_and_good_ones_come_first():
+    means = {"a": 1.3, "b": 1.0, "c": 1.2, "d": 1.1}
+    race = Race([Arm(name) for name in means])
+    turns = run(race, lambda arm: means[arm.name])
+    assert turns[:4] == [("a", False), ("b", False), ("c", False), ("d", False)]
+    assert turns[4:6] == [("b", False), ("d", False)]
+
+
+def test_the_last_two_are_measured_side_by_side_again():
+    means = {"a": 1.0, "b": 1.1, "c": 1.5}
+    race = Race([Arm(name) for name in means])
+    turns = run(race, noisy(means, 0.002))
+    assert [turn for turn in turns if turn[1]] == [("a", True), ("b", True)] * 2
+    assert turns[-1][1]
+
+
+def test_equally_good_arms_go_to_the_cheapest():
+    means = {"eager": 1.0, "default": 0.999, "autotuned": 0.998}
+    arms = [Arm("eager", cost=0), Arm("default", cost=30), Arm("autotuned", cost=300)]
+    race = Race(arms)
+    run(race, noisy(means, 0.001))
+    standing = race.standing()
+    assert {arm.name for arm in standing.winners} == set(means)
+    assert standing.chosen.name == "eager"
+
+
+def test_arms_that_scatter_too_much_end_without_a_winner():
+    means = dict.fromkeys("abcd", 1.0)
+    race = Race([Arm(name) for name in means])
+    run(race, noisy(means, 0.1))
+    standing = race.standing()
+    assert not standing.is_decided
+    assert standing.chosen is standing.leader
+    assert standing.most_gain > Rules().tolerance
+    assert max(len(arm.figures) for arm in race.arms) == Rules().most_samples
+
+
+def test_few_named_winners_are_worse_than_the_tolerance():
+    """The means are such that chance often turns the best two around."""
+    num_wrong = num_named = 0
+    for seed in range(60):
+        means = {str(number): 1 + 0.03 * number for number in range(6)}
+        race = Race([Arm(name) for name in means])
+        run(race, noisy(means, 0.01, seed))
+        standing = race.standing()
+        if standing.is_decided:
+            num_named += 1
+            num_wrong += means[standing.chosen.name] > 1 + Rules().tolerance
+    assert num_named >= 30
+    assert num_wrong <= 0.05 * num_named
+
+
+@pytest.mark.parametrize(
+    ("figures", "peak"),
+    [
+        ([14.0, 22.9, 14.1, 23.0, 14.0], [22.9, 23.0]),
+        ([14.0, 22.9, 14.1, 14.0], None),  # an outlier
+        ([14.0, 14.3, 14.1, 14.4], None),  # too close to matter
+        ([14.0, 16.0, 18.0, 20.0, 22.0], None),  # noise
+        ([14.0, 22.9], None),
+    ],
+)
+def test_two_peaks_are_told_from_noise(figures: list[float], peak: list[float] | None):
+    assert slower_peak(figures) == (peak or sorted(figures))
+
+
+def test_an_unstable_arm_is_judged_by_its_slower_value():
+    jumping = Arm("jumping", figures=[0.8, 1.3, 0.801, 1.301])
+    steady = Arm("steady", figures=[1.0, 1.001, 1.0])
+    other = Arm("other", figures=[1.5, 1.501, 1.502])
+    standing = Race([jumping, steady, other]).standing()
+    assert standing.chosen is steady
+    assert standing.unstable == (jumping,)
+    assert jumping in standing.eliminated
+
+
+def test_an_arm_is_alive_again_when_the_one_that_eliminated_it_turns_out_unstable():
+    jumping = Arm("jumping", figures=[0.8, 0.801])
+    steady = Arm("steady", figures=[1.0, 1.001, 1.0, 1.001])
+    other = Arm("other", figures=[1.5, 1.501, 1.502])
+    race = Race([jumping, steady, other])
+    assert steady in race.standing().eliminated
+    jumping.figures += [1.3, 1.301]
+    assert race.standing().leader is steady
+    assert steady in race.standing().alive
+
+
+def test_an_excluded_arm_neither_runs_nor_wins():
+    means = {"a": 0.5, "b": 1.0, "c": 1.2}
+    race = Race([Arm(name) for name in means])
+    race.arms[0].excluded = "out of memory"
+    turns = run(race, noisy(means, 0.002))
+    assert "a" not in [name for name, _ in turns]
+    assert race.standing().chosen.name == "b"
+
+
+def test_a_winner_that_is_excluded_in_its_final_makes_room_for_the_next():
+    means = {"a": 0.5, "b": 1.0, "c": 1.2}
+    race = Race([Arm(name) for name in means])
+    draw = noisy(means, 0.002)
+    while (turn := race.next_turn()) is not None:
+        if turn.is_final and turn.arm.name == "a":
+            turn.arm.excluded = "wrong numbers"
+        else:
+            turn.record(draw(turn.arm))
+    assert race.standing().chosen.name == "b"
+    assert len(race.arms[1].final_figures) == len(race.arms[2].final_figures) == 2
+
+
+def test_without_any_arm_that_can_win_there_is_no_choice():
+    race = Race([Arm("a", excluded="failed")])
+    assert race.next_turn() is None
+    assert race.standing().chosen is None
+    assert not race.standing().is_decided
+
+
+def test_an_arm_that_the_budget_forbids_is_not_measured():
+    means = {"a": 1.0, "b": 0.5}
+    race = Race([Arm(name) for name in means])
+    turn = race.next_turn(lambda arm: arm.name == "a")
+    assert turn.arm.name == "a"
+    turn.record(1.0)
+    assert race.next_turn(lambda arm: arm.name != "b").arm.name == "a"
+    assert race.next_turn(lambda arm: False) is None
+
+
+def test_the_gain_of_the_chosen_arm_comes_from_figures_that_did_not_choose_it():
+    base = Arm("base", figures=[1.0, 1.01, 0.99])
+    chosen = Arm("chosen", figures=[0.4], final_figures=[0.5, 0.502])
+    gain = Race([base, chosen]).gain(chosen, base)
+    assert gain.value == pytest.approx(2.0, rel=0.01)
+    assert gain.low < 2 < gain.high
+
+
+def test_variances_are_shared_as_far_as_they_are_alike():
+    chance = np.random.default_rng(0)
+    alike = [chance.normal(0, 0.02, 3) for _ in range(30)] + [np.array([0.1])]
+    variances, freedoms = moderated_variances(alike)
+    assert variances[-1] == pytest.approx(0.02**2, rel=0.3)  # of the one that was measured once
+    assert freedoms[-1] > 20
+    spreads = [0.001 * 3**exponent for exponent in range(6)]
+    unlike = [chance.normal(0, spread, 3) for spread in spreads for _ in range(5)]
+    variances, freedoms = moderated_variances(unlike)
+    assert max(variances) > 100 * min(variances)
+    assert freedoms.max() < 5
+
+
+def test_nothing_is_known_of_a_variance_before_there_are_repeats():
+    variances, _ = moderated_variances([np.array([0.1]), np.array([0.2]), np.array([0.1, 0.2])])
+    assert variances[:2].tolist() == [math.inf, math.inf]
+    assert variances[2] == pytest.approx(0.005)
