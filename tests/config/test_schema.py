@@ -19,7 +19,8 @@ from trainkit.training.optimizer import build_optimizer
 ROOT = Path(__file__).parents[2]
 CONF = ROOT / "conf"
 MODELS = sorted(path.stem for path in (CONF / "model").glob("*.yaml") if path.stem != "own")  # which names no class
-PLAIN = [path for path in CONF.glob("*/*.yaml") if path.parent.name not in ("model", "data", "experiment", "hydra")]
+OTHERS = ("model", "data", "experiment", "hydra", "tune")
+PLAIN = [path for path in CONF.glob("*/*.yaml") if path.parent.name not in OTHERS]
 
 
 def fitting_data(model: str, text_file: Path) -> list[str]:

@@ -1,0 +1,45 @@
+"""The ledger of a race on the disk."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from trainkit.results.ledger import Ledger, Measurement, RaceIdentity
+
+IDENTITY = RaceIdentity(model="simple_cnn", data="digits", goal="samples a second", base=["model=simple_cnn"])
+MEASUREMENT = Measurement(
+    overrides=["compile.mode=default"], repeat=0, is_final=False, run_id="r/000", status="ok", wall_s=3.5, used_s=7.0,
+    figure=1.25,
+)  # fmt: skip
+
+
+def test_what_was_appended_is_read_by_the_next_start(tmp_path: Path):
+    ledger = Ledger(tmp_path, IDENTITY)
+    assert ledger.used_s == 0
+    ledger.append(MEASUREMENT)
+    ledger.append(replace(MEASUREMENT, repeat=1, used_s=9.0, figure=None, status="oom", reason="oom", excludes=True))
+    again = Ledger(tmp_path, IDENTITY)
+    assert again.measurements == ledger.measurements
+    assert again.used_s == 9.0
+
+
+@pytest.mark.parametrize("kept", [0, 10, -30, -1])
+def test_a_line_that_a_kill_cut_off_is_dropped_and_the_next_one_is_whole(kept: int, tmp_path: Path):
+    ledger = Ledger(tmp_path, IDENTITY)
+    ledger.append(MEASUREMENT)
+    ledger.append(replace(MEASUREMENT, repeat=1))
+    text = ledger.path.read_bytes()
+    ledger.path.write_bytes(text[:kept])
+    again = Ledger(tmp_path, IDENTITY)
+    assert again.measurements == ([MEASUREMENT] if kept < 0 else [])
+    again.append(replace(MEASUREMENT, repeat=2))
+    assert [line.repeat for line in Ledger(tmp_path, IDENTITY).measurements][-1] == 2
+
+
+def test_a_line_that_is_no_measurement_is_one_line(tmp_path: Path):
+    ledger = Ledger(tmp_path, IDENTITY)
+    with ledger.path.open("a") as file:
+        file.write('{"repeat": 0}\n')
+    with pytest.raises(ValueError, match=r"race\.jsonl:2 is no measurement: it has no is_final, "):
+        Ledger(tmp_path, IDENTITY)

@@ -1,0 +1,201 @@
+"""The factors that a race may vary: conf/tune/*.yaml, one file a factor, and the values that a user typed.
+
+A file names a setting, the values that are worth a try beside the one that a run begins with, the conditions for them,
+and their compile time in multiples of that of mode `default`.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from trainkit.config.errors import ConfigError
+from trainkit.config.schema import SETTINGS, TRAINING_ONLY, RunConfig
+from trainkit.config.settings import in_groups, typed_value, value_of
+
+AUTO = "auto"
+BATCH_SIZE = "data.batch_size"
+MODE = "compile.mode"
+# The conditions for factors and values, by the names that conf/tune has for them, with what to say of them.
+CONDITIONS = {
+    "gpu": "needs a GPU",
+    "images": "needs images",
+    "attention": "needs a network with attention (model.num_heads)",
+    "repeated_blocks": "needs a network with repeated blocks (model.depth)",
+    "varying_shapes": "needs batches of varying shapes",
+    "fused_optimizer": "needs an optimizer with fused and foreach kernels",
+    "several_processes": "needs several processes",
+    "memory_limit": "needs a limit of memory",
+}
+
+
+@dataclass
+class FactorValue:
+    """What a value of a factor needs, and its compile time in multiples of that of mode `default`."""
+
+    needs: list[str] = field(default_factory=list)
+    compile: float = 1.0
+
+
+@dataclass
+class Factor:
+    """A setting, or a group, and the values that are tried; `changes_training`: only if it is named."""
+
+    setting: str = "???"
+    values: dict[str, FactorValue] = field(default_factory=dict)
+    needs: list[str] = field(default_factory=list)
+    changes_training: bool = False
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Settings that are not tried, and why."""
+
+    settings: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Typed:
+    """The overrides of a command line: those with one value, and the values of those with several, by setting."""
+
+    fixed: list[str]
+    swept: dict[str, list[str]]
+
+    @property
+    def fixed_settings(self) -> set[str]:
+        return {override.lstrip("+~").partition("=")[0] for override in self.fixed}
+
+
+def split_typed(overrides: Iterable[str]) -> Typed:
+    """Tell overrides of one value from those of several; `data.batch_size=auto` is of several. Raises ConfigError for a
+    range of values."""
+    fixed: list[str] = []
+    swept: dict[str, list[str]] = {}
+    parser = OverridesParser.create()
+    for typed in overrides:
+        override = parser.parse_override(typed)
+        name = override.get_key_element()
+        if typed == f"{BATCH_SIZE}={AUTO}":
+            swept[name] = [AUTO]
+        elif not override.is_sweep_override():
+            fixed.append(typed)
+        elif override.is_discrete_sweep():
+            swept[name.lstrip("+")] = list(map(str, override.sweep_string_iterator()))
+        else:
+            raise ConfigError(f"{typed.replace('=', ' = ', 1)}: a race tries single values; list them, as in a,b,c")
+    return Typed(fixed, swept)
+
+
+def read_factors(folders: Iterable[Path]) -> list[Factor]:
+    """The factors of `FOLDER/tune/*.yaml`, the first folder's of a name. Raises ConfigError for a file that is none."""
+    paths: dict[str, Path] = {}
+    for folder in folders:
+        for path in sorted(folder.glob("tune/*.yaml")):
+            paths.setdefault(path.stem, path)
+    factors = []
+    for path in paths.values():
+        try:
+            factor = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Factor), OmegaConf.load(path)))
+        except OmegaConfBaseException as error:
+            raise ConfigError(f"{path}: is no factor: {str(error).splitlines()[0]}") from error
+        assert isinstance(factor, Factor)
+        _check_conditions(factor, path)
+        factors.append(factor)
+    return factors
+
+
+def _check_conditions(factor: Factor, path: Path) -> None:
+    needs = list(factor.needs)
+    for value in factor.values.values():
+        needs += value.needs
+    for need in needs:
+        if need not in CONDITIONS:
+            raise ConfigError(f"{path}: needs {need}: expected one of {', '.join(CONDITIONS)}")
+
+
+def conditions_of(config: RunConfig, num_gpus: int, num_processes: int, has_memory_limit: bool) -> set[str]:
+    """The conditions that a run meets."""
+    data, model = config.data, config.model
+    met = {
+        "gpu": num_gpus > 0 and config.trainer.accelerator != "cpu",
+        "images": data.get("inputs") == "images",
+        "attention": "num_heads" in model,
+        "repeated_blocks": "depth" in model,
+        "varying_shapes": bool(data.get("batch_sizes") or data.get("seq_lens"))
+        or ("val_path" in data and data.get("padding") in ("longest", "buckets")),
+        "fused_optimizer": "foreach" in config.optimizer,
+        "several_processes": num_processes > 1,
+        "memory_limit": has_memory_limit,
+    }
+    return {name for name, holds in met.items() if holds}
+
+
+def narrow(
+    factors: Sequence[Factor], typed: Typed, conditions: Collection[str], kind: str
+) -> tuple[list[Factor], list[LeftOut]]:
+    """The factors to vary, and those of conf/tune that are left out, with the reason.
+
+    A setting with one typed value is fixed. Several typed values are tried as they are: who names them wants them.
+    Raises ConfigError for typed values of settings that make it another work.
+    """
+    named = {factor.setting: factor for factor in factors}
+    chosen, left_out = [], []
+    for setting, values in typed.swept.items():
+        _refuse_other_work(setting, values)
+        facts = named.get(setting, Factor(setting))
+        chosen.append(replace(facts, values={value: facts.values.get(value, FactorValue()) for value in values}))
+    for factor in factors:
+        if factor.setting in typed.swept or factor.setting in typed.fixed_settings:
+            continue
+        reason = _reason_against(factor, conditions, kind)
+        if reason is None:
+            able, unable = _split_values(factor, conditions)
+            left_out += unable
+            if able:
+                chosen.append(replace(factor, values=able))
+        else:
+            left_out.append(LeftOut(factor.setting, reason))
+    return chosen, left_out
+
+
+def _reason_against(factor: Factor, conditions: Collection[str], kind: str) -> str | None:
+    if kind == "forward" and in_groups(factor.setting, TRAINING_ONLY):
+        return "belongs to training"
+    for need in factor.needs:
+        if need not in conditions:
+            return CONDITIONS[need]
+    if factor.changes_training:
+        return f"changes the training; name it, as in {factor.setting}={','.join(factor.values)}"
+    return None
+
+
+def _split_values(factor: Factor, conditions: Collection[str]) -> tuple[dict[str, FactorValue], list[LeftOut]]:
+    able, unable = {}, []
+    for value, facts in factor.values.items():
+        lacking = [need for need in facts.needs if need not in conditions]
+        if lacking:
+            unable.append(LeftOut(f"{factor.setting}={value}", CONDITIONS[lacking[0]]))
+        else:
+            able[value] = facts
+    return able, unable
+
+
+def _refuse_other_work(setting: str, values: Sequence[str]) -> None:
+    declared = SETTINGS.get(setting) or SETTINGS.get(setting.partition(".")[0])
+    if declared is not None and declared.is_work and setting != BATCH_SIZE:
+        raise ConfigError(
+            f"{setting} = {','.join(values)}: is other work; a race compares ways to do the same work, so give one value"
+        )
+    if AUTO in values and len(values) > 1:
+        raise ConfigError(f"{setting} = {','.join(values)}: auto finds the sizes itself; use {setting}=auto")
+
+
+def begins_with(setting: str, config: RunConfig, choices: Mapping[str, str]) -> str:
+    """The value that a run begins with, as a user types it: of a group (`amp`) the file's name."""
+    if setting in choices:
+        return choices[setting]
+    return typed_value(value_of(config, setting.lstrip("+")))
