@@ -157,11 +157,11 @@ def test_without_any_arm_that_can_win_there_is_no_choice():
 def test_an_arm_that_the_budget_forbids_is_not_measured():
     means = {"a": 1.0, "b": 0.5}
     race = Race([Arm(name) for name in means])
-    turn = race.next_turn(lambda arm: arm.name == "a")
+    turn = race.next_turn(lambda turn: turn.arm.name == "a")
     assert turn.arm.name == "a"
     turn.record(1.0)
-    assert race.next_turn(lambda arm: arm.name != "b").arm.name == "a"
-    assert race.next_turn(lambda arm: False) is None
+    assert race.next_turn(lambda turn: turn.arm.name != "b").arm.name == "a"
+    assert race.next_turn(lambda turn: False) is None
 
 
 def test_the_gain_of_the_chosen_arm_comes_from_figures_that_did_not_choose_it():

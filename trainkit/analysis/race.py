@@ -137,27 +137,27 @@ class Race:
         most_gain = _exp(-lows[:, leader].min()) - 1
         return Standing(able[leader], intervals, tuple(alive), tuple(eliminated), unstable, tuple(winners), most_gain)
 
-    def next_turn(self, may_run: Callable[[Arm], bool] = lambda arm: True) -> Turn | None:
-        """The arm to measure next, None at the end of the race. `may_run` says whether there is budget for an arm.
+    def next_turn(self, may_run: Callable[[Turn], bool] = lambda turn: True) -> Turn | None:
+        """The arm to measure next, None at the end of the race. `may_run` says whether there is budget for a turn.
 
         Every arm is measured once. Then the arm with the fewest figures of those that may still be the best comes
         first, the better one first among equals: so rounds are interleaved, and poor arms wait until the spread of the
         good ones is known.
         """
         for arm in self.arms:
-            if arm.excluded is None and not arm.figures and may_run(arm):
-                return Turn(arm, is_final=False)
+            turn = Turn(arm, is_final=False)
+            if arm.excluded is None and not arm.figures and may_run(turn):
+                return turn
         standing = self.standing()
         if not standing.is_decided:
-            open_arms = []
-            for arm in self._in_question(standing):
-                if len(arm.figures) < self.rules.most_samples and may_run(arm):
-                    open_arms.append(arm)
-            if open_arms:
-                return Turn(min(open_arms, key=lambda arm: (len(arm.figures), _mean_log(arm))), is_final=False)
+            for arm in sorted(self._in_question(standing), key=lambda arm: (len(arm.figures), _mean_log(arm))):
+                turn = Turn(arm, is_final=False)
+                if len(arm.figures) < self.rules.most_samples and may_run(turn):
+                    return turn
         for arm in sorted(self.finalists(standing), key=lambda arm: len(arm.final_figures)):
-            if len(arm.final_figures) < self.rules.final_samples and may_run(arm):
-                return Turn(arm, is_final=True)
+            turn = Turn(arm, is_final=True)
+            if len(arm.final_figures) < self.rules.final_samples and may_run(turn):
+                return turn
         return None
 
     def finalists(self, standing: Standing) -> list[Arm]:

@@ -42,12 +42,16 @@ class FactorValue:
 
 @dataclass
 class Factor:
-    """A setting, or a group, and the values that are tried; `changes_training`: only if it is named."""
+    """A setting, or a group, and the values that are tried; `changes_training`: only if it is named.
+
+    `is_named`: the values are a user's, and the one that a run begins with is tried only if it is among them.
+    """
 
     setting: str = "???"
     values: dict[str, FactorValue] = field(default_factory=dict)
     needs: list[str] = field(default_factory=list)
     changes_training: bool = False
+    is_named: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,7 @@ def split_typed(overrides: Iterable[str]) -> Typed:
 
 
 def read_factors(folders: Iterable[Path]) -> list[Factor]:
-    """The factors of `FOLDER/tune/*.yaml`, the first folder's of a name. Raises ConfigError for a file that is none."""
+    """The factors of `FOLDER/tune/*.yaml`, the first folder's of a name. Raises ConfigError for other files."""
     paths: dict[str, Path] = {}
     for folder in folders:
         for path in sorted(folder.glob("tune/*.yaml")):
@@ -147,7 +151,8 @@ def narrow(
     for setting, values in typed.swept.items():
         _refuse_other_work(setting, values)
         facts = named.get(setting, Factor(setting))
-        chosen.append(replace(facts, values={value: facts.values.get(value, FactorValue()) for value in values}))
+        own_facts = {value: facts.values.get(value, FactorValue()) for value in values}
+        chosen.append(replace(facts, values=own_facts, is_named=True))
     for factor in factors:
         if factor.setting in typed.swept or factor.setting in typed.fixed_settings:
             continue
@@ -188,7 +193,7 @@ def _refuse_other_work(setting: str, values: Sequence[str]) -> None:
     declared = SETTINGS.get(setting) or SETTINGS.get(setting.partition(".")[0])
     if declared is not None and declared.is_work and setting != BATCH_SIZE:
         raise ConfigError(
-            f"{setting} = {','.join(values)}: is other work; a race compares ways to do the same work, so give one value"
+            f"{setting} = {','.join(values)}: is other work, and a race compares ways to do the same; give one value"
         )
     if AUTO in values and len(values) > 1:
         raise ConfigError(f"{setting} = {','.join(values)}: auto finds the sizes itself; use {setting}=auto")

@@ -61,7 +61,7 @@ def final_row(sweep: Sweep, job: Job, run_dir: Path, returncode: int, stopped_by
     if row.device_name is None and job.nproc_per_node is not None:  # it ended before it knew its own number
         row = replace(row, world_size=job.nproc_per_node)
     if stopped_by == "timeout" and row.status != "ok":
-        row = replace(row, status="timeout", error=timeout_reason(sweep.timeout_s))
+        row = replace(row, status="timeout", error=timeout_reason(sweep))
     elif stopped_by == "interrupted" and row.status != "ok":
         row = replace(row, status="interrupted", error="the sweep was interrupted")
     elif row.status == "interrupted" and row.error is None:
@@ -70,8 +70,8 @@ def final_row(sweep: Sweep, job: Job, run_dir: Path, returncode: int, stopped_by
     return row
 
 
-def timeout_reason(timeout_s: float | None) -> str:
-    return f"stopped after {timeout_s or 0:g} s (hydra.launcher.timeout_s)"
+def timeout_reason(sweep: Sweep) -> str:
+    return f"stopped after {sweep.timeout_s or 0:g} s ({sweep.timeout_source})"
 
 
 def new_run_dir(folder: Path, label: str) -> Path:

@@ -10,7 +10,10 @@ from trainkit.sweep.slots import Slot
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep as requested: its name and directory, Hydra's config of it, and the settings of hydra.launcher."""
+    """A sweep as requested: its name and directory, Hydra's config of it, and the settings of hydra.launcher.
+
+    `timeout_source` is the setting that the time limit of a job comes from.
+    """
 
     name: str
     folder: Path
@@ -18,6 +21,7 @@ class Sweep:
     timeout_s: float | None
     repeats: int
     slots: tuple[Slot, ...]
+    timeout_source: str = "hydra.launcher.timeout_s"
 
 
 @dataclass(frozen=True)

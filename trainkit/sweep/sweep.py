@@ -54,8 +54,8 @@ def run_sweep(sweep: Sweep, settings: Sequence[SweptSetting], reports: bool = Tr
     sweep.folder.mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
     interrupted = False
-    with _locked(sweep) as lock:
-        _handle_signals()
+    with locked(sweep) as lock:
+        handle_signals()
         try:
             for row in _run_jobs(sweep, settings, lock):
                 rows.append(row)
@@ -67,7 +67,7 @@ def run_sweep(sweep: Sweep, settings: Sequence[SweptSetting], reports: bool = Tr
 
 
 @contextmanager
-def _locked(sweep: Sweep) -> Iterator[int]:
+def locked(sweep: Sweep) -> Iterator[int]:
     """Hold the lock of the sweep's directory, and give its file's number. ConfigError if another process holds it.
 
     A process that inherits the file holds the lock too: a job that outlives its sweep is not measured beside another.
@@ -80,7 +80,7 @@ def _locked(sweep: Sweep) -> Iterator[int]:
         yield lock.fileno()
 
 
-def _handle_signals() -> None:
+def handle_signals() -> None:
     """Have SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt.
 
     A shell's background job ignores SIGINT, and a job inherits that: it could not be stopped in time.
@@ -123,7 +123,7 @@ def _run_jobs(sweep: Sweep, settings: Sequence[SweptSetting], lock: int) -> Iter
             jobs.append(Job(setting.overrides, setting.config, setting.nproc_per_node, label, repeat, shown_number))
         rows, waiting = read_rows(sweep.folder, _leave_out), []
         for job in jobs:
-            finished = _finished_row(rows, sweep, job)
+            finished = finished_row(rows, sweep, job)
             if finished is None:
                 waiting.append(job)
             else:
@@ -141,7 +141,7 @@ def _run_repeat(sweep: Sweep, jobs: Sequence[Job], lock: int, job_clock: JobCloc
     with ExitStack() as servers:
         forkservers = []
         for number in range(len(sweep.slots)):
-            forkservers.append(servers.enter_context(_forkserver(sweep, number, lock)))
+            forkservers.append(servers.enter_context(forkserver_of(sweep, number, lock)))
         if len(forkservers) == 1:
             for job in jobs:
                 yield _run_alone(sweep, job, forkservers[0], job_clock)
@@ -158,7 +158,7 @@ def _shared_overrides(settings: Sequence[SweptSetting]) -> set[str]:
     return shared
 
 
-def _forkserver(sweep: Sweep, number: int, lock: int) -> Forkserver:
+def forkserver_of(sweep: Sweep, number: int, lock: int) -> Forkserver:
     """The server that starts the jobs of one repeat in the slot of this number.
 
     It imports nothing if Hydra sets a job's environment: it would do so after the imports.
@@ -208,7 +208,7 @@ def _title(sweep: Sweep, job: Job) -> str:
     return f"{job.number} {job.label or 'job'}{repeat}"
 
 
-def _finished_row(rows: Sequence[Row], sweep: Sweep, job: Job) -> Row | None:
+def finished_row(rows: Sequence[Row], sweep: Sweep, job: Job) -> Row | None:
     """The row of a job that ended, well or not, in an earlier start of the sweep; None if it must run."""
     for row in rows:
         if _is_of_job(row, job, sweep) and _has_ended(row, sweep):
@@ -229,7 +229,7 @@ def _is_of_job(row: Row, job: Job, sweep: Sweep) -> bool:
 def _has_ended(row: Row, sweep: Sweep) -> bool:
     """A job that reached another time limit than today's has not ended."""
     if row.status == "timeout":
-        return row.error == timeout_reason(sweep.timeout_s)
+        return row.error == timeout_reason(sweep)
     return row.status != "interrupted"
 
 

@@ -1,0 +1,85 @@
+"""A machine that is made up: it answers a race's jobs with rows, and its clock with their times."""
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from tests.sweeps import ROW
+from trainkit.config.factors import Factor, FactorValue
+from trainkit.results.ledger import Ledger, RaceIdentity
+from trainkit.results.row import Row
+from trainkit.tuning.advisor import Advisor, Clock, JobRequest
+from trainkit.tuning.goal import Goal
+from trainkit.tuning.space import Space
+
+GIB = 2**30
+FACTORS = [
+    Factor(
+        "compile.mode",
+        {"default": FactorValue(), "reduce-overhead": FactorValue(), "max-autotune": FactorValue(compile=10)},
+    ),
+    Factor("trainer.channels_last", {"true": FactorValue()}),
+]
+BEGINS = {"compile.mode": "default", "trainer.channels_last": "false", "data.batch_size": "64"}
+IDENTITY = RaceIdentity(model="resnet18", data="synthetic", goal="", base=[])
+
+
+@dataclass
+class Machine:
+    """Step times by override, which multiply; compile seconds by mode, at an arm's first job alone."""
+
+    step_ms: dict[str, float] = field(
+        default_factory=lambda: {
+            "compile.mode=eager": 20.0, "compile.mode=default": 15.0, "compile.mode=reduce-overhead": 10.0,
+            "compile.mode=max-autotune": 9.9, "trainer.channels_last=true": 0.8,
+        }
+    )  # fmt: skip
+    compile_s: dict[str, float] = field(default_factory=lambda: {"compile.mode=max-autotune": 300.0})
+    fails: dict[str, dict] = field(default_factory=dict)  # the fields of the row, by an override of the arm
+    hangs: tuple[str, ...] = ()
+    spread: float = 0.001
+    now_s: float = 0.0
+    jobs: list[JobRequest] = field(default_factory=list)
+
+    def measure(self, request: JobRequest) -> Row:
+        is_first = request.name not in [job.name for job in self.jobs]
+        chance = np.random.default_rng(len(self.jobs))
+        self.jobs.append(request)
+        step_ms, compile_s, fields, batch_size = 1.0, 0.0, {}, 64
+        for override in request.overrides:
+            step_ms *= self.step_ms.get(override, 1.0)
+            compiles = override.startswith("compile.mode=") and override != "compile.mode=eager"
+            if compiles and is_first:
+                compile_s = self.compile_s.get(override, 25.0)
+            if override.startswith("data.batch_size="):
+                batch_size = int(override.partition("=")[2])
+                step_ms *= 0.5 + 0.5 * batch_size / 64
+            if override in self.fails:
+                fields = self.fails[override]
+        wall_s = 10 + compile_s
+        if wall_s > request.timeout_s or set(self.hangs) & set(request.overrides):
+            wall_s = request.timeout_s
+            fields = {"status": "timeout", "error": "stopped"}
+        self.now_s += wall_s
+        measured = {
+            "run_id": f"race/{len(self.jobs):03d}",
+            "compile_mode": "eager" if "compile.mode=eager" in request.overrides else "default",
+            "batch_size": batch_size,
+            "step_time_ms": step_ms * math.exp(chance.normal(0, self.spread)),
+            "step_time_ms_p99": 1.1 * step_ms,
+            "compile_time_s": compile_s,
+            "peak_device_bytes": batch_size * GIB // 16,
+        }
+        measured["effective_mode"] = measured["compile_mode"]
+        if fields.get("check_passed") is False and not request.check:
+            fields = {}
+        return Row(**(vars(ROW) | measured | fields))
+
+    def advisor(self, folder: Path, budget_s: float = 1200, goal: Goal | None = None, factors=FACTORS) -> Advisor:
+        """An advisor whose clock is the machine's, as one start of the command makes it."""
+        ledger = Ledger(folder, IDENTITY)
+        clock = Clock(ledger.used_s, now=lambda: self.now_s)
+        space = Space(factors, BEGINS, batch_size=64)
+        return Advisor(space, goal or Goal(batch_size=64), budget_s, ledger, clock)

@@ -1,0 +1,167 @@
+"""The race over a machine that is made up: order, budget, failures, and going on after a kill."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.tuning.machine import FACTORS, GIB, Machine
+from trainkit.config.factors import Factor, FactorValue
+from trainkit.tuning.advisor import Advisor
+from trainkit.tuning.goal import Goal
+
+FAST = "trainer.channels_last=true"
+BEST = f"compile.mode=reduce-overhead {FAST}"
+SIZE = Factor("data.batch_size", {"auto": FactorValue()}, is_named=True)
+
+
+def chosen(advisor: Advisor) -> str:
+    standing = advisor.race.standing()
+    assert standing.chosen is not None
+    return standing.chosen.name
+
+
+def race(machine: Machine, folder: Path, **options) -> Advisor:
+    advisor = machine.advisor(folder, **options)
+    advisor.run(machine.measure)
+    return advisor
+
+
+def test_promising_values_are_combined_and_the_best_combination_is_found(tmp_path: Path):
+    machine = Machine()
+    advisor = race(machine, tmp_path, budget_s=3600)
+    assert advisor.race.standing().is_decided
+    assert chosen(advisor) == BEST  # max-autotune is as fast within 2 %, and compiles longer
+    assert machine.jobs[0].name == "compile.mode=eager"
+    assert not machine.jobs[0].check
+    finals = machine.jobs[-4:]
+    assert [job.check for job in finals] == [True] * 4
+    assert {job.name for job in finals} == {BEST, f"compile.mode=max-autotune {FAST}"}
+
+
+def test_a_compile_that_would_not_fit_is_not_begun_and_is_said(tmp_path: Path):
+    machine = Machine()
+    advisor = race(machine, tmp_path, budget_s=400)
+    assert machine.now_s <= 400
+    assert "compile.mode=max-autotune" not in [job.name for job in machine.jobs]
+    assert [left.settings for left in advisor.not_tried()] == ["compile.mode=max-autotune"]
+    assert advisor.not_tried()[0].reason == "needs about 4.3 min"
+    assert chosen(advisor) == BEST
+
+
+@pytest.mark.parametrize("budget_s", [100, 240, 300, 480, 1200])
+def test_the_budget_is_kept(budget_s: float, tmp_path: Path):
+    machine = Machine(compile_s={"compile.mode=max-autotune": 1000.0}, hangs=("compile.mode=default",))
+    race(machine, tmp_path, budget_s=budget_s)
+    assert machine.now_s <= budget_s
+
+
+def test_a_compile_that_outlasts_its_share_is_ended_and_is_said(tmp_path: Path):
+    machine = Machine(compile_s={"compile.mode=reduce-overhead": 2000.0})
+    advisor = race(machine, tmp_path)
+    arm = advisor.entries["compile.mode=reduce-overhead"].arm
+    assert arm.excluded == "ended after 120 s: it outlasted its share of the budget"
+    assert [job.name for job in machine.jobs].count(arm.name) == 1
+    assert "reduce-overhead" not in chosen(advisor)
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"status": "oom", "error": "oom: CUDA out of memory"}, "oom: CUDA out of memory"),
+        ({"status": "failed", "error": "ValueError: no"}, "failed: ValueError: no"),
+        ({"check_passed": False, "check_reason": "loss"}, "numbers differ from eager: loss"),
+        ({"effective_mode": "mixed"}, "requested default, effective mixed"),
+    ],
+)
+def test_a_planted_arm_that_does_not_do_its_work_is_not_chosen(fields: dict, reason: str, tmp_path: Path):
+    machine = Machine(fails={"compile.mode=reduce-overhead": fields, "compile.mode=max-autotune": fields})
+    advisor = race(machine, tmp_path, budget_s=3600)
+    assert chosen(advisor) == f"compile.mode=default {FAST}"
+    assert advisor.entries["compile.mode=reduce-overhead"].arm.excluded == reason or "check" in str(fields)
+    if "check_passed" in fields:
+        assert advisor.entries[BEST].arm.excluded == reason
+
+
+def test_memory_is_a_constraint(tmp_path: Path):
+    machine = Machine(fails={"compile.mode=reduce-overhead": {"peak_device_bytes": 50 * GIB}})
+    advisor = race(machine, tmp_path, budget_s=3600, goal=Goal(memory_gib=40, batch_size=64))
+    assert advisor.entries["compile.mode=reduce-overhead"].arm.excluded == "takes 50.0 GiB of 40 GiB"
+    assert "reduce-overhead" not in chosen(advisor)
+
+
+def test_few_steps_do_not_pay_for_a_compile(tmp_path: Path):
+    few = race(Machine(), tmp_path, budget_s=3600, goal=Goal(num_steps=1000, batch_size=64))
+    assert chosen(few) == f"compile.mode=eager {FAST}"
+    (tmp_path / "many").mkdir()
+    many = race(Machine(), tmp_path / "many", budget_s=3600, goal=Goal(num_steps=10**7, batch_size=64))
+    assert chosen(many) == BEST
+
+
+def test_the_least_memory_wins_of_those_that_are_not_much_slower(tmp_path: Path):
+    machine = Machine(fails={"compile.mode=reduce-overhead": {"peak_device_bytes": 2 * GIB}})
+    machine.step_ms["compile.mode=max-autotune"] = 9.0
+    advisor = race(machine, tmp_path, budget_s=3600, goal=Goal(minimize="memory", slower_frac=0.3, batch_size=64))
+    assert chosen(advisor) == BEST
+
+
+def test_the_largest_batch_that_fits_is_found_and_raced(tmp_path: Path):
+    machine = Machine()
+    advisor = race(machine, tmp_path, budget_s=7200, factors=[*FACTORS, SIZE], goal=Goal(memory_gib=40, batch_size=64))
+    sizes = [name for name in advisor.entries if name.startswith("compile.mode=default data.batch_size=")]
+    assert "compile.mode=default data.batch_size=512" in sizes
+    assert advisor.entries["compile.mode=default data.batch_size=1024"].arm.excluded == "takes 64.0 GiB of 40 GiB"
+    assert "data.batch_size=" in chosen(advisor)
+
+
+def test_a_job_beside_another_process_is_repeated_and_given_up_in_the_end(tmp_path: Path):
+    machine = Machine(fails={"compile.mode=reduce-overhead": {"foreign_processes": 1}})
+    advisor = race(machine, tmp_path, budget_s=3600)
+    arm = advisor.entries["compile.mode=reduce-overhead"].arm
+    assert [job.name for job in machine.jobs].count(arm.name) == 3
+    assert arm.excluded.endswith(", 3 times")
+
+
+@pytest.mark.parametrize("num_jobs", range(0, 15, 3))
+def test_a_race_that_was_stopped_goes_on_to_the_same_choice(num_jobs: int, tmp_path: Path):
+    whole = Machine()
+    (tmp_path / "whole").mkdir()
+    race(whole, tmp_path / "whole", budget_s=3600)
+    machine = Machine()
+
+    def measure(request):
+        if len(machine.jobs) == num_jobs:
+            raise KeyboardInterrupt
+        return machine.measure(request)
+
+    with pytest.raises(KeyboardInterrupt):
+        machine.advisor(tmp_path, budget_s=3600).run(measure)
+    advisor = race(machine, tmp_path, budget_s=3600)
+    assert [job.name for job in machine.jobs] == [job.name for job in whole.jobs]
+    assert [job.repeat for job in machine.jobs] == [job.repeat for job in whole.jobs]
+    assert chosen(advisor) == BEST
+
+
+def test_the_second_time_nothing_is_measured_anew(tmp_path: Path):
+    machine = Machine()
+    race(machine, tmp_path, budget_s=400)
+    num_jobs = len(machine.jobs)
+    advisor = race(machine, tmp_path, budget_s=400)
+    assert len(machine.jobs) == num_jobs
+    assert chosen(advisor) == BEST
+
+
+def test_a_larger_budget_goes_on_where_the_smaller_one_ended(tmp_path: Path):
+    machine = Machine()
+    race(machine, tmp_path, budget_s=400)
+    num_jobs = len(machine.jobs)
+    race(machine, tmp_path, budget_s=3600)
+    assert "compile.mode=max-autotune" in [job.name for job in machine.jobs[num_jobs:]]
+    first_jobs = {(job.name, job.repeat) for job in machine.jobs}
+    assert len(first_jobs) == len(machine.jobs)
+
+
+def test_calls_are_judged_by_their_99th_percentile(tmp_path: Path):
+    machine = Machine(fails={"compile.mode=reduce-overhead": {"step_time_ms_p99": 100.0}})
+    machine.fails["compile.mode=max-autotune"] = {"step_time_ms_p99": 90.0}
+    advisor = race(machine, tmp_path, budget_s=3600, goal=Goal(kind="forward"))
+    assert chosen(advisor) == f"compile.mode=default {FAST}"

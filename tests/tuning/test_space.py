@@ -1,0 +1,110 @@
+"""Which settings a race tries: each by itself, then together."""
+
+from trainkit.config.factors import Factor, FactorValue
+from trainkit.tuning.space import ArmSettings, Space
+
+MODE = Factor(
+    "compile.mode",
+    {"default": FactorValue(), "reduce-overhead": FactorValue(compile=1.2), "max": FactorValue(compile=10)},
+)
+SCOPE = Factor("compile.scope", {"net": FactorValue()})
+LAYOUT = Factor("trainer.channels_last", {"true": FactorValue()})
+SIZE = Factor("data.batch_size", {"auto": FactorValue()}, is_named=True)
+BEGINS = {
+    "compile.mode": "default", "compile.scope": "step", "trainer.channels_last": "false", "amp": "off",
+    "data.batch_size": "64",
+}  # fmt: skip
+EAGER, DEFAULT = ("compile.mode=eager",), ("compile.mode=default",)
+
+
+def overrides(arms: list[ArmSettings]) -> list[tuple[str, ...]]:
+    return [arm.overrides for arm in arms]
+
+
+def test_each_value_is_tried_by_itself_eager_first_and_what_compiles_long_last():
+    space = Space([LAYOUT, MODE, SCOPE], BEGINS)
+    assert overrides(space.screening()) == [
+        EAGER,
+        DEFAULT,
+        ("trainer.channels_last=true", *DEFAULT),
+        (*DEFAULT, "compile.scope=net"),
+        ("compile.mode=reduce-overhead",),
+        ("compile.mode=max",),
+    ]
+    assert [arm.compile for arm in space.screening()] == [0, 1, 1, 1, 1.2, 10]
+
+
+def test_with_a_fixed_mode_the_race_begins_with_it():
+    space = Space([LAYOUT], BEGINS)
+    assert overrides(space.screening()) == [(), ("trainer.channels_last=true",)]
+
+
+def test_named_values_without_the_one_of_the_run_begin_with_the_first():
+    amp = Factor("amp", {"bf16": FactorValue(), "fp16": FactorValue()}, is_named=True)
+    assert overrides(Space([amp], BEGINS).screening()) == [("amp=bf16",), ("amp=fp16",)]
+    amp = Factor("amp", {"off": FactorValue(), "bf16": FactorValue()}, is_named=True)
+    assert overrides(Space([amp], BEGINS).screening()) == [(), ("amp=bf16",)]
+
+
+def test_promising_values_are_combined_and_the_best_expected_comes_first():
+    space = Space([LAYOUT, MODE, SCOPE], BEGINS)
+    layout, scope = ("trainer.channels_last=true", *DEFAULT), (*DEFAULT, "compile.scope=net")
+    figures = {EAGER: 2.0, DEFAULT: 1.0, layout: 0.8, scope: 0.9, ("compile.mode=reduce-overhead",): 0.95}
+    crossed = overrides(space.crossed(figures, 10))
+    assert crossed == [
+        ("trainer.channels_last=true", "compile.mode=reduce-overhead", "compile.scope=net"),
+        ("trainer.channels_last=true", *DEFAULT, "compile.scope=net"),
+        ("trainer.channels_last=true", "compile.mode=reduce-overhead"),
+        ("compile.mode=reduce-overhead", "compile.scope=net"),
+    ]
+    assert overrides(space.crossed(figures, 2)) == crossed[:2]
+
+
+def test_values_that_gain_nothing_are_not_combined():
+    space = Space([LAYOUT, MODE], BEGINS)
+    figures = {EAGER: 2.0, DEFAULT: 1.0, ("trainer.channels_last=true", *DEFAULT): 0.995}
+    assert space.crossed(figures, 10) == []
+
+
+def test_what_has_no_effect_on_an_eager_run_is_not_combined_with_it():
+    space = Space([SCOPE, MODE], BEGINS)
+    figures = {EAGER: 0.5, DEFAULT: 1.0, ("compile.scope=net", *DEFAULT): 0.8}
+    assert space.crossed(figures, 10) == []
+
+
+def test_without_the_reference_nothing_is_combined():
+    space = Space([LAYOUT, MODE], BEGINS)
+    assert space.crossed({EAGER: 2.0}, 10) == []
+
+
+def test_the_effect_of_a_value_is_over_the_arm_without_it():
+    effects = Space([LAYOUT, MODE], BEGINS).effects()
+    assert effects[:2] == [
+        ("trainer.channels_last=true", ("trainer.channels_last=true", *DEFAULT), DEFAULT),
+        ("compile.mode=default", DEFAULT, EAGER),
+    ]
+
+
+def test_the_largest_batch_that_fits_is_found_by_doubling_and_halving():
+    space = Space([MODE, SIZE], BEGINS, batch_size=64)
+    fits: dict[int, bool] = {}
+    while (size := space.next_batch_size(fits)) is not None:
+        fits[size] = size <= 700
+    largest = max(size for size, does_fit in fits.items() if does_fit)
+    smallest = min(size for size, does_fit in fits.items() if not does_fit)
+    assert list(fits)[:4] == [128, 256, 512, 1024]
+    assert largest <= 700 < smallest <= 1.25 * largest
+    assert all(size % 8 == 0 for size in fits)
+    assert space.batch_arm(128).overrides == (*DEFAULT, "data.batch_size=128")
+
+
+def test_the_batch_size_is_left_alone_unless_it_is_to_be_found():
+    assert Space([MODE], BEGINS, batch_size=64).next_batch_size({}) is None
+    assert Space([SIZE], BEGINS, batch_size=None).next_batch_size({}) is None
+
+
+def test_a_batch_size_that_was_found_is_combined():
+    space = Space([MODE, SIZE], BEGINS, batch_size=64)
+    sizes = {64 * 2**n: (*DEFAULT, f"data.batch_size={64 * 2**n}") for n in (1, 2)}
+    figures = {EAGER: 1.1, DEFAULT: 1.0, sizes[128]: 0.7, sizes[256]: 0.8, ("compile.mode=reduce-overhead",): 0.9}
+    assert overrides(space.crossed(figures, 10)) == [("compile.mode=reduce-overhead", "data.batch_size=128")]
