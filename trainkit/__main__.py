@@ -11,6 +11,7 @@ COMMANDS = {
     "bench": "call a network, forward only: latencies",
     "diagnose": "the lines that keep a network from compiling well, and the remedies",
     "report": "compare the rows in and below directories",
+    "advise": "the settings to train with, found within a time budget",
 }
 
 

@@ -78,6 +78,15 @@ def is_running(pid: int) -> bool:
     return True
 
 
+def process_age_s() -> float:
+    """The time since this process was started; 0 elsewhere than on Linux."""
+    with suppress(OSError):
+        ticks = int(Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()[19])
+        since_boot_s = float(Path("/proc/uptime").read_text().split()[0])
+        return max(0.0, since_boot_s - ticks / os.sysconf("SC_CLK_TCK"))
+    return 0.0
+
+
 def running_processes() -> dict[int, Process]:
     """The processes of this machine, or of this container, by id."""
     processes = {}

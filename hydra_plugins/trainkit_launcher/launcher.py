@@ -27,7 +27,7 @@ from trainkit.results.row import Row
 from trainkit.sweep.model_settings import fit_to_networks
 from trainkit.sweep.plan import Sweep, SweptSetting
 from trainkit.sweep.scaling import SCALINGS, parse_process_counts, split_batch
-from trainkit.sweep.search import check_direction, is_search
+from trainkit.sweep.search import check_direction, is_race, is_search
 from trainkit.sweep.slots import PARALLEL, find_slots
 
 SWEEP_NAME = re.compile(r"[A-Za-z0-9_.+-]*[A-Za-z0-9_+-]")
@@ -72,7 +72,13 @@ class TrainkitLauncher(Launcher):
             raise ConfigError("--multirun = True: a sweep starts its jobs itself; use hydra.launcher.nproc_per_node")
         if config.sweep is not None and not SWEEP_NAME.fullmatch(config.sweep):
             raise ConfigError(f"sweep = {config.sweep}: names a folder; use letters, digits and _ . + - alone")
-        if is_search(config.hydra):
+        if is_race(config.hydra):
+            if self.repeats != 1 or self.parallel != 1:
+                raise ConfigError(
+                    "hydra.launcher.repeats, .parallel: a race repeats its jobs as far as needed, one after another; "
+                    "leave them out"
+                )
+        elif is_search(config.hydra):
             check_direction(config.hydra, config.optimized_metric)
             if len(self.process_counts) > 1:
                 raise ConfigError(

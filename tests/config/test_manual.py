@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 def test_every_setting_is_in_the_manual():
     done = subprocess.run([sys.executable, ROOT / "train.py", "--help"], capture_output=True, text=True)
     for group in fields(RunConfig):
-        if group.name in ("job", "repeat", "parallel_jobs", "study"):
+        if group.name in ("job", "repeat", "parallel_jobs", "study", "tuned"):
             continue  # set by Hydra, by the launcher and by an experiment
         assert group.name in done.stdout
         if is_dataclass(group.type):
@@ -22,6 +22,8 @@ def test_every_setting_is_in_the_manual():
                 assert f"{group.name}.{setting.name}" in done.stdout
     for option in ("timeout_s", "nproc_per_node", "repeats", "parallel"):
         assert f"hydra.launcher.{option}" in done.stdout
+    for option in ("budget_min", "steps", "memory_gib", "minimize", "slower_frac", "job_steps", "save_as", "into"):
+        assert f"hydra.sweeper.{option}" in done.stdout
     assert "Powered by Hydra" not in done.stdout
 
 

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from trainkit.results.ledger import Ledger, Measurement, RaceIdentity
+from trainkit.results.ledger import Ledger, Measurement, RaceIdentity, read_measurements
 
-IDENTITY = RaceIdentity(model="simple_cnn", data="digits", goal="samples a second", base=["model=simple_cnn"])
+IDENTITY = RaceIdentity(
+    model="simple_cnn", data="digits", goal="samples a second", base=["model=simple_cnn"], job_steps=100
+)
 MEASUREMENT = Measurement(
     overrides=["compile.mode=default"], repeat=0, is_final=False, run_id="r/000", status="ok", wall_s=3.5, used_s=7.0,
     figure=1.25,
@@ -41,5 +43,12 @@ def test_a_line_that_is_no_measurement_is_one_line(tmp_path: Path):
     ledger = Ledger(tmp_path, IDENTITY)
     with ledger.path.open("a") as file:
         file.write('{"repeat": 0}\n')
-    with pytest.raises(ValueError, match=r"race\.jsonl:2 is no measurement: it has no is_final, "):
+    with pytest.raises(ValueError, match=r"race\.jsonl:2 is no line of a ledger: it has no is_final, "):
         Ledger(tmp_path, IDENTITY)
+
+
+def test_the_ledger_of_another_race_is_refused(tmp_path: Path):
+    Ledger(tmp_path, IDENTITY).append(MEASUREMENT)
+    with pytest.raises(ValueError, match=r"race\.jsonl is of another race$"):
+        Ledger(tmp_path, replace(IDENTITY, goal="the time of 5 steps"))
+    assert read_measurements(tmp_path) == [MEASUREMENT]

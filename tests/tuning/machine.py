@@ -23,7 +23,7 @@ FACTORS = [
     Factor("trainer.channels_last", {"true": FactorValue()}),
 ]
 BEGINS = {"compile.mode": "default", "trainer.channels_last": "false", "data.batch_size": "64"}
-IDENTITY = RaceIdentity(model="resnet18", data="synthetic", goal="", base=[])
+IDENTITY = RaceIdentity(model="resnet18", data="synthetic", goal="", base=[], job_steps=100)
 
 
 @dataclass
@@ -61,7 +61,7 @@ class Machine:
         wall_s = 10 + compile_s
         if wall_s > request.timeout_s or set(self.hangs) & set(request.overrides):
             wall_s = request.timeout_s
-            fields = {"status": "timeout", "error": "stopped"}
+            fields = {"status": "timeout", "error": f"stopped after {request.timeout_s:g} s"}
         self.now_s += wall_s
         measured = {
             "run_id": f"race/{len(self.jobs):03d}",

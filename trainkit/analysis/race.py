@@ -76,7 +76,8 @@ class Standing:
 
     `leader` has the lowest mean of the arms that can win, None without any. `alive` may still be the best;
     `eliminated` surely are not; `unstable` may be either. Of each of the `winners` it is sure that no arm is better by
-    more than the tolerance. `most_gain` is the largest relative gain over the leader that any arm may still have.
+    more than the tolerance. `chosen` is the cheapest of them; the leader while there are none. `most_gain` is the
+    largest relative gain over the chosen arm that any arm may still have.
     """
 
     leader: Arm | None
@@ -85,16 +86,12 @@ class Standing:
     eliminated: tuple[Arm, ...]
     unstable: tuple[Arm, ...]
     winners: tuple[Arm, ...]
+    chosen: Arm | None
     most_gain: float
 
     @property
     def is_decided(self) -> bool:
         return bool(self.winners)
-
-    @property
-    def chosen(self) -> Arm | None:
-        """The cheapest of the winners; the leader while there are none."""
-        return min(self.winners, key=lambda arm: arm.cost, default=self.leader)
 
 
 @dataclass(frozen=True)
@@ -122,7 +119,7 @@ class Race:
         able = [arm for arm in self.arms if arm.can_win]
         unstable = tuple(arm for arm in able if arm.is_unstable)
         if not able:
-            return Standing(None, {}, (), (), (), (), math.inf)
+            return Standing(None, {}, (), (), (), (), None, math.inf)
         lows, highs = self._intervals(able)
         leader = min(range(len(able)), key=lambda index: _mean_log(able[index]))
         intervals, alive, eliminated, winners = {}, [], [], []
@@ -134,8 +131,11 @@ class Race:
                 alive.append(arm)
             if lows[:, index].min() > -math.log1p(self.rules.tolerance):
                 winners.append(arm)
-        most_gain = _exp(-lows[:, leader].min()) - 1
-        return Standing(able[leader], intervals, tuple(alive), tuple(eliminated), unstable, tuple(winners), most_gain)
+        chosen = min(winners, key=lambda arm: arm.cost, default=able[leader])
+        most_gain = _exp(-lows[:, able.index(chosen)].min()) - 1
+        return Standing(
+            able[leader], intervals, tuple(alive), tuple(eliminated), unstable, tuple(winners), chosen, most_gain
+        )
 
     def next_turn(self, may_run: Callable[[Turn], bool] = lambda turn: True) -> Turn | None:
         """The arm to measure next, None at the end of the race. `may_run` says whether there is budget for a turn.
@@ -161,12 +161,12 @@ class Race:
         return None
 
     def finalists(self, standing: Standing) -> list[Arm]:
-        """The chosen arm and the best of the others; the chosen arm alone if no other can win."""
+        """The chosen arm and the best of the others; none if no other can win."""
         chosen = standing.chosen
-        if chosen is None:
-            return []
         others = [arm for arm in self.arms if arm.can_win and arm is not chosen]
-        return [chosen, *sorted(others, key=_mean_log)[:1]]
+        if chosen is None or not others:
+            return []
+        return [chosen, min(others, key=_mean_log)]
 
     def gain(self, arm: Arm, base: Arm) -> Ratio:
         """The base's figure over the arm's. The arm's are those that were measured after it was chosen, if there are

@@ -509,6 +509,14 @@ class StudyConfig:
 
 
 @dataclass
+class TunedConfig:
+    """The device and the version of torch with which a race found the settings of an experiment."""
+
+    device: str = "???"
+    torch: str = "???"
+
+
+@dataclass
 class RunConfig:
     """Everything that is requested of one run. `model`, `data`, `objective` and `optimizer` are
     open `_target_` nodes.
@@ -548,6 +556,7 @@ class RunConfig:
     repeat: int = setting(0, "set by the launcher", bounds=(at_least(0),), column="repeat", silent=True)
     parallel_jobs: int = setting(1, "set by the launcher", bounds=(at_least(1),), column="num_parallel_jobs", work=True)
     study: StudyConfig | None = setting(None, "of an experiment: a question and what answers it", silent=True)
+    tuned: TunedConfig | None = setting(None, "of an experiment that a race left: where it was measured", silent=True)
 
 
 # All groups and settings, by dotted name.

@@ -29,6 +29,7 @@ from trainkit.metrics.steps import Step, StepKind, num_warmup
 from trainkit.results.files import set_aside, write_row
 from trainkit.results.requested import requested_fields
 from trainkit.results.row import Row
+from trainkit.results.tuned import warn_of_other_machine
 from trainkit.training import numerics
 from trainkit.training.objective import Forward
 
@@ -59,6 +60,7 @@ class Serving:
         self._foreign_processes = ForeignProcesses(self._device)
         accelerator = "gpu" if self._device.type == "cuda" else "cpu"
         self._row = replace(self._row, strategy="single", accelerator=accelerator, **machine_columns(self._device))
+        warn_of_other_machine(self._config.tuned, self._row)
         set_aside(self._config.job.run_dir)
         write_row(self._config.job.run_dir, self._row)
         compiled_stages = [stage for stage in self._stages if stage.config.compile.mode != "eager"]

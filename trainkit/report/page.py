@@ -54,7 +54,7 @@ def _clean_text(value: Any) -> Any:
     return value
 
 
-def _template_environment() -> Environment:
+def template_environment() -> Environment:
     """Templates whose outputs are cleaned, then escaped."""
     environment = Environment(
         loader=PackageLoader("trainkit.report"),
@@ -88,7 +88,7 @@ def _template_environment() -> Environment:
 
 @functools.cache
 def _page_template() -> Template:
-    return _template_environment().get_template("page.html")
+    return template_environment().get_template("page.html")
 
 
 def write_report(

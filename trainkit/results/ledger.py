@@ -16,13 +16,14 @@ LEDGER_FILE = "race.jsonl"
 
 @dataclass(frozen=True)
 class RaceIdentity:
-    """What a race is about: a ledger belongs to one alone. `base` are the overrides that it begins with; `goal` is what
+    """The subject of a race, to which a ledger belongs. `base` are the overrides that all its jobs have; `goal` is what
     is compared, in words."""
 
     model: str
     data: str
     goal: str
     base: list[str]
+    job_steps: int
 
 
 @dataclass(frozen=True)
@@ -57,44 +58,61 @@ class Measurement:
 class Ledger:
     """The measurements of a race, in their order. They are read from its folder, if an earlier start left any.
 
-    Raises ValueError, one line that names the file, for a line in its middle that is no measurement. A line that a kill
-    has cut off is dropped.
+    Raises ValueError, one line that names the file, for another race's ledger, and for a line that is no measurement. A
+    last line that a kill has cut off is dropped.
     """
 
     def __init__(self, folder: Path, identity: RaceIdentity):
         self.path = folder / LEDGER_FILE
         self.measurements: list[Measurement] = []
-        if not self._read():
-            self._write([asdict(identity)], "w")
+        lines = _whole_lines(self.path)
+        if not lines:
+            self._write(asdict(identity), "w")
+            return
+        if _parsed(RaceIdentity, lines[0], f"{self.path}:1") != identity:
+            raise ValueError(f"{self.path} is of another race")
+        self.measurements = _measurements(self.path, lines)
 
     def append(self, measurement: Measurement) -> None:
         """Add a measurement. It is on the disk when this returns."""
+        self._write(asdict(measurement), "a")
         self.measurements.append(measurement)
-        self._write([asdict(measurement)], "a")
 
     @property
     def used_s(self) -> float:
         """The time that the race has taken so far."""
         return self.measurements[-1].used_s if self.measurements else 0.0
 
-    def _read(self) -> bool:
-        """Read the lines, and drop a last one that is not whole. Returns whether the first line is there."""
-        if not self.path.exists():
-            return False
-        text = self.path.read_bytes()
-        size_of_whole_lines = text.rfind(b"\n") + 1
-        os.truncate(self.path, size_of_whole_lines)
-        lines = text[:size_of_whole_lines].decode().splitlines()
-        for number, line in enumerate(lines[1:], 2):
-            try:
-                self.measurements.append(parse(Measurement, json.loads(line), "it"))
-            except ValueError as error:
-                raise ValueError(f"{self.path}:{number} is no measurement: {' '.join(str(error).split())}") from error
-        return bool(lines)
-
-    def _write(self, lines: list[dict[str, Any]], mode: str) -> None:
+    def _write(self, line: dict[str, Any], mode: str) -> None:
         with self.path.open(mode, encoding="utf-8") as file:
-            for line in lines:
-                file.write(json.dumps(line) + "\n")
+            file.write(json.dumps(line) + "\n")
             file.flush()
             os.fsync(file.fileno())
+
+
+def read_measurements(folder: Path) -> list[Measurement]:
+    """The measurements of any race, from its folder. Raises ValueError as Ledger does."""
+    path = folder / LEDGER_FILE
+    return _measurements(path, _whole_lines(path))
+
+
+def _whole_lines(path: Path) -> list[str]:
+    """The lines of a ledger, without a last one that is not whole, which is dropped from the file."""
+    if not path.exists():
+        return []
+    text = path.read_bytes()
+    size_of_whole_lines = text.rfind(b"\n") + 1
+    if size_of_whole_lines < len(text):
+        os.truncate(path, size_of_whole_lines)
+    return text[:size_of_whole_lines].decode().splitlines()
+
+
+def _measurements(path: Path, lines: list[str]) -> list[Measurement]:
+    return [_parsed(Measurement, line, f"{path}:{number}") for number, line in enumerate(lines[1:], 2)]
+
+
+def _parsed(kind: type, line: str, source: str) -> Any:
+    try:
+        return parse(kind, json.loads(line), "it")
+    except ValueError as error:
+        raise ValueError(f"{source} is no line of a ledger: {' '.join(str(error).split())}") from error

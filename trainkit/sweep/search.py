@@ -13,6 +13,7 @@ from trainkit.results.optimized import best_row, check_optimized, direction_labe
 from trainkit.results.row import Row
 from trainkit.results.runs import has_rows, read_rows
 
+RACE = "hydra_plugins.trainkit_sweeper.sweeper.RaceSweeper"
 GRID = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"  # tries all combinations; its jobs return nothing
 LAUNCHER = "hydra_plugins.trainkit_launcher.launcher.TrainkitLauncher"
 SHARED = ("basic", "joblib")  # launchers whose jobs share processes
@@ -20,7 +21,12 @@ SHARED = ("basic", "joblib")  # launchers whose jobs share processes
 
 def is_search(hydra: DictConfig) -> bool:
     """Whether a sweeper chooses the next jobs by what the last ones returned."""
-    return bool(hydra.sweeper._target_ != GRID)
+    return hydra.sweeper._target_ not in (GRID, RACE)
+
+
+def is_race(hydra: DictConfig) -> bool:
+    """Whether the sweeper is trainkit's own, which runs the jobs itself."""
+    return bool(hydra.sweeper._target_ == RACE)
 
 
 def check_direction(hydra: DictConfig, metric: str) -> None:

@@ -29,6 +29,7 @@ from trainkit.results.epoch import EpochRecord, logged_values
 from trainkit.results.files import ROW_FILE, append_epoch, keep_epochs, set_aside, write_row
 from trainkit.results.requested import requested_fields
 from trainkit.results.row import Row, finite
+from trainkit.results.tuned import warn_of_other_machine
 from trainkit.stats import percentile
 from trainkit.training.artifacts import load_artifacts
 from trainkit.training.metric import Accuracy, Metric
@@ -74,6 +75,7 @@ class Recorder(Callback):
             **machine_columns(device),
         )
         if trainer.is_global_zero:
+            warn_of_other_machine(self._config.tuned, self._row)
             if first_attempt(self.run_dir) is not None:
                 set_aside(self.run_dir, [ROW_FILE])  # of the attempt before
             elif self._config.ckpt_path is None:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from trainkit.analysis.advice import arm_label
 from trainkit.analysis.race import Arm, Race, Turn
 from trainkit.config.factors import BATCH_SIZE, LeftOut
 from trainkit.results.ledger import Ledger, Measurement
@@ -47,12 +48,21 @@ class Clock:
 class Advisor:
     """A race over a space of settings within a budget.
 
-    All that it knows is in its ledger: an advisor that is made from it goes on where the last one stopped.
+    All that it knows is in its ledger: an advisor that is made from it goes on where the last one stopped. `complaint`
+    says why overrides contradict each other: such an arm is not measured.
     """
 
-    def __init__(self, space: Space, goal: Goal, budget_s: float, ledger: Ledger, clock: Clock):
+    def __init__(
+        self,
+        space: Space,
+        goal: Goal,
+        budget_s: float,
+        ledger: Ledger,
+        clock: Clock,
+        complaint: Callable[[Overrides], str | None] = lambda overrides: None,
+    ):
         self.space, self.goal, self.budget_s = space, goal, budget_s
-        self.ledger, self.clock = ledger, clock
+        self.ledger, self.clock, self._complaint = ledger, clock, complaint
         self.race = Race([], goal.rules())
         self.entries: dict[str, Entry] = {}
         self._is_crossed = False
@@ -81,7 +91,7 @@ class Advisor:
         entries = list(self.entries.values())
         needed_s = GRACE_S + predicted_s(self.entries[turn.arm.name], turn.is_final, entries)
         if not turn.is_final:
-            needed_s += final_s(entries, 2 * self.race.rules.final_samples)
+            needed_s += final_s(entries)
         return needed_s <= self.left_s
 
     @property
@@ -109,8 +119,18 @@ class Advisor:
         entries = list(self.entries.values())
         left_out = []
         for entry in entries:
-            if not entry.jobs:
-                left_out.append(LeftOut(entry.arm.name, time_needed(predicted_s(entry, False, entries))))
+            if not entry.jobs and entry.arm.excluded is None:
+                left_out.append(
+                    LeftOut(arm_label(entry.settings.overrides), time_needed(predicted_s(entry, False, entries)))
+                )
+        return left_out
+
+    def contradictions(self) -> list[LeftOut]:
+        """The arms whose settings contradict each other, and how."""
+        left_out = []
+        for entry in self.entries.values():
+            if not entry.jobs and entry.arm.excluded is not None:
+                left_out.append(LeftOut(arm_label(entry.settings.overrides), entry.arm.excluded))
         return left_out
 
     def _extend(self) -> None:
@@ -145,7 +165,7 @@ class Advisor:
     def _add(self, settings: ArmSettings) -> Entry:
         name = " ".join(settings.overrides) or "as it is"
         if name not in self.entries:
-            arm = Arm(name)
+            arm = Arm(name, excluded=self._complaint(settings.overrides))
             self.entries[name] = Entry(arm, settings)
             self.race.arms.append(arm)
         return self.entries[name]
@@ -154,9 +174,7 @@ class Advisor:
         """What a row says of its arm."""
         entry = self.entries[turn.arm.name]
         reason, excludes = problem_of(row)
-        if row.status == "timeout":
-            reason = f"ended after {request.timeout_s:.0f} s: it outlasted its share of the budget"
-        elif reason is None:
+        if reason is None:
             reason = self.goal.violation(row)
             excludes = reason is not None
         figure = None

@@ -49,14 +49,14 @@ def predicted_s(entry: Entry, is_final: bool, entries: Sequence[Entry]) -> float
     return base.jobs[-1].wall_s + entry.settings.compile * _default_compile_s(entries)
 
 
-def final_s(entries: Iterable[Entry], num_jobs: int) -> float:
-    """The time that the jobs of the last two need, at most; what they compile is in the cache by then."""
+def final_s(entries: Iterable[Entry]) -> float:
+    """The time that a job of each of the last two needs, at most; what they compile is in the cache by then."""
     longest_s = 0.0
     for entry in entries:
         for job in entry.jobs:
             if job.figure is not None:
                 longest_s = max(longest_s, job.wall_s - (job.compile_s or 0.0))
-    return num_jobs * longest_s
+    return 2 * longest_s
 
 
 def _default_compile_s(entries: Iterable[Entry]) -> float:

@@ -35,7 +35,9 @@ class Goal:
         elif self.num_steps is not None:
             figure = f"the time of {fixed(self.num_steps, 0)} steps, compile included"
         if self.minimize == MEMORY:
-            return f"peak memory, with {figure} at most {100 * self.slower_frac:g} % longer"
+            figure = f"peak memory, with {figure} at most {100 * self.slower_frac:g} % longer"
+        if self.memory_gib is not None:
+            figure += f", in {self.memory_gib:g} GiB"
         return figure
 
     def rules(self) -> Rules:

@@ -1,0 +1,74 @@
+"""Real races: jobs in fresh processes, planted settings, the second start, what is left behind."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from trainkit.results.ledger import read_measurements
+from trainkit.results.runs import read_rows
+
+PLANTED = Path(__file__).parent / "planted.py"
+RACE = (
+    "-m", "hydra/sweeper=race", "sweep=planted", "hydra.sweeper.budget_min=10", "hydra.sweeper.job_steps=25",
+    "hydra.sweeper.into=mine", "hydra.launcher.timeout_s=15", "model=own", "model._target_=planted.Net",
+    "+model.inputs=images", "data=digits", "compile.mode=default,reduce-overhead",
+    "compile.backend=eager,planted_wrong,planted_oom,planted_hang", "compile.scope=net", "trainer.channels_last=false",
+    "optimizer.foreach=null",
+)  # fmt: skip
+WRONG, OOM, HANG = "compile.backend=planted_wrong", "compile.backend=planted_oom", "compile.backend=planted_hang"
+
+
+def test_planted_settings_are_not_chosen_and_are_said_and_nothing_is_measured_twice(train, tmp_path: Path):
+    """The network is 200 times as fast compiled: the race is decided however much a machine disturbs it."""
+    shutil.copy(PLANTED, tmp_path)
+    done = train(*RACE)
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "runs" / "sweeps" / "planted"
+    jobs = read_measurements(folder)
+    reasons = {job.overrides[-1]: job.reason for job in jobs if job.excludes}
+    assert reasons.keys() == {WRONG, OOM, HANG}
+    assert reasons[WRONG].startswith("numbers differ from eager: losses differ from float64 by ")
+    assert reasons[OOM].startswith("oom: ")
+    assert reasons[HANG] == "timeout: stopped after 15 s (hydra.launcher.timeout_s)"
+    assert sorted(job.run_id for job in jobs) == sorted(row.run_id for row in read_rows(folder))
+    assert not list(folder.rglob("checkpoints"))
+
+    lines = done.stdout.splitlines()
+    assert lines[0] == "race planted: 5 settings at first, 10:00 in all"
+    assert lines[1].endswith("left: eager: ok: step " + lines[1].rpartition("step ")[2])
+    for reason in ("numbers differ from eager", "oom: OutOfMemoryError", "timeout: stopped", "graph breaks: 1"):
+        assert reason in done.stdout
+    sentence = next(line for line in lines if line.startswith("default, backend=eager: "))
+    assert " of eager; with 95 % confidence nothing tried is more than " in sentence
+
+    tuned = (tmp_path / "mine" / "experiment" / "tuned" / "planted.Net-digits.yaml").read_text()
+    assert f"# {sentence}" in tuned.splitlines()
+    page = (folder / "race.html").read_text()
+    assert "Round by round" in page
+    assert "modes belong to the backend inductor" in page
+
+    again = train(*RACE)
+    assert again.returncode == 0, again.stderr
+    assert len(read_measurements(folder)) == len(jobs)
+    words = ["--config-dir", "mine", "experiment=tuned/planted.Net-digits", "logger=none"]
+    trained = train(*words, "trainer.max_epochs=1")
+    assert trained.returncode == 0, trained.stderr
+    row = next(row for row in read_rows(tmp_path / "runs") if row.sweep_id is None)
+    assert (row.compile_mode, row.compile_backend, row.compile_scope) == ("default", "eager", "net")
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["hydra.sweeper.budget_min=0"], "hydra.sweeper.budget_min = 0.0: expected a number above 0"),
+        (["model.width=4,8"], "model.width = 4,8: is other work, and a race compares ways to do the same"),
+        (["hydra.launcher.repeats=3"], "hydra.launcher.repeats, .parallel: a race repeats its jobs as far as needed"),
+        (["compile.mode=eager,fastest"], "compile.mode = fastest: expected one of eager, default"),
+    ],
+)
+def test_what_was_typed_wrongly_is_one_line(words: list[str], complaint: str, train):
+    done = train("-m", "hydra/sweeper=race", "model=simple_net", "logger=none", *words)
+    assert done.returncode == 2
+    assert done.stderr.startswith(complaint)
+    assert len(done.stderr.splitlines()) == 1

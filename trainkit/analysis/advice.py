@@ -1,0 +1,166 @@
+"""What a race says in the end: the settings to train with, and what is known of all that were tried."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from trainkit.analysis.grouping import short_override
+from trainkit.analysis.race import Arm, Race, Rules, Standing, Turn
+from trainkit.config.factors import LeftOut
+from trainkit.results.ledger import Measurement
+from trainkit.stats import Ratio, ratio
+
+
+@dataclass(frozen=True)
+class Tried:
+    """An arm of a race, with its jobs.
+
+    `gain` is the base's figure over its own; None for the base itself, and without a figure of both. `outcome` is
+    `chosen`, `equal`, `slower`, `open` (the race ended before it was decided) or `excluded`.
+    """
+
+    label: str
+    overrides: tuple[str, ...]
+    jobs: tuple[Measurement, ...]
+    gain: Ratio | None
+    interval: tuple[float, float] | None  # of its figure over the leader's
+    outcome: str
+    is_unstable: bool
+    reason: str | None
+
+    @property
+    def compile_s(self) -> float | None:
+        """The compile time of the job that found the cache coldest."""
+        return max([job.compile_s for job in self.jobs if job.compile_s is not None], default=None)
+
+    @property
+    def peak_bytes(self) -> int | None:
+        return max([job.peak_bytes for job in self.jobs if job.peak_bytes is not None], default=None)
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A value of a factor: the figure without it over the one with it, all else being equal."""
+
+    value: str
+    gain: Ratio
+
+
+@dataclass(frozen=True)
+class Round:
+    """The intervals of the arms over the leader when a round had ended; `final`: of the last two."""
+
+    name: str
+    leader: str
+    intervals: dict[str, tuple[float, float]]
+    eliminated: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Advice:
+    """The end of a race, or its state when it was stopped.
+
+    `base_label` names the settings that it began with. `chosen` is None if nothing can win. Without `is_decided` it is
+    the best so far. No arm is more than `most_gain` better than the chosen one, with the confidence of the rules.
+    `not_tried` did not fit into the budget; `left_out` are factors that have no effect or were not named.
+    """
+
+    goal: str
+    tried: tuple[Tried, ...]
+    base_label: str
+    chosen: Tried | None
+    is_decided: bool
+    most_gain: float
+    used_s: float
+    budget_s: float
+    not_tried: tuple[LeftOut, ...]
+    left_out: tuple[LeftOut, ...]
+    effects: tuple[Effect, ...]
+    rounds: tuple[Round, ...]
+
+    @property
+    def equals(self) -> list[Tried]:
+        """The others that are as good as the chosen one."""
+        return [tried for tried in self.tried if tried.outcome == "equal"]
+
+
+def arm_label(overrides: Sequence[str]) -> str:
+    """The settings of an arm in short: `default, trainer.channels_last=true`."""
+    return ", ".join(short_override(override) for override in overrides) or "the settings as they are"
+
+
+def tried_arms(race: Race, jobs: Mapping[str, Sequence[Measurement]]) -> list[Tried]:
+    """The arms of a race that had a job, the base first; `jobs` are those of each arm, by its name."""
+    standing, base = race.standing(), race.arms[0]
+    tried = []
+    for arm in race.arms:
+        if not jobs[arm.name]:
+            continue
+        gain = None
+        if arm.figures and base.figures and arm is not base:
+            gain = race.gain(arm, base)
+        overrides = tuple(jobs[arm.name][0].overrides)
+        tried.append(
+            Tried(
+                label=arm_label(overrides),
+                overrides=overrides,
+                jobs=tuple(jobs[arm.name]),
+                gain=gain,
+                interval=standing.intervals.get(arm.name),
+                outcome=_outcome(arm, standing),
+                is_unstable=arm in standing.unstable,
+                reason=arm.excluded,
+            )
+        )
+    return tried
+
+
+def _outcome(arm: Arm, standing: Standing) -> str:
+    if arm.excluded is not None:
+        return "excluded"
+    if arm is standing.chosen:
+        return "chosen"
+    if arm in standing.winners:
+        return "equal"
+    if arm in standing.eliminated:
+        return "slower"
+    return "open"
+
+
+def effects_of(pairs: Sequence[tuple[str, tuple[str, ...], tuple[str, ...]]], tried: Sequence[Tried]) -> list[Effect]:
+    """The effects of values, each with the overrides of the arm that has it and of the arm without it."""
+    figures = {arm.overrides: _figures(arm.jobs) for arm in tried if arm.outcome != "excluded"}
+    effects = []
+    for value, with_value, without in pairs:
+        if figures.get(with_value) and figures.get(without):
+            effects.append(Effect(short_override(value), ratio(figures[without], figures[with_value])))
+    return effects
+
+
+def rounds_of(measurements: Sequence[Measurement], rules: Rules) -> list[Round]:
+    """The rounds of a race, told again from its ledger."""
+    arms: dict[tuple[str, ...], Arm] = {}
+    for job in measurements:
+        arms.setdefault(tuple(job.overrides), Arm(arm_label(job.overrides)))
+    race = Race(list(arms.values()), rules)
+    rounds: list[Round] = []
+    names = [_round_name(job) for job in measurements]
+    for job, name, next_name in zip(measurements, names, [*names[1:], ""], strict=False):
+        arm = arms[tuple(job.overrides)]
+        if job.figure is not None:
+            Turn(arm, job.is_final).record(job.figure)
+        elif job.excludes:
+            arm.excluded = job.reason
+        if name != next_name:
+            standing = race.standing()
+            leader = standing.leader.name if standing.leader else ""
+            eliminated = tuple(gone.name for gone in standing.eliminated)
+            rounds.append(Round(name, leader, standing.intervals, eliminated))
+    return rounds
+
+
+def _round_name(job: Measurement) -> str:
+    return "final" if job.is_final else f"round {job.repeat + 1}"
+
+
+def _figures(jobs: Sequence[Measurement]) -> list[float]:
+    return [job.figure for job in jobs if job.figure is not None]

@@ -1,0 +1,123 @@
+"""The advice of a race in sentences and tables: the terminal, and the page."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from statistics import median
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from trainkit.analysis.advice import Advice, Tried
+from trainkit.formatting import clean, duration, factor, fixed, percent, seconds, short, size
+from trainkit.report.figures import ratio_text
+from trainkit.report.terminal import terminal
+from trainkit.stats import CONFIDENCE
+
+HEADINGS = ("settings", "samples/s", "times as good", "compile", "peak memory", "jobs", "outcome")
+COMPARED = ("equal", "slower", "open")  # outcomes of arms beside the chosen one
+OUTCOMES = {"chosen": "chosen", "equal": "as good", "slower": "worse", "open": "undecided", "excluded": ""}
+
+
+def advice_sentence(advice: Advice) -> str:
+    """The choice with its gain and its guarantee, the budget, and what was not tried."""
+    parts = [_choice(advice), f"{duration(advice.used_s)} of {duration(advice.budget_s)} used"]
+    if advice.not_tried:
+        untried = [f"{left.settings} ({left.reason})" for left in advice.not_tried]
+        parts.append(f"not tried: {', '.join(untried)}")
+    return clean("; ".join(parts))
+
+
+def _choice(advice: Advice) -> str:
+    chosen = advice.chosen
+    if chosen is None:
+        return "nothing that was tried can be advised"
+    if not any(tried.outcome in COMPARED for tried in advice.tried):
+        return f"{chosen.label}: nothing else was measured"
+    bound = percent(max(advice.most_gain, 0.0))
+    if not advice.is_decided:
+        return f"best so far {_gain(chosen, advice)}; undecided: something tried may be up to {bound} better"
+    if chosen.label == advice.base_label:
+        return f"no measurable difference of use: stay with {chosen.label}; {_guarantee(bound)}"
+    return f"{_gain(chosen, advice)}; {_guarantee(bound)}"
+
+
+def _gain(chosen: Tried, advice: Advice) -> str:
+    if chosen.gain is None:
+        return chosen.label
+    return f"{chosen.label}: {ratio_text(chosen.gain)} of {advice.base_label}"
+
+
+def _guarantee(bound: str) -> str:
+    return f"with {100 * CONFIDENCE:.0f} % confidence nothing tried is more than {bound} better"
+
+
+def tried_cells(tried: Tried) -> list[str]:
+    """The cells of an arm under HEADINGS."""
+    speeds = [job.samples_per_s for job in tried.jobs if job.samples_per_s is not None]
+    return [
+        tried.label,
+        fixed(median(speeds), 0) if speeds else "-",
+        ratio_text(tried.gain) if tried.gain is not None else "-",
+        seconds(tried.compile_s),
+        size(tried.peak_bytes),
+        str(len(tried.jobs)),
+        _outcome(tried),
+    ]
+
+
+def _outcome(tried: Tried) -> str:
+    texts = [OUTCOMES[tried.outcome] or short(tried.reason or "")]
+    if tried.is_unstable:
+        texts.append("unstable: judged by the slower of two values")
+    num_breaks = max([job.num_graph_breaks or 0 for job in tried.jobs], default=0)
+    if num_breaks:
+        texts.append(f"graph breaks: {num_breaks}")
+    return "; ".join(texts)
+
+
+def advice_notes(advice: Advice) -> Iterator[str]:
+    """The goal, the ties, and the effect of each value."""
+    yield f"Best is the least of {advice.goal}."
+    if advice.equals:
+        labels = " | ".join(tried.label for tried in advice.equals)
+        yield f"As good, and costlier to compile or in memory: {labels}."
+    for effect in advice.effects:
+        yield f"{effect.value} by itself: {ratio_text(effect.gain)}."
+
+
+def print_advice(advice: Advice, console: Console | None = None) -> None:
+    """Print the table of the arms, best first, the notes, and the sentence last."""
+    console = console or terminal()
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for heading in HEADINGS:
+        if heading in ("settings", "outcome"):
+            table.add_column(heading, overflow="fold")
+        else:
+            table.add_column(heading, justify="right")
+    for tried in best_first(advice.tried):
+        table.add_row(*[Text(clean(cell)) for cell in tried_cells(tried)])
+    console.print(table)
+    for note in advice_notes(advice):
+        console.print(Text(clean(note)), soft_wrap=True)
+    console.print(Text(advice_sentence(advice), style="bold"), soft_wrap=True)
+
+
+def best_first(tried: Iterable[Tried]) -> list[Tried]:
+    """The arms by their outcome, then by their gain."""
+    order = list(OUTCOMES)
+    return sorted(tried, key=lambda arm: (order.index(arm.outcome), -(arm.gain.value if arm.gain else 0.0)))
+
+
+def interval_text(interval: tuple[float, float]) -> str:
+    low, high = interval
+    return f"{factor(low)} to {factor(high)}"
+
+
+def write_advice(folder: Path, advice: Advice, title: str) -> Path:
+    """Write the page of a race, `race.html`. Returns its path."""
+    from trainkit.report.race_page import html_advice  # imports matplotlib, which takes a second
+
+    path = folder / "race.html"
+    path.write_text(html_advice(advice, title), encoding="utf-8")
+    return path

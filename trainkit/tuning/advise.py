@@ -1,0 +1,167 @@
+"""A race from its plan to its advice: the jobs, the terminal, the page, the experiment."""
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from omegaconf import DictConfig, OmegaConf
+
+from trainkit.analysis.advice import Advice, arm_label, effects_of, rounds_of, tried_arms
+from trainkit.config.composition import CONF
+from trainkit.config.errors import ConfigError
+from trainkit.formatting import factor
+from trainkit.process_tree import process_age_s
+from trainkit.report import summary
+from trainkit.report.advice import print_advice, write_advice
+from trainkit.report.progress import DRAW_S, LiveLine, clock
+from trainkit.results.ledger import Ledger
+from trainkit.results.requested import run_overrides
+from trainkit.results.row import Row
+from trainkit.sweep.plan import Sweep
+from trainkit.sweep.slots import Slot
+from trainkit.tuning.advisor import Advisor, Clock, JobRequest
+from trainkit.tuning.jobs import JobRunner
+from trainkit.tuning.plan import RacePlan, race_folder
+from trainkit.tuning.tuned import write_tuned
+
+INTERRUPTED = 130  # exit status
+DONE, NOTHING = 0, 1
+
+
+def advise(
+    plan: RacePlan,
+    config: DictConfig,
+    load_config: Callable[[list[str]], DictConfig],
+    nproc_per_node: int | None,
+    timeout_s: float | None,
+    into: str | None,
+) -> int:
+    """Run a race, or the rest of one, and advise. Returns the exit status: 1 if nothing can be advised, 130 after
+    Ctrl-C, which prints the best so far.
+
+    Raises ConfigError, before the first job, for a race that cannot begin.
+    """
+    folder = race_folder(plan, config)
+    folder.mkdir(parents=True, exist_ok=True)
+    sweep = Sweep(folder.name, folder, config, timeout_s, 1, (Slot(),))
+    with JobRunner(plan, sweep, load_config, nproc_per_node) as runner:
+        advisor = make_advisor(plan, folder)
+        race = LiveRace(advisor, runner.measure)
+        print(race.opening(folder), flush=True)
+        status = DONE
+        try:
+            advisor.run(race.measure)
+        except KeyboardInterrupt:
+            status = INTERRUPTED
+    advice = advice_of(advisor, plan)
+    print_advice(advice)
+    page = write_advice(folder, advice, f"{plan.config.job.model} on {plan.config.job.data}: a race")
+    print(f"rows, logs and {advisor.ledger.path.name}: {folder}; {page.name}", flush=True)
+    if status == INTERRUPTED:
+        print("interrupted; the same command goes on", flush=True)
+    elif advice.chosen is None:
+        status = NOTHING
+    else:
+        print(_save(plan, advice, config, into), flush=True)
+    return status
+
+
+def make_advisor(plan: RacePlan, folder: Path) -> Advisor:
+    """The advisor of a race with what its ledger has. Raises ConfigError for a ledger that cannot be read, or that is
+    another race's."""
+    try:
+        ledger = Ledger(folder, plan.identity)
+    except ValueError as error:
+        raise ConfigError(f"{error}; move it away, or give the race another name, sweep=NAME") from error
+    clock = Clock(ledger.used_s, process_age_s())
+    return Advisor(
+        plan.space,
+        plan.goal,
+        60 * plan.settings.budget_min,
+        ledger,
+        clock,
+        lambda arm: plan.complaint([*plan.typed.fixed, *arm]),
+    )
+
+
+class LiveRace:
+    """Shows a race: a line for each job, and on a terminal the one that runs."""
+
+    def __init__(self, advisor: Advisor, measure: Callable[[JobRequest], Row]):
+        self._advisor, self._measure = advisor, measure
+
+    def opening(self, folder: Path) -> str:
+        advisor = self._advisor
+        num_settings = sum(arm.excluded is None for arm in advisor.race.arms)
+        line = f"race {folder.name}: {num_settings} settings at first, {clock(advisor.budget_s)} in all"
+        if advisor.ledger.measurements:
+            return f"{line}; {len(advisor.ledger.measurements)} jobs are measured, {clock(advisor.clock.used_s)} used"
+        return line
+
+    def measure(self, request: JobRequest) -> Row:
+        """Run a job, with its line."""
+        started_s = time.monotonic()
+        title = f"{self._state()}: {arm_label(request.overrides)}"
+
+        def text() -> str:
+            return f"{title}: {clock(time.monotonic() - started_s)}"
+
+        with LiveLine(text, DRAW_S if sys.stderr.isatty() else None):
+            row = self._measure(request)
+        print(f"{title}: {summary.job_outcome(row)}", flush=True)
+        return row
+
+    def _state(self) -> str:
+        """The time, the candidates that are left, and what leads by how much."""
+        advisor = self._advisor
+        standing = advisor.race.standing()
+        used = f"[{clock(advisor.clock.used_s)} of {clock(advisor.budget_s)}]"
+        untried = len(advisor.not_tried())
+        num_left = len(standing.alive) + untried
+        if standing.leader is None:
+            return f"{used} {num_left} left"
+        leader = advisor.entries[standing.leader.name]
+        lead = f"{arm_label(leader.settings.overrides)} leads"
+        base = advisor.race.arms[0]
+        if leader.arm is not base and base.figures:
+            lead += f" with {factor(advisor.race.gain(leader.arm, base).value)}x"
+        return f"{used} {num_left} left, {lead}"
+
+
+def advice_of(advisor: Advisor, plan: RacePlan) -> Advice:
+    """The advice of a race as it stands."""
+    standing = advisor.race.standing()
+    jobs = {name: entry.jobs for name, entry in advisor.entries.items()}
+    tried = tried_arms(advisor.race, jobs)
+    chosen = None
+    for arm in tried:
+        if arm.outcome == "chosen":
+            chosen = arm
+    return Advice(
+        goal=plan.goal.words,
+        tried=tuple(tried),
+        base_label=arm_label(advisor.space.base.overrides),
+        chosen=chosen,
+        is_decided=standing.is_decided,
+        most_gain=standing.most_gain,
+        used_s=advisor.clock.used_s,
+        budget_s=advisor.budget_s,
+        not_tried=tuple(advisor.not_tried()),
+        left_out=(*plan.left_out, *advisor.contradictions()),
+        effects=tuple(effects_of(advisor.space.effects(), tried)),
+        rounds=tuple(rounds_of(advisor.ledger.measurements, advisor.race.rules)),
+    )
+
+
+def _save(plan: RacePlan, advice: Advice, config: DictConfig, into: str | None) -> str:
+    """Write the experiment, and say how to train with it."""
+    assert advice.chosen is not None
+    folder = CONF if into is None else Path(into)
+    groups = OmegaConf.to_container(config.hydra.runtime.choices)
+    assert isinstance(groups, dict)
+    overrides = [*run_overrides(plan.typed.fixed), *advice.chosen.overrides]
+    path = write_tuned(folder, plan.save_as, overrides, advice, map(str, groups))
+    script = "train.py" if plan.goal.kind == "train" else "scripts/bench.py"
+    option = "" if into is None else f" --config-dir {into}"
+    return f"{path}: python {script}{option} experiment=tuned/{plan.save_as}"

@@ -1,0 +1,85 @@
+"""The jobs of a race: each in a fresh process, as those of a sweep, with a row like all others."""
+
+import shutil
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from types import TracebackType
+from typing import Self
+
+from omegaconf import DictConfig
+
+from trainkit.results.row import Row
+from trainkit.results.runs import read_rows
+from trainkit.sweep.forkserver import Forkserver
+from trainkit.sweep.job import new_run_dir, run_job
+from trainkit.sweep.plan import Job, Sweep
+from trainkit.sweep.sweep import finished_row, forkserver_of, handle_signals, locked
+from trainkit.tuning.advisor import JobRequest
+from trainkit.tuning.plan import RacePlan
+
+SHARE = "its share of hydra.sweeper.budget_min"
+
+
+class JobRunner:
+    """Runs jobs while it is entered, and holds the lock of the race's folder. ConfigError if the race runs already.
+
+    A server starts the jobs with the same number of earlier jobs of their arms; the next number gets another server.
+    """
+
+    def __init__(
+        self, plan: RacePlan, sweep: Sweep, load_config: Callable[[list[str]], DictConfig], nproc_per_node: int | None
+    ):
+        self._plan, self._sweep, self._load_config = plan, sweep, load_config
+        self._nproc_per_node = nproc_per_node
+        self._resources = ExitStack()
+        self._servers = ExitStack()
+        self._server: tuple[int, Forkserver] | None = None
+        self._lock = 0
+
+    def __enter__(self) -> Self:
+        self._lock = self._resources.enter_context(locked(self._sweep))
+        self._resources.push(self._servers)
+        handle_signals()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._resources.__exit__(kind, error, trace)
+
+    def measure(self, request: JobRequest) -> Row:
+        """Run a job to its end, or take the row that an earlier start has left of it. KeyboardInterrupt if the user
+        stops it."""
+        job = self._job(request)
+        sweep = self._limited(request.timeout_s)
+        finished = finished_row(read_rows(sweep.folder), sweep, job)
+        if finished is not None:
+            return finished
+        run_dir = new_run_dir(sweep.folder, job.label)
+        row, is_interrupted = run_job(sweep, job, run_dir, self._server_of(request.repeat))
+        shutil.rmtree(run_dir / "checkpoints", ignore_errors=True)  # a race would fill the disk with them
+        if is_interrupted:
+            raise KeyboardInterrupt
+        return row
+
+    def _job(self, request: JobRequest) -> Job:
+        overrides = self._plan.job_overrides(request.overrides, request.check)
+        config = self._load_config(overrides)
+        return Job(overrides, config, self._nproc_per_node, request.name, request.repeat, "")
+
+    def _limited(self, share_s: float) -> Sweep:
+        """The sweep with the shorter of the user's time limit and the job's share of the budget."""
+        if self._sweep.timeout_s is not None and self._sweep.timeout_s <= share_s:
+            return self._sweep
+        return replace(self._sweep, timeout_s=round(share_s, 1), timeout_source=SHARE)
+
+    def _server_of(self, repeat: int) -> Forkserver | None:
+        if sys.platform != "linux":  # a fork does not go well with the system's libraries
+            return None
+        if self._server is None or self._server[0] != repeat:
+            self._servers.close()
+            server = self._servers.enter_context(forkserver_of(self._sweep, 0, self._lock))
+            self._server = (repeat, server)
+        return self._server[1]

@@ -1,0 +1,221 @@
+"""What a race was asked for: its settings, its folder, and the words that all of its jobs have."""
+
+import hashlib
+import os
+import platform
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from trainkit.config.complaints import compose_typed
+from trainkit.config.composition import CONF, hydra_apart
+from trainkit.config.errors import ConfigError, refuse
+from trainkit.config.factors import (
+    AUTO,
+    BATCH_SIZE,
+    MODE,
+    LeftOut,
+    Typed,
+    begins_with,
+    conditions_of,
+    narrow,
+    read_factors,
+    split_typed,
+)
+from trainkit.config.schema import RunConfig
+from trainkit.config.search_path import own_folders
+from trainkit.results.ledger import RaceIdentity
+from trainkit.results.requested import run_overrides
+from trainkit.sweep.slots import visible_gpus
+from trainkit.tuning.goal import MEMORY, TIME, Goal
+from trainkit.tuning.space import Overrides, Space
+
+FILE_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+LENGTHS = ("trainer.max_epochs", "trainer.max_steps", "trainer.limit_train_batches")
+FEWEST_STEPS = 20  # of a job with a large batch
+
+
+@dataclass(frozen=True)
+class RaceSettings:
+    """The settings of hydra.sweeper.*, checked. Raises ConfigError with every complaint at once."""
+
+    budget_min: float
+    steps: int | None
+    memory_gib: float | None
+    minimize: str
+    slower_frac: float
+    job_steps: int
+    save_as: str | None
+
+    def __post_init__(self) -> None:
+        complaints = []
+        for name in ("budget_min", "steps", "memory_gib", "slower_frac", "job_steps"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                complaints.append(f"hydra.sweeper.{name} = {value}: expected a number above 0")
+        if self.minimize not in (TIME, MEMORY):
+            complaints.append(f"hydra.sweeper.minimize = {self.minimize}: expected one of {TIME}, {MEMORY}")
+        if self.save_as is not None and not FILE_NAME.fullmatch(self.save_as):
+            complaints.append(
+                f"hydra.sweeper.save_as = {self.save_as}: names a file; use letters, digits and _ . - alone"
+            )
+        refuse(complaints)
+
+
+@dataclass(frozen=True)
+class RacePlan:
+    """A race to run. `typed` are the overrides of the command line, `words` the options that find its configs,
+    `left_out` the factors of conf/tune that are not tried. `config` is the run that the race begins with."""
+
+    settings: RaceSettings
+    typed: Typed
+    words: tuple[str, ...]
+    config: RunConfig
+    config_name: str
+    space: Space
+    goal: Goal
+    left_out: tuple[LeftOut, ...]
+
+    @property
+    def identity(self) -> RaceIdentity:
+        job = self.config.job
+        base = run_overrides(self.typed.fixed)
+        return RaceIdentity(job.model, job.data, self.goal.words, base, self.settings.job_steps)
+
+    @property
+    def save_as(self) -> str:
+        return self.settings.save_as or f"{self.config.job.model}-{self.config.job.data}"
+
+    def folder_name(self) -> str:
+        """The name of the race's folder: the same for the same command on a machine like this one, with any budget."""
+        facts = [
+            self.config_name, str(self.identity), str(self.typed.swept), *gpu_names(), platform.machine(),
+            str(os.cpu_count()), metadata.version("torch"),
+        ]  # fmt: skip
+        digest = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:8]
+        return f"race-{self.config.job.model}-{self.config.job.data}-{digest}"
+
+    def job_overrides(self, overrides: Overrides, check: bool) -> list[str]:
+        """The overrides of a job of an arm. It trains for a few steps, validates nothing, and logs nothing."""
+        added = []
+        typed = self.typed.fixed_settings
+        if "logger" not in typed:
+            added.append("logger=none")
+        if self.goal.kind == "train":
+            if not typed.intersection(LENGTHS):
+                num_steps = self._num_steps(overrides)
+                added += [f"trainer.max_steps={num_steps}", f"trainer.max_epochs={num_steps}"]
+            if "trainer.limit_val_batches" not in typed:
+                added.append("trainer.limit_val_batches=0")
+        words = [*self.typed.fixed, *added, *overrides]
+        if check and self.complaint([*words, "check=true"]) is None:
+            words.append("check=true")
+        return words
+
+    def complaint(self, overrides: Sequence[str]) -> str | None:
+        """Why these overrides cannot be run; None if they can."""
+        try:
+            self.compose(overrides)
+        except ConfigError as error:
+            return error.complaints[0]
+        return None
+
+    def compose(self, overrides: Sequence[str]) -> RunConfig:
+        return _compose(self.words, overrides, self.config_name)
+
+    def _num_steps(self, overrides: Overrides) -> int:
+        """Steps with about as many samples as those of the first batch size."""
+        for override in overrides:
+            setting, _, value = override.partition("=")
+            if setting == BATCH_SIZE and self.goal.batch_size is not None:
+                shorter = self.settings.job_steps * self.goal.batch_size // int(value)
+                return max(min(shorter, self.settings.job_steps), min(FEWEST_STEPS, self.settings.job_steps))
+        return self.settings.job_steps
+
+
+def plan_race(
+    settings: RaceSettings, arguments: Sequence[str], hydra: DictConfig, process_counts: Sequence[int | None]
+) -> RacePlan:
+    """Plan a race from the overrides of a command line. Raises ConfigError with a line for each mistake."""
+    typed = split_typed(arguments)
+    words = _config_words(hydra)
+    config_name = hydra.job.config_name
+    config = _compose(words, typed.fixed, config_name)
+    refuse(_complaints_of_values(typed, words, config_name))
+    if len(process_counts) > 1:
+        raise ConfigError("hydra.launcher.nproc_per_node: a race is run on one number of processes; give one")
+    gpus = visible_gpus() if config.trainer.accelerator != "cpu" else []
+    num_processes = process_counts[0] or config.trainer.devices or 1
+    conditions = conditions_of(config, len(gpus), num_processes, settings.memory_gib is not None)
+    kind = config.job.kind.value
+    factors, left_out = narrow(read_factors([*own_folders(list(words)), CONF]), typed, conditions, kind)
+    begins = {MODE: config.compile.mode.value}
+    for factor in factors:
+        begins[factor.setting] = begins_with(factor.setting, config, hydra.runtime.choices)
+    goal = Goal(
+        kind=kind,
+        minimize=settings.minimize,
+        num_steps=settings.steps,
+        memory_gib=settings.memory_gib,
+        slower_frac=settings.slower_frac,
+        batch_size=config.data.get("batch_size"),
+    )
+    space = Space(factors, begins, goal.batch_size)
+    return RacePlan(settings, typed, words, config, config_name, space, goal, tuple(left_out))
+
+
+def _complaints_of_values(typed: Typed, words: Sequence[str], config_name: str) -> Iterator[str]:
+    """A line for each of several typed values that does not go with what is fixed."""
+    for setting, values in typed.swept.items():
+        for value in values:
+            if value == AUTO:
+                continue
+            try:
+                _compose(words, [*typed.fixed, f"{setting}={value}"], config_name)
+            except ConfigError as error:
+                yield error.complaints[0]
+
+
+def gpu_names() -> list[str]:
+    """The names of the GPUs of this machine, without torch."""
+    import pynvml  # not for every command line
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:  # no driver
+        return []
+    names = []
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        names.append(str(pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(index))))
+    return names
+
+
+def _config_words(hydra: Any) -> tuple[str, ...]:
+    """The words of the command line that say where configs are."""
+    words = []
+    for source in hydra.runtime.config_sources:
+        if source.provider == "command-line":
+            words.append(f"--config-dir={source.path.removeprefix('file://')}")
+    for override in hydra.overrides.hydra:
+        if override.startswith("hydra.searchpath="):
+            words.append(override)
+    return tuple(words)
+
+
+def _compose(words: Sequence[str], overrides: Sequence[str], name: str) -> RunConfig:
+    with hydra_apart():
+        return compose_typed([*words, *overrides], CONF, run_dir="", name=name)
+
+
+def race_folder(plan: RacePlan, config: DictConfig) -> Path:
+    """The folder of a race: that of the sweep if the user named one, else one that the same command finds again."""
+    named = config.sweep is not None or any(
+        override.startswith("hydra.sweep.dir=") for override in config.hydra.overrides.hydra
+    )
+    folder = Path(config.hydra.sweep.dir)
+    return folder if named else folder.parent / plan.folder_name()

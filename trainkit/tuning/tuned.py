@@ -1,0 +1,70 @@
+"""The experiment that a race leaves: `conf/experiment/tuned/NAME.yaml`, with its evidence in comments."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
+
+from trainkit.analysis.advice import Advice
+from trainkit.config.errors import ConfigError
+from trainkit.formatting import clean
+from trainkit.report.advice import advice_sentence
+from trainkit.results.ledger import Measurement
+
+FOLDER = Path("experiment", "tuned")
+
+
+def write_tuned(into: Path, name: str, overrides: Sequence[str], advice: Advice, groups: Iterable[str]) -> Path:
+    """Write the settings of a race's choice as an experiment of the config directory `into`. Returns its path.
+
+    `overrides` are those that the race began with and those of the choice; `groups` are the names of config groups.
+    Raises ConfigError for a folder that cannot be written.
+    """
+    path = into / FOLDER / f"{name}.yaml"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(tuned_text(overrides, advice, set(groups)), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"hydra.sweeper.into = {into}: {error.strerror}; give a config directory that can be written"
+        ) from error
+    return path
+
+
+def tuned_text(overrides: Sequence[str], advice: Advice, groups: set[str]) -> str:
+    """The text of the experiment."""
+    assert advice.chosen is not None
+    defaults: list[dict[str, Any]] = []
+    settings: Any = OmegaConf.create()
+    for typed in overrides:
+        override = OverridesParser.create().parse_override(typed)
+        name = override.get_key_element().lstrip("+")
+        if name in groups:
+            defaults.append({f"override /{name}": override.value()})
+        else:
+            OmegaConf.update(settings, name, override.value())
+    job = _last_measured(advice.chosen.jobs)
+    settings.tuned = {"device": job.device_name, "torch": job.torch_version}
+    comments = [advice_sentence(advice), *_evidence(advice)]
+    lines = ["# @package _global_"]
+    lines += [f"# {clean(comment)}" for comment in comments]
+    if defaults:
+        lines.append(OmegaConf.to_yaml(OmegaConf.create({"defaults": defaults})))
+    lines.append(OmegaConf.to_yaml(settings))
+    return "\n".join(lines)
+
+
+def _evidence(advice: Advice) -> list[str]:
+    """A line for each arm: its figures, or why it has none."""
+    lines = [f"Figures ({advice.goal}), a process each, lower is better:"]
+    for tried in advice.tried:
+        figures = [f"{job.figure:.5g}" for job in tried.jobs if job.figure is not None]
+        lines.append(f"  {tried.label}: {' '.join(figures) or tried.reason}")
+    return lines
+
+
+def _last_measured(jobs: Sequence[Measurement]) -> Measurement:
+    measured = [job for job in jobs if job.device_name is not None]
+    return measured[-1]
