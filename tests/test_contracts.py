@@ -15,6 +15,7 @@ CLOCKS = ("time.perf_counter", "time.monotonic", "time.time")
 TIME_LIMITS = {
     "report": {"time.monotonic"},
     "sweep": {"time.monotonic"},
+    "tuning": {"time.monotonic"},
     "distributed": {"time.monotonic", "time.time"},
 }
 COMPILER = ("torch.compile", "torch._dynamo", "torch._inductor")

@@ -15,7 +15,7 @@ from trainkit.__main__ import COMMANDS, main
         ([], 0, "usage: trainkit COMMAND"),
         (["--help"], 0, "  diagnose  the lines that keep"),
         (["--version"], 0, trainkit.__version__),
-        (["trian"], 2, "trainkit trian: expected one of train, bench, diagnose, report\n"),
+        (["trian"], 2, "trainkit trian: expected one of train, bench, diagnose, report, advise\n"),
         (["report", "nowhere"], 2, "report: no rows in or below nowhere\n"),
     ],
 )

@@ -1,7 +1,6 @@
 """A race from its plan to its advice: the jobs, the terminal, the page, the experiment."""
 
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -101,11 +100,12 @@ class LiveRace:
 
     def measure(self, request: JobRequest) -> Row:
         """Run a job, with its line."""
-        started_s = time.monotonic()
+        race_clock = self._advisor.clock
+        started_s = race_clock.used_s
         title = f"{self._state()}: {arm_label(request.overrides)}"
 
         def text() -> str:
-            return f"{title}: {clock(time.monotonic() - started_s)}"
+            return f"{title}: {clock(race_clock.used_s - started_s)}"
 
         with LiveLine(text, DRAW_S if sys.stderr.isatty() else None):
             row = self._measure(request)
