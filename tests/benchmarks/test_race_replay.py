@@ -15,7 +15,7 @@ def test_a_quiet_race_is_decided_well_with_half_of_the_processes():
     outcome = race_replay.tally(fields, 12, chance)
     race, full = outcome["race"], outcome["full"]
     assert len(race.named) == 12
-    assert race.wrong_frac == 0
+    assert race.num_wrong == 0
     assert np.mean(race.processes) < np.mean(full.processes) / 2
 
 
@@ -24,7 +24,8 @@ def test_committed_rows_are_raced(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     monkeypatch.setattr(sys, "argv", ["race_replay.py", "--races", "8", str(rows)])
     assert race_replay.main() == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[:2] for line in lines[1:]] == [["networks-h200", way] for way in race_replay.WAYS]
+    assert [line.split()[:2] for line in lines[1:4]] == [["networks-h200", way] for way in race_replay.WAYS]
+    assert [line.split()[:3] for line in lines[4:]] == [["all", "recorded", way] for way in race_replay.WAYS]
 
 
 def test_a_recorded_arm_is_drawn_with_its_own_spread():
