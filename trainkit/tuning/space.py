@@ -54,7 +54,8 @@ class Space:
     def screening(self) -> list[ArmSettings]:
         """The base, each mode, and each value of the other factors beside the reference; the cheapest first."""
         arms: dict[Overrides, ArmSettings] = {}
-        for choice in [{}, self.reference, *self._single_choices()]:
+        choices = [self._beside(setting) | {setting: value} for setting, value in self._single_values()]
+        for choice in [{}, self.reference, *choices]:
             arm = self._arm(choice)
             arms.setdefault(arm.overrides, arm)
         base, *others = arms.values()
@@ -63,10 +64,10 @@ class Space:
     def effects(self) -> list[tuple[str, Overrides, Overrides]]:
         """Each value of a factor with the arm that has it and the arm without it."""
         pairs = []
-        for choice in self._single_choices():
-            (setting, value), *_ = [entry for entry in choice.items() if entry[0] != MODE] or choice.items()
-            without = {} if setting == MODE else self.reference
-            pairs.append((f"{setting}={value}", self._arm(choice).overrides, self._arm(without).overrides))
+        for setting, value in self._single_values():
+            beside = self._beside(setting)
+            with_value = self._arm(beside | {setting: value})
+            pairs.append((f"{setting}={value}", with_value.overrides, self._arm(beside).overrides))
         return pairs
 
     def crossed(self, figures: Mapping[Overrides, float], most: int) -> list[ArmSettings]:
@@ -129,15 +130,18 @@ class Space:
                 return list(factor.values)
         return []
 
-    def _single_choices(self) -> list[dict[str, str]]:
-        choices = []
+    def _single_values(self) -> list[tuple[str, str]]:
+        """Each setting with each value that the base does not have."""
+        values = []
         for factor in self.factors:
             for value in factor.values:
-                if value in (AUTO, self._begin(factor)):
-                    continue
-                beside = {} if factor.setting == MODE else self.reference
-                choices.append(beside | {factor.setting: value})
-        return choices
+                if value not in (AUTO, self._begin(factor)):
+                    values.append((factor.setting, value))
+        return values
+
+    def _beside(self, setting: str) -> dict[str, str]:
+        """The values beside which those of a setting are tried."""
+        return {} if setting == MODE else self.reference
 
     def _begin(self, factor: Factor) -> str:
         """The value of a factor in the base."""
