@@ -66,6 +66,8 @@ def test_what_is_not_decided_is_not_named_a_winner():
     assert advice_sentence(undecided).startswith(
         "best so far default, fused: 1.42x [1.40, 1.44] of eager; undecided: something tried may be up to 8.3 % better"
     )
+    unknown = replace(undecided, most_gain=float("inf"))
+    assert "; undecided: too few jobs to tell what is best; " in advice_sentence(unknown)
     alone = replace(ADVICE, is_decided=True, tried=(replace(EAGER, outcome="chosen"), FAILED), chosen=EAGER)
     assert advice_sentence(alone).startswith("eager: nothing else was measured; ")
     nothing = replace(ADVICE, chosen=None, tried=(FAILED,))

@@ -15,6 +15,7 @@ from trainkit.report.terminal import terminal
 from trainkit.stats import CONFIDENCE
 
 HEADINGS = ("settings", "samples/s", "times as good", "compile", "peak memory", "jobs", "outcome")
+MOST_TOLD = 1.0  # relative: a bound above it tells nothing
 COMPARED = ("equal", "slower", "open")  # outcomes of arms beside the chosen one
 OUTCOMES = {"chosen": "chosen", "equal": "as good", "slower": "worse", "open": "undecided", "excluded": ""}
 
@@ -35,6 +36,8 @@ def _choice(advice: Advice) -> str:
     if not any(tried.outcome in COMPARED for tried in advice.tried):
         return f"{chosen.label}: nothing else was measured"
     bound = percent(max(advice.most_gain, 0.0))
+    if advice.most_gain > MOST_TOLD:
+        return f"best so far {_gain(chosen, advice)}; undecided: too few jobs to tell what is best"
     if not advice.is_decided:
         return f"best so far {_gain(chosen, advice)}; undecided: something tried may be up to {bound} better"
     if chosen.label == advice.base_label:
