@@ -155,8 +155,8 @@ def run_race(runners: Sequence[Runner], chance: np.random.Generator) -> tuple[in
         turn.record(runners[int(turn.arm.name)].draw(chance))
         num_processes += 1
     standing = race.standing()
-    assert standing.chosen is not None  # no arm fails
-    return int(standing.chosen.name), num_processes, standing.is_decided
+    assert standing.choice is not None  # no arm fails
+    return int(standing.choice.name), num_processes, standing.is_decided
 
 
 def full_product(runners: Sequence[Runner], chance: np.random.Generator) -> tuple[int, int, bool]:

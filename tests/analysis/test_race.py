@@ -29,7 +29,7 @@ def test_the_best_arm_wins_and_poor_arms_are_measured_once():
     turns = run(race, noisy(means, 0.005))
     standing = race.standing()
     assert standing.is_decided
-    assert standing.chosen.name == "fused"
+    assert standing.choice.name == "fused"
     assert {arm.name for arm in standing.eliminated} == {"eager", "default", "slow", "slower"}
     assert standing.most_gain <= Rules().tolerance
     counts = [name for name, _ in turns]
@@ -61,7 +61,7 @@ def test_equally_good_arms_go_to_the_cheapest():
     run(race, noisy(means, 0.001))
     standing = race.standing()
     assert {arm.name for arm in standing.winners} == set(means)
-    assert standing.chosen.name == "eager"
+    assert standing.choice.name == "eager"
 
 
 def test_arms_that_scatter_too_much_end_without_a_winner():
@@ -70,7 +70,7 @@ def test_arms_that_scatter_too_much_end_without_a_winner():
     run(race, noisy(means, 0.1))
     standing = race.standing()
     assert not standing.is_decided
-    assert standing.chosen is standing.leader
+    assert standing.choice is standing.leader
     assert standing.most_gain > Rules().tolerance
     assert max(len(arm.figures) for arm in race.arms) == Rules().most_samples
 
@@ -85,7 +85,7 @@ def test_few_named_winners_are_worse_than_the_tolerance():
         standing = race.standing()
         if standing.is_decided:
             num_named += 1
-            num_wrong += means[standing.chosen.name] > 1 + Rules().tolerance
+            num_wrong += means[standing.choice.name] > 1 + Rules().tolerance
     assert num_named >= 30
     assert num_wrong <= 0.05 * num_named
 
@@ -109,7 +109,7 @@ def test_an_unstable_arm_is_judged_by_its_slower_value():
     steady = Arm("steady", figures=[1.0, 1.001, 1.0])
     other = Arm("other", figures=[1.5, 1.501, 1.502])
     standing = Race([jumping, steady, other]).standing()
-    assert standing.chosen is steady
+    assert standing.choice is steady
     assert standing.unstable == (jumping,)
     assert jumping in standing.eliminated
 
@@ -131,7 +131,7 @@ def test_an_excluded_arm_neither_runs_nor_wins():
     race.arms[0].excluded = "out of memory"
     turns = run(race, noisy(means, 0.002))
     assert "a" not in [name for name, _ in turns]
-    assert race.standing().chosen.name == "b"
+    assert race.standing().choice.name == "b"
 
 
 def test_a_winner_that_is_excluded_in_its_final_makes_room_for_the_next():
@@ -143,14 +143,14 @@ def test_a_winner_that_is_excluded_in_its_final_makes_room_for_the_next():
             turn.arm.excluded = "wrong numbers"
         else:
             turn.record(draw(turn.arm))
-    assert race.standing().chosen.name == "b"
+    assert race.standing().choice.name == "b"
     assert len(race.arms[1].final_figures) == len(race.arms[2].final_figures) == 2
 
 
 def test_without_any_arm_that_can_win_there_is_no_choice():
     race = Race([Arm("a", excluded="failed")])
     assert race.next_turn() is None
-    assert race.standing().chosen is None
+    assert race.standing().choice is None
     assert not race.standing().is_decided
 
 

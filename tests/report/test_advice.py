@@ -25,7 +25,7 @@ ADVICE = Advice(
     goal="the time of a sample in steady steps",
     tried=(EAGER, JUMPS, FAILED, BEST),
     base_label="eager",
-    chosen=BEST,
+    choice=BEST,
     is_decided=True,
     most_gain=0.017,
     used_s=840.0,
@@ -54,7 +54,7 @@ def test_the_sentence_has_the_gain_the_guarantee_the_budget_and_what_was_not_tri
 
 
 def test_without_a_difference_the_advice_is_to_stay():
-    stays = replace(ADVICE, chosen=EAGER, tried=(replace(EAGER, outcome="chosen"), JUMPS), not_tried=())
+    stays = replace(ADVICE, choice=EAGER, tried=(replace(EAGER, outcome="chosen"), JUMPS), not_tried=())
     assert advice_sentence(stays) == (
         "no measurable difference of use: stay with eager; with 95 % confidence nothing tried is more than 1.7 % "
         "better; 14 min of 20 min used"
@@ -68,9 +68,9 @@ def test_what_is_not_decided_is_not_named_a_winner():
     )
     unknown = replace(undecided, most_gain=float("inf"))
     assert "; undecided: too few jobs to tell what is best; " in advice_sentence(unknown)
-    alone = replace(ADVICE, is_decided=True, tried=(replace(EAGER, outcome="chosen"), FAILED), chosen=EAGER)
+    alone = replace(ADVICE, is_decided=True, tried=(replace(EAGER, outcome="chosen"), FAILED), choice=EAGER)
     assert advice_sentence(alone).startswith("eager: nothing else was measured; ")
-    nothing = replace(ADVICE, chosen=None, tried=(FAILED,))
+    nothing = replace(ADVICE, choice=None, tried=(FAILED,))
     assert advice_sentence(nothing).startswith("nothing that was tried can be advised; ")
 
 

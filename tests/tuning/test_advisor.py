@@ -16,8 +16,8 @@ SIZE = Factor("data.batch_size", {"auto": FactorValue()}, is_named=True)
 
 def chosen(advisor: Advisor) -> str:
     standing = advisor.race.standing()
-    assert standing.chosen is not None
-    return standing.chosen.name
+    assert standing.choice is not None
+    return standing.choice.name
 
 
 def race(machine: Machine, folder: Path, **options) -> Advisor:

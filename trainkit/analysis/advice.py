@@ -59,7 +59,7 @@ class Round:
 class Advice:
     """The end of a race, or its state when it was stopped.
 
-    `base_label` names the settings that it began with. `chosen` is None if nothing can win. Without `is_decided` it is
+    `base_label` names the settings that it began with. `choice` is None if nothing can win. Without `is_decided` it is
     the best so far. No arm is more than `most_gain` better than the chosen one, with the confidence of the rules.
     `not_tried` did not fit into the budget; `left_out` are factors that have no effect or were not named.
     """
@@ -67,7 +67,7 @@ class Advice:
     goal: str
     tried: tuple[Tried, ...]
     base_label: str
-    chosen: Tried | None
+    choice: Tried | None
     is_decided: bool
     most_gain: float
     used_s: float
@@ -117,7 +117,7 @@ def tried_arms(race: Race, jobs: Mapping[str, Sequence[Measurement]]) -> list[Tr
 def _outcome(arm: Arm, standing: Standing) -> str:
     if arm.excluded is not None:
         return "excluded"
-    if arm is standing.chosen:
+    if arm is standing.choice:
         return "chosen"
     if arm in standing.winners:
         return "equal"

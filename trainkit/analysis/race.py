@@ -76,7 +76,7 @@ class Standing:
 
     `leader` has the lowest mean of the arms that can win, None without any. `alive` may still be the best;
     `eliminated` surely are not; `unstable` may be either. Of each of the `winners` it is sure that no arm is better by
-    more than the tolerance. `chosen` is the cheapest of them; the leader while there are none. `most_gain` is the
+    more than the tolerance. `choice` is the cheapest of them; the leader while there are none. `most_gain` is the
     largest relative gain over the chosen arm that any arm may still have.
     """
 
@@ -86,7 +86,7 @@ class Standing:
     eliminated: tuple[Arm, ...]
     unstable: tuple[Arm, ...]
     winners: tuple[Arm, ...]
-    chosen: Arm | None
+    choice: Arm | None
     most_gain: float
 
     @property
@@ -131,10 +131,10 @@ class Race:
                 alive.append(arm)
             if lows[:, index].min() > -math.log1p(self.rules.tolerance):
                 winners.append(arm)
-        chosen = min(winners, key=lambda arm: arm.cost, default=able[leader])
-        most_gain = _exp(-lows[:, able.index(chosen)].min()) - 1
+        choice = min(winners, key=lambda arm: arm.cost, default=able[leader])
+        most_gain = _exp(-lows[:, able.index(choice)].min()) - 1
         return Standing(
-            able[leader], intervals, tuple(alive), tuple(eliminated), unstable, tuple(winners), chosen, most_gain
+            able[leader], intervals, tuple(alive), tuple(eliminated), unstable, tuple(winners), choice, most_gain
         )
 
     def next_turn(self, may_run: Callable[[Turn], bool] = lambda turn: True) -> Turn | None:
@@ -162,11 +162,11 @@ class Race:
 
     def finalists(self, standing: Standing) -> list[Arm]:
         """The chosen arm and the best of the others; none if no other can win."""
-        chosen = standing.chosen
-        others = [arm for arm in self.arms if arm.can_win and arm is not chosen]
-        if chosen is None or not others:
+        choice = standing.choice
+        others = [arm for arm in self.arms if arm.can_win and arm is not choice]
+        if choice is None or not others:
             return []
-        return [chosen, min(others, key=_mean_log)]
+        return [choice, min(others, key=_mean_log)]
 
     def gain(self, arm: Arm, base: Arm) -> Ratio:
         """The base's figure over the arm's. The arm's are those that were measured after it was chosen, if there are

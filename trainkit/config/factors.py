@@ -146,13 +146,13 @@ def narrow(
     A setting with one typed value is fixed. Several typed values are tried as they are: who names them wants them.
     Raises ConfigError for typed values of settings that make it another work.
     """
-    named = {factor.setting: factor for factor in factors}
-    chosen, left_out = [], []
+    by_setting = {factor.setting: factor for factor in factors}
+    varied, left_out = [], []
     for setting, values in typed.swept.items():
         _refuse_other_work(setting, values)
-        facts = named.get(setting, Factor(setting))
+        facts = by_setting.get(setting, Factor(setting))
         own_facts = {value: facts.values.get(value, FactorValue()) for value in values}
-        chosen.append(replace(facts, values=own_facts, is_named=True))
+        varied.append(replace(facts, values=own_facts, is_named=True))
     for factor in factors:
         if factor.setting in typed.swept or factor.setting in typed.fixed_settings:
             continue
@@ -161,10 +161,10 @@ def narrow(
             able, unable = _split_values(factor, conditions)
             left_out += unable
             if able:
-                chosen.append(replace(factor, values=able))
+                varied.append(replace(factor, values=able))
         else:
             left_out.append(LeftOut(factor.setting, reason))
-    return chosen, left_out
+    return varied, left_out
 
 
 def _reason_against(factor: Factor, conditions: Collection[str], kind: str) -> str | None:

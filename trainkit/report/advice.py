@@ -30,25 +30,25 @@ def advice_sentence(advice: Advice) -> str:
 
 
 def _choice(advice: Advice) -> str:
-    chosen = advice.chosen
-    if chosen is None:
+    choice = advice.choice
+    if choice is None:
         return "nothing that was tried can be advised"
     if not any(tried.outcome in COMPARED for tried in advice.tried):
-        return f"{chosen.label}: nothing else was measured"
+        return f"{choice.label}: nothing else was measured"
     bound = percent(max(advice.most_gain, 0.0))
     if advice.most_gain > MOST_TOLD:
-        return f"best so far {_gain(chosen, advice)}; undecided: too few jobs to tell what is best"
+        return f"best so far {_gain(choice, advice)}; undecided: too few jobs to tell what is best"
     if not advice.is_decided:
-        return f"best so far {_gain(chosen, advice)}; undecided: something tried may be up to {bound} better"
-    if chosen.label == advice.base_label:
-        return f"no measurable difference of use: stay with {chosen.label}; {_guarantee(bound)}"
-    return f"{_gain(chosen, advice)}; {_guarantee(bound)}"
+        return f"best so far {_gain(choice, advice)}; undecided: something tried may be up to {bound} better"
+    if choice.label == advice.base_label:
+        return f"no measurable difference of use: stay with {choice.label}; {_guarantee(bound)}"
+    return f"{_gain(choice, advice)}; {_guarantee(bound)}"
 
 
-def _gain(chosen: Tried, advice: Advice) -> str:
-    if chosen.gain is None:
-        return chosen.label
-    return f"{chosen.label}: {ratio_text(chosen.gain)} of {advice.base_label}"
+def _gain(choice: Tried, advice: Advice) -> str:
+    if choice.gain is None:
+        return choice.label
+    return f"{choice.label}: {ratio_text(choice.gain)} of {advice.base_label}"
 
 
 def _guarantee(bound: str) -> str:

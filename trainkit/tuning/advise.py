@@ -59,7 +59,7 @@ def advise(
     print(f"rows, logs and {advisor.ledger.path.name}: {folder}; {page.name}", flush=True)
     if status == INTERRUPTED:
         print("interrupted; the same command goes on", flush=True)
-    elif advice.chosen is None:
+    elif advice.choice is None:
         status = NOTHING
     else:
         print(_save(plan, advice, config, into), flush=True)
@@ -134,15 +134,15 @@ def advice_of(advisor: Advisor, plan: RacePlan) -> Advice:
     standing = advisor.race.standing()
     jobs = {name: entry.jobs for name, entry in advisor.entries.items()}
     tried = tried_arms(advisor.race, jobs)
-    chosen = None
+    choice = None
     for arm in tried:
         if arm.outcome == "chosen":
-            chosen = arm
+            choice = arm
     return Advice(
         goal=plan.goal.words,
         tried=tuple(tried),
         base_label=arm_label(advisor.space.base.overrides),
-        chosen=chosen,
+        choice=choice,
         is_decided=standing.is_decided,
         most_gain=standing.most_gain,
         used_s=advisor.clock.used_s,
@@ -156,11 +156,11 @@ def advice_of(advisor: Advisor, plan: RacePlan) -> Advice:
 
 def _save(plan: RacePlan, advice: Advice, config: DictConfig, into: str | None) -> str:
     """Write the experiment, and say how to train with it."""
-    assert advice.chosen is not None
+    assert advice.choice is not None
     folder = CONF if into is None else Path(into)
     groups = OmegaConf.to_container(config.hydra.runtime.choices)
     assert isinstance(groups, dict)
-    overrides = [*run_overrides(plan.typed.fixed), *advice.chosen.overrides]
+    overrides = [*run_overrides(plan.typed.fixed), *advice.choice.overrides]
     path = write_tuned(folder, plan.save_as, overrides, advice, map(str, groups))
     script = "train.py" if plan.goal.kind == "train" else "scripts/bench.py"
     option = "" if into is None else f" --config-dir {into}"

@@ -214,8 +214,10 @@ def _compose(words: Sequence[str], overrides: Sequence[str], name: str) -> RunCo
 
 def race_folder(plan: RacePlan, config: DictConfig) -> Path:
     """The folder of a race: that of the sweep if the user named one, else one that the same command finds again."""
-    named = config.sweep is not None or any(
+    is_named = config.sweep is not None or any(
         override.startswith("hydra.sweep.dir=") for override in config.hydra.overrides.hydra
     )
     folder = Path(config.hydra.sweep.dir)
-    return folder if named else folder.parent / plan.folder_name()
+    if is_named:
+        return folder
+    return folder.parent / plan.folder_name()

@@ -35,7 +35,7 @@ def write_tuned(into: Path, name: str, overrides: Sequence[str], advice: Advice,
 
 def tuned_text(overrides: Sequence[str], advice: Advice, groups: set[str]) -> str:
     """The text of the experiment."""
-    assert advice.chosen is not None
+    assert advice.choice is not None
     defaults: list[dict[str, Any]] = []
     settings: Any = OmegaConf.create()
     for typed in overrides:
@@ -45,7 +45,7 @@ def tuned_text(overrides: Sequence[str], advice: Advice, groups: set[str]) -> st
             defaults.append({f"override /{name}": override.value()})
         else:
             OmegaConf.update(settings, name, override.value())
-    job = _last_measured(advice.chosen.jobs)
+    job = _last_measured(advice.choice.jobs)
     settings.tuned = {"device": job.device_name, "torch": job.torch_version}
     comments = [advice_sentence(advice), *_evidence(advice)]
     lines = ["# @package _global_"]
