@@ -170,6 +170,8 @@ def test_the_gain_of_the_chosen_arm_comes_from_figures_that_did_not_choose_it():
     gain = Race([base, chosen]).gain(chosen, base)
     assert gain.value == pytest.approx(2.0, rel=0.01)
     assert gain.low < 2 < gain.high
+    chosen.final_figures.pop()  # one alone tells less than all
+    assert Race([base, chosen]).gain(chosen, base).value == pytest.approx(5**0.5, rel=0.01)
 
 
 def test_variances_are_shared_as_far_as_they_are_alike():

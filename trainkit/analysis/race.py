@@ -170,8 +170,11 @@ class Race:
 
     def gain(self, arm: Arm, base: Arm) -> Ratio:
         """The base's figure over the arm's. The arm's are those that were measured after it was chosen, if there are
-        any: the figures that chose it flatter it."""
-        return ratio(base.all_figures, arm.final_figures or arm.figures)
+        two or more: the figures that chose it flatter it."""
+        figures = arm.all_figures
+        if len(arm.final_figures) > 1:
+            figures = arm.final_figures
+        return ratio(base.all_figures, figures)
 
     def _in_question(self, standing: Standing) -> list[Arm]:
         """The arms of which another figure may decide the race."""
