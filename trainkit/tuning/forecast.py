@@ -9,6 +9,7 @@ from trainkit.results.ledger import Measurement
 from trainkit.tuning.space import ArmSettings
 
 FIRST_COMPILE_S = 30.0  # of mode default, until one was measured
+WARM_SAVES = 0.5  # of the last job's compile time: the next one finds the cache warm, or as warm
 CHECK_TIMES = 2.0  # the time of a job with check=true, over that of the job without
 
 
@@ -37,12 +38,12 @@ class Entry:
 def predicted_s(entry: Entry, is_final: bool, entries: Sequence[Entry]) -> float:
     """The time of the next job of an arm; the first of the entries is the base.
 
-    It takes as long as the arm's last one, or as one of the base with the compile time of mode default times the
-    expected multiple. 0 while nothing was measured.
+    It takes as long as the arm's last one, with half of its compile time. A first job takes as long as one of the base,
+    with the compile time of mode default times the expected multiple. 0 while nothing was measured.
     """
     if entry.jobs:
         times = CHECK_TIMES if is_final and entry.is_compiled else 1.0
-        return entry.jobs[-1].wall_s * times
+        return times * (entry.jobs[-1].wall_s - WARM_SAVES * (entry.jobs[-1].compile_s or 0.0))
     base = entries[0]
     if not base.jobs:
         return 0.0
