@@ -82,6 +82,8 @@ def test_the_table_has_the_chosen_settings_first_and_says_why_others_are_out():
     assert "undecided; unstable: judged by the slower of two values" in outcomes
     assert "oom: no memory" in outcomes
     assert "default by itself: 1.20x [1.10, 1.30]." in lines
+    assert not any(line.startswith("The largest batch") for line in lines)
+    assert "The largest batch size that was tried and fits: 448." in printed(replace(ADVICE, largest_batch=448))
     assert lines[-1] == advice_sentence(ADVICE)
 
 

@@ -111,6 +111,7 @@ def test_the_largest_batch_that_fits_is_found_and_raced(tmp_path: Path):
     assert "compile.mode=default data.batch_size=512" in sizes
     assert advisor.entries["compile.mode=default data.batch_size=1024"].arm.excluded == "takes 64.0 GiB of 40 GiB"
     assert "data.batch_size=" in chosen(advisor)
+    assert max(size for size, fits in advisor.tried_sizes().items() if fits) == 640
 
 
 def test_a_job_beside_another_process_is_repeated_and_given_up_in_the_end(tmp_path: Path):

@@ -62,6 +62,7 @@ class Advice:
     `base_label` names the settings that it began with. `choice` is None if nothing can win. Without `is_decided` it is
     the best so far. No arm is more than `most_gain` better than the chosen one, with the confidence of the rules.
     `not_tried` did not fit into the budget; `left_out` are factors that have no effect or were not named.
+    `largest_batch` is the largest batch size of those that were tried that fits, None if none was tried.
     """
 
     goal: str
@@ -76,6 +77,7 @@ class Advice:
     left_out: tuple[LeftOut, ...]
     effects: tuple[Effect, ...]
     rounds: tuple[Round, ...]
+    largest_batch: int | None = None
 
     @property
     def equals(self) -> list[Tried]:

@@ -85,6 +85,8 @@ def advice_notes(advice: Advice) -> Iterator[str]:
     if advice.equals:
         labels = " | ".join(tried.label for tried in advice.equals)
         yield f"As good, and costlier to compile or in memory: {labels}."
+    if advice.largest_batch is not None:
+        yield f"The largest batch size that was tried and fits: {advice.largest_batch}."
     for effect in advice.effects:
         yield f"{effect.value} by itself: {ratio_text(effect.gain)}."
 

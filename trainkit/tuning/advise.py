@@ -138,6 +138,7 @@ def advice_of(advisor: Advisor, plan: RacePlan) -> Advice:
     for arm in tried:
         if arm.outcome == "chosen":
             choice = arm
+    fitting = [size for size, fits in advisor.tried_sizes().items() if fits]
     return Advice(
         goal=plan.goal.words,
         tried=tuple(tried),
@@ -151,6 +152,7 @@ def advice_of(advisor: Advisor, plan: RacePlan) -> Advice:
         left_out=(*plan.left_out, *advisor.contradictions()),
         effects=tuple(effects_of(advisor.space.effects(), tried)),
         rounds=tuple(rounds_of(advisor.ledger.measurements, advisor.race.rules)),
+        largest_batch=max(fitting, default=None),
     )
 
 

@@ -137,7 +137,7 @@ class Advisor:
         """Add the next batch size, or once all others were tried the combinations of promising values."""
         if self._is_crossed or any(self._is_waiting(arm) for arm in self.race.arms):
             return
-        size = self.space.next_batch_size(self._tried_sizes())
+        size = self.space.next_batch_size(self.tried_sizes())
         if size is not None and self._is_waiting(self._add(self.space.batch_arm(size)).arm):
             return
         self._is_crossed = True
@@ -151,7 +151,7 @@ class Advisor:
     def _is_waiting(self, arm: Arm) -> bool:
         return arm.excluded is None and not arm.figures and self.may_run(Turn(arm, is_final=False))
 
-    def _tried_sizes(self) -> dict[int, bool]:
+    def tried_sizes(self) -> dict[int, bool]:
         """Whether the batch sizes that were tried by themselves fit."""
         fits = {}
         for entry in self.entries.values():
