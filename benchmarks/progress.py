@@ -37,7 +37,7 @@ def mean_us(device: torch.device, num_calls: int) -> tuple[float, float]:
     with TimedLine(every_s=DRAW_S) as line:
         line.progress.phase, line.progress.max_epochs = "training", 1
         line.progress.steps_per_epoch = line.progress.steps_left = num_calls
-        writer = ProgressWriter(line.progress, max_steps=-1)
+        writer = ProgressWriter(line.progress, max_steps=-1, compiles=False)
         for _ in range(num_calls):
             work_until = time.perf_counter() + STEP_S
             while time.perf_counter() < work_until:

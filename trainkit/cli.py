@@ -3,6 +3,7 @@
 import gc
 import os
 import re
+import shutil
 import signal
 import sys
 import time
@@ -115,6 +116,19 @@ def _hydra_complaints(argv: list[str], error: Exception) -> list[str]:
         return []
     problem = " ".join(f"{type(error).__name__} {error}".split())
     return [f"{', '.join(settings)}: Hydra cannot start with it ({problem}); leave it out"]
+
+
+def started(command: str) -> str:
+    """How to start a command as this process was started: by its script, or by `trainkit`."""
+    script = Path(sys.argv[0])
+    if script.parent.name == "commands":
+        return f"trainkit {command}"
+    if command == "diagnose":
+        script = script.parent / "scripts" / "diagnose.py"
+    python = "python"
+    if shutil.which(python) != sys.executable:
+        python = os.path.relpath(sys.executable)
+    return f"{python} {script}"
 
 
 def shares_process() -> bool:

@@ -91,6 +91,20 @@ def test_small_batches_run_uncompiled_in_steady_calls_as_the_setting_says(bench)
     assert why_dropped(row) is None
 
 
+def test_the_rest_of_an_epoch_runs_uncompiled_unless_a_variant_takes_it():
+    uncompiled_calls = []
+    config = CompileConfig(backend="eager", dynamic=False)
+    with Compiler(config, on_eager=lambda: uncompiled_calls.append(1)) as compiler:
+        compiler.apply(Doubled(), DdpConfig())
+        assert sizes_by_graph(compiler, 4) == [1]
+        assert torch.equal(compiler(torch.ones(3), is_rest=True), torch.full((3,), 2.0))
+        assert dynamo.num_graphs() == 1
+        assert sizes_by_graph(compiler, 3) == [2]
+        compiler(torch.ones(3), is_rest=True)
+        assert compiler.facts().effective_mode == "default"
+    assert not uncompiled_calls  # which would be counted for a step
+
+
 def test_the_variant_used_longest_ago_is_dropped_and_compiled_again():
     with Compiler(CompileConfig(backend="eager", dynamic=False, max_variants=2)) as compiler:
         compiler.apply(Doubled(), DdpConfig())

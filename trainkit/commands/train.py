@@ -8,6 +8,7 @@ from omegaconf import DictConfig
 
 from trainkit import cli
 from trainkit.config.composition import CONF, run_config
+from trainkit.report.progress import ProgressLine, StageLines
 from trainkit.results.optimized import check_optimized
 
 
@@ -19,19 +20,23 @@ def main() -> int:
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
 def train(cfg: DictConfig) -> float | None:
     """Run, and return the column of the row that `optimized_metric` names."""
+    stages = StageLines(is_shown=cli.rank() == 0)
     with cli.one_line_errors_of_job():
         config = run_config(cfg)
         check_optimized(config.optimized_metric)
+        stages.show("importing torch and lightning")
         with cli.importing():  # torch too: mistakes in the command line are reported before
-            from trainkit.report import summary
-            from trainkit.report.progress import ProgressLine
+            from trainkit.report import outcome, summary
             from trainkit.training.run import run
 
         with ProgressLine(config.trainer.progress_s, is_shown=cli.rank() == 0) as line:
+            line.progress.on_stage = lambda stage: line.above(stages.show, stage)
             max_epochs = config.trainer.max_epochs
             row = run(config, lambda record: line.above(summary.print_epoch, record, max_epochs), line.progress)
     if cli.rank() == 0:
+        stages.show("measured")
         summary.print_run(row, Path(config.job.run_dir))
+        outcome.print_outcome(row, cli.started("train"), cli.started("diagnose"))
     if row.status != "ok":
         cli.end_failed_run(row.run_id, row.status, row.error)
     value: float | None = getattr(row, config.optimized_metric)

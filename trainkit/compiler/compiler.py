@@ -15,7 +15,7 @@ from trainkit.compiler.budget import RecompileBudget
 from trainkit.compiler.errors import first_line, is_compile_error
 from trainkit.compiler.facts import Observations
 from trainkit.compiler.observer import Observer
-from trainkit.compiler.policies import MIN_BATCH_SIZE, ON_ERROR, STANCES, START, Policies
+from trainkit.compiler.policies import MIN_BATCH_SIZE, ON_ERROR, REST, STANCES, START, Policies
 from trainkit.compiler.recompiles import Recompile
 from trainkit.compiler.regions import CompiledRegion
 from trainkit.config.schema import AUTOTUNE_MODES, CUDAGRAPH_MODES, EAGER_THEN_COMPILE, CompileConfig, DdpConfig
@@ -118,8 +118,9 @@ class Compiler:
             self.config, objective, self._observer, self._undo, leave_hooks=ddp.strategy == "fsdp2"
         )
 
-    def __call__(self, *batch: Any) -> Any:
+    def __call__(self, *batch: Any, is_rest: bool = False) -> Any:
         """The objective's outputs. With on_error=eager, an objective that cannot be compiled runs uncompiled.
+        Nothing is compiled for a batch that is the rest of an epoch: a variant takes it, or it runs uncompiled.
 
         Raises RecompileLimitError if a call needs more than max_recompiles and on_recompile_limit=raise, MarkError, a
         ConfigError, if the objective fixes a dimension of compile.mark_dynamic."""
@@ -133,6 +134,8 @@ class Compiler:
         policy = None
         if self._policies is not None:
             policy = self._policies.choose(batch, self._objective.training)
+        if policy is None and is_rest and self._compiles:
+            policy = REST
         goes_on_uncompiled = False
         try:
             if policy is None:
@@ -152,7 +155,9 @@ class Compiler:
         return outputs
 
     def _end_call(self, policy: str | None) -> None:
-        """Report whether the call ran uncompiled, by a setting of STANCES or by none, and drop variants."""
+        """Report whether the call ran uncompiled, by a policy of STANCES or by none, and drop variants."""
+        if policy == REST:
+            return
         observer = self._observer
         ran_uncompiled = not self._compiles or observer.call_ran_uncompiled() or not observer.has_graphs
         if self.error or ran_uncompiled or policy in (MIN_BATCH_SIZE, ON_ERROR):

@@ -13,12 +13,14 @@ from trainkit.results.facts import Policy
 
 START, MIN_BATCH_SIZE = "compile.start", "compile.min_batch_size"
 MAX_MEMORY_FRAC, ON_ERROR = "compile.max_memory_frac", "compile.on_error"
+REST = "the rest of an epoch"  # no setting: a variant for one short batch would cost more than it gains
 # Torch's stance for a call that is not compiled for. A small batch runs as eager does; the others may use a variant.
 STANCES = {
     START: "eager_on_recompile",
     MIN_BATCH_SIZE: "force_eager",
     MAX_MEMORY_FRAC: "eager_on_recompile",
     ON_ERROR: "force_eager",
+    REST: "eager_on_recompile",
 }
 
 
@@ -57,7 +59,7 @@ class Policies:
             MAX_MEMORY_FRAC: config.max_memory_frac is not None,
             ON_ERROR: config.on_error == "eager",
         }
-        return [setting for setting in STANCES if is_set[setting]]
+        return [setting for setting in is_set if is_set[setting]]
 
     def choose(self, batch: tuple[Any, ...], is_training: bool) -> str | None:
         """The setting by which a call is not compiled for; None if it may be."""

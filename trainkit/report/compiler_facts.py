@@ -24,6 +24,11 @@ class Cause:
     remedy: Remedy
     time_s: float | None = None
 
+    @property
+    def is_validation(self) -> bool:
+        """Whether it is the recompile that every run with a validation has: for a call without gradients."""
+        return self.reason.endswith("GLOBAL_STATE changed: grad_mode")
+
 
 def graph_break_causes(row: Row) -> list[Cause]:
     causes = []

@@ -19,6 +19,17 @@ MEMORY = 0.95  # the share of what was measured before that a drawing keeps: the
 CLEAR = "\r\x1b[2K"
 
 
+class StageLines:
+    """Prints what a run does at each stage, with the seconds since this object was made."""
+
+    def __init__(self, is_shown: bool = True):
+        self._start, self._is_shown = time.monotonic(), is_shown
+
+    def show(self, stage: str) -> None:
+        if self._is_shown:
+            print(f"{time.monotonic() - self._start:6.1f} s  {stage}", flush=True)
+
+
 class LiveLine:
     """Shows a text while it is entered: on a terminal a line at its bottom, else a line every `every_s` seconds.
 

@@ -124,6 +124,10 @@ def _compile_lines(row: Row) -> Iterator[Line]:
         "recompiles": fixed(row.num_recompiles, 0),
         "CUDA graphs": fixed(row.num_cudagraphs, 0),
     }
+    causes = recompile_causes(row)
+    defects = [cause for cause in causes if not cause.is_validation]
+    if len(defects) < len(causes):
+        texts["recompiles"] += f" ({len(causes) - len(defects)} for validation)"
     yield "compile", _listed(texts)
     if row.compile_time_s:
         phases = [f"start-up {seconds(row.compile_startup_s)} apart"]
@@ -136,7 +140,7 @@ def _compile_lines(row: Row) -> Iterator[Line]:
     if row.compiled_parts:
         yield "regions", compiled_regions(row)
     yield from _break_lines(graph_break_causes(row))
-    yield from _recompile_lines(recompile_causes(row))
+    yield from _recompile_lines(defects)
     hits, misses = fixed(row.cache_hits, 0), fixed(row.cache_misses, 0)
     yield "cache", _listed({"found": row.cache_found or "-", "hits": hits, "misses": misses})
 

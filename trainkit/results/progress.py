@@ -1,11 +1,16 @@
 """Progress: how far a run is, for whoever shows it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 
 @dataclass
 class Progress:
-    """How far a run is. The run writes the fields while it trains, without a lock; a thread that shows them reads."""
+    """How far a run is. The run writes the fields while it trains, without a lock; a thread that shows them reads.
+
+    `on_stage` is called with what the run does next, at each of its stages."""
+
+    on_stage: Callable[[str], None] = lambda stage: None
 
     phase: str = "starting"  # training, validating, finishing
     epoch: int = 0  # from 0

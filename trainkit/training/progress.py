@@ -13,10 +13,16 @@ from trainkit.training.host_copy import HostCopy
 class ProgressWriter(Callback):
     """Keeps a Progress up to date. Lightning calls it around epochs, the training loop after each batch."""
 
-    def __init__(self, progress: Progress, max_steps: int):
-        self.progress, self._max_steps = progress, max_steps  # -1: no limit
+    def __init__(self, progress: Progress, max_steps: int, compiles: bool):
+        self.progress, self._max_steps, self._compiles = progress, max_steps, compiles  # -1: no limit
         self._loss: HostCopy | None = None  # on its way
         self._num_compiles: Counter[str] = Counter()  # by kind
+
+    def on_train_start(self, trainer: Trainer, task: LightningModule) -> None:
+        stage = "training"
+        if self._compiles:
+            stage += "; the network is compiled in its first step and in its first validation"
+        self.progress.on_stage(stage)
 
     def begin_compile(self, kind: str) -> None:
         self._num_compiles[kind] += 1

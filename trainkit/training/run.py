@@ -97,8 +97,9 @@ def run_watched(config: RunConfig, listeners: Listeners, watch: Watch, request: 
     with ExitStack() as contexts:
         try:
             config = config_of_attempt(config)
+            listeners.progress.on_stage(f"building {config.job.model} and the data {config.job.data}")
             components = build(config, listeners, watch, contexts)
-            fit(components)
+            fit(components, listeners.progress.on_stage)
         except (Exception, KeyboardInterrupt, SystemExit) as caught:  # a failure is a row
             error = caught
         if isinstance(error, TrainingEndedError):
@@ -155,7 +156,8 @@ def build(config: RunConfig, listeners: Listeners, watch: Watch, contexts: ExitS
         contexts.enter_context(inductor.own_artifacts())
     meters = Meters()
     events = meters.epoch_meter
-    progress = ProgressWriter(listeners.progress, config.trainer.max_steps)
+    compiles = config.compile.mode != "eager"
+    progress = ProgressWriter(listeners.progress, config.trainer.max_steps, compiles)
 
     def on_compile_start(kind: str) -> None:
         watch.ranks.is_compiling = True
@@ -191,24 +193,30 @@ def build(config: RunConfig, listeners: Listeners, watch: Watch, contexts: ExitS
     )
 
 
-def fit(components: Components) -> None:
+def fit(components: Components, on_stage: Callable[[str], None]) -> None:
     """Train, then measure the breakdown of a step and its communication, and check the numerics, if requested."""
     task, recorder, config = components.task, components.recorder, components.config
     device = components.trainer.strategy.root_device
     foreign_processes = ForeignProcesses(device)
+    if config.compile.mode != "eager":
+        on_stage("starting torch.compile up, once in a process; it is not part of the compile time")
     components.trainer.fit(task, datamodule=components.data, ckpt_path=components.ckpt_path, weights_only=True)
     recorder.end_fit(task)
     recorder.add({"foreign_processes": total_foreign(gather(foreign_processes.count()))})
     if artifacts.is_requested(config) and recorder.artifacts.artifacts is None:
         recorder.add(asdict(artifacts.save_artifacts(config, device)))
     if config.meters.breakdown:
+        on_stage("training one more epoch, which splits the step into forward, backward and optimizer")
         recorder.add(measure_breakdown(components))
     if config.trainer.profiler is not None:
+        on_stage(f"training one more epoch under the profiler {config.trainer.profiler}")
         write_profile(components, config.trainer.profiler)
     several_gpus = components.devices.type == "cuda" and components.devices.world_size > 1
     if config.meters.communication and several_gpus:
+        on_stage("measuring the communication that nothing hides")
         recorder.add(measure_communication(components))
     if components.untrained_net is not None:
+        on_stage("comparing the first steps with eager and float64")
         check_numbers(components, components.untrained_net)
 
 

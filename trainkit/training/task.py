@@ -17,6 +17,7 @@ from trainkit.config.schema import RunConfig
 from trainkit.distributed.collectives import gather
 from trainkit.distributed.replicas import CompiledReplicas, average_gradients
 from trainkit.distributed.shards import ShardedBlocks, shard
+from trainkit.inputs import tensors_of
 from trainkit.training.criterion import Criterion
 from trainkit.training.loss import IGNORE_INDEX
 from trainkit.training.metric import Metric
@@ -211,12 +212,20 @@ class Task(LightningModule):
         self._val_sums = torch.zeros(2, device=self.device, dtype=torch.float64)  # of loss * targets, and of targets
 
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
-        loss, scored = self._compiler(*batch)
+        loss, scored = self._compiler(*batch, is_rest=self._is_rest(batch, batch_idx))
         num_targets = count_without_ignored(batch[1])
         self._val_sums[0] += loss * num_targets
         self._val_sums[1] += num_targets
         if self.metric is not None:
             self.metric.update(scored)
+
+    def _is_rest(self, batch: tuple[Any, Any], batch_idx: int) -> bool:
+        """Whether this is the last batch of a validation, and shorter than its first one."""
+        num_samples = len(tensors_of(batch[0])[0])
+        if batch_idx == 0:
+            self._val_batch_size = num_samples
+        is_last = batch_idx + 1 == self.trainer.num_val_batches[0]
+        return is_last and num_samples < self._val_batch_size
 
     def on_validation_epoch_end(self) -> None:
         """Set the figures of the validation, and log them for callbacks: `val/loss` and `val/NAME` of the metric.

@@ -1,0 +1,77 @@
+"""What a run measured, in five lines, and the command to type next."""
+
+import shlex
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from trainkit.formatting import clean, decimals, fixed, seconds, size
+from trainkit.report.labels import counted
+from trainkit.report.terminal import terminal
+from trainkit.results.metric import metric_of
+from trainkit.results.row import Row
+
+Line = tuple[str, str]  # a title and a text
+
+
+def print_outcome(row: Row, train: str, diagnose: str, console: Console | None = None) -> None:
+    """Print five lines about a run that ended well, and the next command; nothing of a job of a sweep.
+
+    `train` and `diagnose` start these commands.
+    """
+    if row.status != "ok" or row.sweep_id is not None:
+        return
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for title, text in outcome_lines(row):
+        table.add_row(title, Text(clean(text)))
+    console = console or terminal()
+    console.print()
+    console.print(table)
+    console.print(Text(f"next: {next_command(row, train, diagnose)}"), soft_wrap=True)
+
+
+def outcome_lines(row: Row) -> Iterator[Line]:
+    """The time of a step, the cost of compiling, the quality, the memory, and the machine."""
+    digits = decimals([row.step_time_ms_p50], 4)
+    step = (
+        f"{fixed(row.step_time_ms_p50, digits)} ms, the median of {counted(row.num_steady_steps or 0, 'steady step')}"
+    )
+    yield "step time", f"{step}; {fixed(row.samples_per_s, 0)} samples a second"
+    yield "compiling", _compile_text(row)
+    yield "quality", _quality_text(row)
+    yield "memory", f"{size(row.peak_device_bytes)} at the peak of the steady steps"
+    yield "machine", f"{row.num_devices} x {row.device_name}, torch {row.torch_version}"
+
+
+def _compile_text(row: Row) -> str:
+    if row.compile_mode == "eager":
+        return "nothing is compiled (compile.mode=eager)"
+    graphs = counted(row.num_graphs or 0, "graph")
+    breaks = counted(row.num_graph_breaks or 0, "graph break")
+    text = f"{seconds(row.compile_time_s)} for {graphs} with {breaks}"
+    if row.compile_startup_s:
+        text += f"; torch's start-up of {seconds(row.compile_startup_s)} is apart"
+    return text
+
+
+def _quality_text(row: Row) -> str:
+    text = f"validation loss {fixed(row.val_loss, 4)}"
+    metric = metric_of(row)
+    if metric is not None:
+        text += f", {metric.name} {fixed(metric.value, 3)}"
+    return f"{text}, after {counted(row.num_epochs or 0, 'epoch')} of {seconds(row.epoch_train_time_s)}"
+
+
+def next_command(row: Row, train: str, diagnose: str) -> str:
+    """The command that answers the next question: what breaks the graphs, or which mode is faster than eager."""
+    if row.num_graph_breaks:
+        return shlex.join([*diagnose.split(), *row.overrides])
+    others = [override for override in row.overrides if not override.startswith("compile.mode=")]
+    modes = "compile.mode=eager,default"
+    if row.accelerator == "gpu":
+        modes += ",reduce-overhead"
+    return shlex.join([*train.split(), "-m", *others, modes, "hydra.launcher.repeats=3"])
