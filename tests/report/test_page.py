@@ -18,7 +18,8 @@ from trainkit.analysis.comparison import Comparison, compare
 from trainkit.diagnosis.remedies.cuda_graphs import remedy_for_skip
 from trainkit.diagnosis.remedies.graph_breaks import remedy_for_break
 from trainkit.diagnosis.remedies.recompiles import CHANGING_SIZE
-from trainkit.report.page import html_comparison, write_report
+from trainkit.report.page import MAX_PLOTTED_GROUPS, html_comparison, write_report
+from trainkit.report.two_sweeps import two_sweeps
 from trainkit.results.facts import GraphBreak
 from trainkit.results.row import Row
 
@@ -256,6 +257,33 @@ def test_the_same_rows_give_the_same_page():
     assert page_of(gpu_sweep()) == first
 
 
+def test_two_sweeps_stand_side_by_side_with_what_one_of_them_lacks():
+    first = gpu_sweep()
+    second = []
+    for row in first:
+        if row.compile_mode == "default" and row.status == "ok":
+            second.append(replace(row, step_time_ms_p50=1.2 * row.step_time_ms_p50))
+        elif row.compile_mode == "eager":
+            second.append(row)
+    pair = two_sweeps(("may", "june"), first, second)
+    text = Parsed(html_comparison(compare(first + second), {}, "a sweep", pair=pair)).text
+    section = text.split("may and june, side by side")[1]
+    assert "1.20x [1.19, 1.21]" in section
+    assert section.index("no measurable difference") < section.index("default, ") < section.index("slower")
+    assert "max-autotune, dynamic=null, optimizer.lr=0.1: only in may" in section
+
+
+def test_the_first_groups_alone_have_plots_and_the_page_says_so():
+    rows = []
+    for number in range(MAX_PLOTTED_GROUPS + 1):
+        rows += [replace(row, run_id=f"{number}/{row.run_id}", model=f"net{number}") for row in gpu_sweep(1)[:2]]
+    page = Parsed(page_of(rows))
+    assert f"Plots are drawn of the first {MAX_PLOTTED_GROUPS} of {MAX_PLOTTED_GROUPS + 1} groups." in page.text
+    few = Parsed(page_of(rows[:2]))
+    assert page.tags["figure"] == MAX_PLOTTED_GROUPS * few.tags["figure"]
+    assert page.tags["table"] == (MAX_PLOTTED_GROUPS + 1) * few.tags["table"]
+
+
 def test_nothing_measured_is_said():
     assert "Nothing to compare: no run was measured." in Parsed(html_comparison(Comparison((), ()), {}, "none")).text
 
@@ -331,7 +359,7 @@ def test_the_policy_keeps_even_a_script_of_the_page_from_running(tmp_path):
 def test_on_a_phone_nothing_but_tables_scrolls_sideways_and_text_is_not_tiny(tmp_path, name):
     window, content, text_height, *_ = measured(page_of(SWEEPS[name]()), tmp_path, 390)
     assert window == content == 390
-    assert text_height >= 10
+    assert text_height >= 13
 
 
 @needs_browser

@@ -77,8 +77,8 @@ def test_a_label_breaks_within_names_and_within_no_number():
     label = "default, trainer.activation_checkpointing=false, trainer.gradient_clip_val=0.125"
     plot = plot_compile_time(with_settings(group_of(gpu_sweep()), lambda setting: replace(setting, label=label)), "p")
     assert plot is not None
-    said = "default, trainer.activation_|checkpointing=false, trainer.gradient_clip_|val=0.125|"
-    assert said in "|".join(words(plot.svg))
+    wrapped = "default, trainer.activation_|checkpointing=false, trainer.gradient_|clip_val=0.125|"
+    assert wrapped in "|".join(words(plot.svg))
 
 
 def test_ids_begin_with_the_name_and_no_colour_is_left_that_a_theme_cannot_change():
@@ -102,6 +102,29 @@ def test_a_compiled_setting_crosses_eager_at_its_dot():
         (line,), ((x, y),) = lines(plot.svg, color), marks(plot.svg, color)
         assert height_at(line, x) == pytest.approx(y, abs=0.1)
         assert height_at(eager, x) == pytest.approx(y, abs=0.1)
+
+
+def test_settings_that_are_far_off_are_drawn_on_logarithmic_axes():
+    def far(setting: Candidate) -> Candidate:
+        if setting.label != "max-autotune":
+            return setting
+        compile_time_s = replace(setting.compile_time_s, median=100 * setting.compile_time_s.median)
+        return replace(setting, compile_time_s=compile_time_s, break_even=None)
+
+    near = group_of(gpu_sweep())
+    group = with_settings(near, far)
+    looks = looks_of([group])
+    plot = plot_time_to_step(group, looks, "p")
+    assert plot is not None
+    assert "Both axes are logarithmic" in plot.note
+    assert "logarithmic" not in plot_time_to_step(near, looks, "p").note
+    tops = {}
+    for setting in group.candidates:
+        line = lines(plot.svg, looks[setting.label].variable[len("var(--") : -1])[0]
+        tops[setting.label] = line[-1][1]
+    bottom = max(tops.values())
+    assert all(0 < top <= bottom for top in tops.values())
+    assert tops["max-autotune"] == min(tops.values())
 
 
 def test_the_planned_steps_are_a_line_where_they_are_among_the_crossings():

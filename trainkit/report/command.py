@@ -11,6 +11,7 @@ from trainkit.report.csv_file import csv_comparison
 from trainkit.report.markdown import markdown_comparison
 from trainkit.report.page import write_report
 from trainkit.report.terminal import print_changes, print_comparison
+from trainkit.report.two_sweeps import TwoSweeps, two_sweeps
 from trainkit.results.row import Row
 from trainkit.results.runs import Run, has_rows, read_runs, write_measurements
 
@@ -18,7 +19,8 @@ from trainkit.results.runs import Run, has_rows, read_runs, write_measurements
 def report_comparison(paths: list[Path], folder: Path | None, num_planned_steps: int | None) -> int:
     """Print the comparison of the runs below these paths and write it to a folder, by default beside the first runs.
 
-    Returns the exit status: 2 if a path has no runs, or if a diagnosis beside them cannot be read.
+    The page of two paths shows them side by side too. Returns the exit status: 2 if a path has no runs, or if a
+    diagnosis beside them cannot be read.
     """
     try:
         runs = _read_runs(paths)
@@ -27,7 +29,10 @@ def report_comparison(paths: list[Path], folder: Path | None, num_planned_steps:
     comparison = compare([run.row for run in runs], num_planned_steps)
     print_comparison(comparison)
     beside_runs = _folder_of(paths[0])
-    return _write_comparison(folder or beside_runs, comparison, runs, beside_runs)
+    pair = None
+    if len(paths) == 2:
+        pair = two_sweeps((paths[0].stem, paths[1].stem), _read_rows(paths[:1]), _read_rows(paths[1:]))
+    return _write_comparison(folder or beside_runs, comparison, runs, beside_runs, pair)
 
 
 def report_markdown(paths: list[Path], num_planned_steps: int | None) -> int:
@@ -88,11 +93,13 @@ def pack_runs(paths: list[Path], file: Path) -> int:
     return 0
 
 
-def _write_comparison(folder: Path, comparison: Comparison, runs: list[Run], diagnosed: Path) -> int:
+def _write_comparison(
+    folder: Path, comparison: Comparison, runs: list[Run], diagnosed: Path, pair: TwoSweeps | None
+) -> int:
     diagnoses, complaints = read_diagnoses(diagnosed)
     epochs = {run.row.run_id: run.epochs for run in runs}
     folder.mkdir(parents=True, exist_ok=True)
-    written = write_report(folder, comparison, epochs, diagnoses)
+    written = write_report(folder, comparison, epochs, diagnoses, pair)
     print(f"written: {' '.join(map(str, written))}")
     for complaint in complaints:
         _complain(f"{complaint}; it is left out of the page")

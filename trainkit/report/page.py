@@ -45,7 +45,10 @@ from trainkit.report.plots.throughput import plot_throughput
 from trainkit.report.plots.time_to_step import plot_time_to_step
 from trainkit.report.scaling import scaling_columns, scaling_notes, scaling_sentences, scaling_title
 from trainkit.report.throughput import throughput_series
+from trainkit.report.two_sweeps import TwoSweeps
 from trainkit.report.verdicts import recommendation, verdict
+
+MAX_PLOTTED_GROUPS = 8  # a page of hundreds of plots takes long to make and to read
 
 
 def _clean_text(value: Any) -> Any:
@@ -92,26 +95,43 @@ def _page_template() -> Template:
 
 
 def write_report(
-    folder: Path | str, comparison: Comparison, epochs: Epochs, diagnoses: Sequence[Diagnosis] = ()
+    folder: Path | str,
+    comparison: Comparison,
+    epochs: Epochs,
+    diagnoses: Sequence[Diagnosis] = (),
+    pair: TwoSweeps | None = None,
 ) -> tuple[Path, Path]:
     """Write `report.md` and `report.html` into a directory. Returns their paths, in this order."""
     folder = Path(folder)
     markdown, page = folder / "report.md", folder / "report.html"
     markdown.write_text(markdown_comparison(comparison), encoding="utf-8")
-    page.write_text(html_comparison(comparison, epochs, folder.resolve().name, diagnoses), encoding="utf-8")
+    html = html_comparison(comparison, epochs, folder.resolve().name, diagnoses, pair)
+    page.write_text(html, encoding="utf-8")
     return markdown, page
 
 
-def html_comparison(comparison: Comparison, epochs: Epochs, title: str, diagnoses: Sequence[Diagnosis] = ()) -> str:
-    """The page: scalings; for each group the recommendation and its figures; the diagnoses; the rows that were dropped.
+def html_comparison(
+    comparison: Comparison,
+    epochs: Epochs,
+    title: str,
+    diagnoses: Sequence[Diagnosis] = (),
+    pair: TwoSweeps | None = None,
+) -> str:
+    """The page: two sweeps side by side; scalings; for each group the recommendation and its figures; the diagnoses;
+    the rows that were dropped.
 
-    `epochs` are the records of the runs by the `run_id` of their rows. The same input gives the same text.
+    `epochs` are the records of the runs by the `run_id` of their rows. The same input gives the same text. Groups after
+    the first MAX_PLOTTED_GROUPS have their tables without plots.
     """
     groups = comparison.groups
     looks = looks_of(groups, comparison.scalings)
     notes = comparison_notes(groups)
     sections = []
     for number, (group, heading) in enumerate(zip(groups, headings(groups), strict=True)):
+        costs, curves = [], []
+        if number < MAX_PLOTTED_GROUPS:
+            costs = _cost_plots(group, looks, f"g{number}")
+            curves = _curve_plots(group, looks, epochs, f"g{number}")
         section = GroupSection(
             heading=heading,
             recommendation=recommendation(group),
@@ -120,8 +140,8 @@ def html_comparison(comparison: Comparison, epochs: Epochs, title: str, diagnose
             ranking=_settings_table(
                 [candidate.label for candidate in group.candidates], comparison_columns(group.candidates)
             ),
-            costs=_cost_plots(group, looks, f"g{number}"),
-            curves=_curve_plots(group, looks, epochs, f"g{number}"),
+            costs=costs,
+            curves=curves,
             facts=group_facts(group),
         )
         sections.append(section)
@@ -135,9 +155,11 @@ def html_comparison(comparison: Comparison, epochs: Epochs, title: str, diagnose
         title=title,
         colors=COLORS,
         looks=looks,
+        pair=pair,
         throughputs=[plot for plot in throughputs if plot is not None],
         scalings=scalings,
         sections=sections,
+        num_plotted=MAX_PLOTTED_GROUPS,
         notes=notes.shared,
         diagnoses=diagnoses,
         comparison=comparison,

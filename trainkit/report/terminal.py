@@ -32,7 +32,7 @@ from trainkit.report.labels import (
 from trainkit.report.notes import comparison_notes
 from trainkit.report.scaling import scaling_columns, scaling_notes, scaling_sentences, scaling_title
 from trainkit.report.throughput import throughput_lines
-from trainkit.report.verdicts import recommendation, verdict
+from trainkit.report.verdicts import change_verdict, recommendation, verdict
 
 MEASURE_AGAIN = "Measure the older runs again, with this version of trainkit."
 MIN_LABEL_WIDTH, LABEL_WIDTH = len("max-autotune-no-"), len("max-autotune-no-cudagraphs")
@@ -210,15 +210,11 @@ def _memory_change(change: Change) -> Text:
 
 
 def _change_verdict(change: Change) -> Text:
-    worse = []
-    if change.slower:
-        worse.append("slower")
-    if change.uses_more_memory:
-        worse.append("uses more memory")
-    if worse:
-        return Text(", ".join(worse), style="red")
-    if change.step_time.measurable is None:
-        return Text("unknown: too few runs", style="yellow")
-    if change.step_time.measurable:
-        return Text("faster", style="green")
-    return Text("no measurable difference")
+    style = ""
+    if change.slower or change.uses_more_memory:
+        style = "red"
+    elif change.step_time.measurable is None:
+        style = "yellow"
+    elif change.step_time.measurable:
+        style = "green"
+    return Text(change_verdict(change), style=style)

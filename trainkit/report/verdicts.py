@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from trainkit.analysis.candidates import BreakEven, Candidate, break_even
 from trainkit.analysis.comparison import Group
+from trainkit.analysis.regressions import Change
 from trainkit.formatting import clean, decimals, duration, factor, fixed, percent
 from trainkit.report.figures import factor_text, median_of, ratio_text
 from trainkit.report.labels import run_count, step_noun
@@ -258,3 +259,19 @@ def _higher_cost(fastest: Candidate, recommended: Candidate) -> str:
 
 def _median_step_ms(candidate: Candidate) -> float:
     return candidate.step_time_ms.median
+
+
+def change_verdict(change: Change) -> str:
+    """Whether a setting got slower, faster or larger than before."""
+    worse = []
+    if change.slower:
+        worse.append("slower")
+    if change.uses_more_memory:
+        worse.append("uses more memory")
+    if worse:
+        return ", ".join(worse)
+    if change.step_time.measurable is None:
+        return "unknown: too few runs"
+    if change.step_time.measurable:
+        return "faster"
+    return "no measurable difference"

@@ -50,14 +50,15 @@ def parse(kind: Any, value: Any, name: str) -> Any:
 
 
 def _parse(kind: Any, value: Any, name: str) -> Any:
-    if get_origin(kind) is UnionType:
-        return None if value is None else _parse(get_args(kind)[0], value, name)
-    if is_dataclass(kind) and isinstance(value, dict):
+    origin, arguments = _type_parts(kind)
+    if origin is UnionType:
+        return None if value is None else _parse(arguments[0], value, name)
+    if origin is list and isinstance(value, list):
+        return [_parse(arguments[0], item, name) for item in value]
+    if isinstance(value, dict) and is_dataclass(kind):
         return _parse_fields(kind, value, name)
-    if get_origin(kind) is list and isinstance(value, list):
-        return [_parse(get_args(kind)[0], item, name) for item in value]
-    if get_origin(kind) is dict and isinstance(value, dict):
-        return {key: _parse(get_args(kind)[1], item, key) for key, item in value.items()}
+    if origin is dict and isinstance(value, dict):
+        return {key: _parse(arguments[1], item, key) for key, item in value.items()}
     if kind is Any or (kind is float and _is_number(value)) or (kind is not float and type(value) is kind):
         return value
     raise ValueError(f"{name} = {str(value)[:40]}: expected {getattr(kind, '__name__', kind)}")
@@ -70,6 +71,12 @@ def _parse_fields(kind: Any, values: dict[str, Any], name: str) -> Any:
         raise ValueError(f"{name} has no {', '.join(missing)}")
     arguments = {key: _parse(types[key], value, key) for key, value in values.items() if key in types}
     return kind(**arguments)
+
+
+@functools.cache
+def _type_parts(kind: Any) -> tuple[Any, tuple[Any, ...]]:
+    """`list` and `(int,)` of `list[int]`. Cached, for a report parses the types of a row thousands of times."""
+    return get_origin(kind), get_args(kind)
 
 
 @functools.cache

@@ -17,13 +17,14 @@ from trainkit.formatting import clean
 from trainkit.report.plots.palette import FONT, MUTED, PAPER
 
 PLOT_WIDTH = 340  # narrow, so that text of FONT px is about as large on a phone
-LINE, BAR, GAP = 14, 13, 5  # a line of text, the thickness of a bar, the space around it
-BELOW = 34  # ticks and the name of the axis
-LINE_CHARS = 52  # that fit into the width
+LINE, BAR, GAP = 17, 13, 5  # a line of text, the thickness of a bar, the space around it
+BELOW = 40  # ticks and the name of the axis
+LINE_CHARS = 48  # that fit into the width
 MIN_LABEL_CHARS, MAX_LABEL_LINES = 16, 5
 TICK_STEPS = [1, 2, 5, 10]  # ticks are at multiples of these
 MAX_NUMBER_TICKS = 9
 LOG_RANGE = 64  # numbers further apart are drawn on a logarithmic axis
+FAR_TIMES = 20  # times further apart, too: on a linear axis the shortest would lie on each other
 
 
 @dataclass(frozen=True)
@@ -78,10 +79,10 @@ def _label_lines(label: str, width: int) -> list[str]:
 
 def curve_axes(x_title: str, y_title: str, num_ticks: int, head: int = 0) -> tuple[Figure, Axes]:
     """Axes for curves over a count; `head` lines stay free above them."""
-    figure, axes = _figure(190 + head * LINE, left=46, right=20, top=16 + head * LINE)
+    figure, axes = _figure(190 + head * LINE, left=54, right=20, top=18 + head * LINE)
     axes.xaxis.set_major_locator(MaxNLocator(num_ticks, steps=TICK_STEPS, integer=True))
     axes.set_xlabel(x_title)
-    axes.set_title(y_title, loc="left", x=-0.14, fontsize=FONT - 1, color=MUTED, pad=5)
+    axes.set_title(y_title, loc="left", x=-0.2, fontsize=FONT, color=MUTED, pad=5)
     axes.grid(axis="y")
     return figure, axes
 
@@ -105,6 +106,24 @@ def set_ratio_scale(axes: Axes, axis_name: Literal["x", "y"], low: float, high: 
     axes.set(**{f"{axis_name}scale": "log", f"{axis_name}lim": (low, high)})
     axis.set_major_locator(FixedLocator(ticks.tick_values(low, high)))
     axis.set_minor_locator(NullLocator())
+
+
+def set_log_scale(axes: Axes, x_limits: tuple[float, float], y_limits: tuple[float, float]) -> None:
+    """Make both axes logarithmic, with ticks at few round numbers."""
+    axes.set(xscale="log", yscale="log", xlim=x_limits, ylim=y_limits)
+    for axis, (low, high) in ((axes.xaxis, x_limits), (axes.yaxis, y_limits)):
+        ticks = LogLocator(subs=[1, 2, 5] if high < 30 * low else [1])
+        axis.set_major_locator(FixedLocator(ticks.tick_values(low, high)))
+        axis.set_minor_locator(NullLocator())
+
+
+def set_time_scale(axes: Axes, times: Sequence[float]) -> None:
+    """Fit the y axis to ascending times, from 0 on, or logarithmic if they are far apart."""
+    shortest, longest = times[0], times[-1]
+    if shortest <= 0 or longest < FAR_TIMES * shortest:
+        axes.set_ylim(0, 1.05 * longest)
+        return
+    set_ratio_scale(axes, "y", shortest / 1.2, 1.2 * longest)
 
 
 def set_number_scale(axes: Axes, numbers: Sequence[float]) -> None:

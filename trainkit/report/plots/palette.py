@@ -13,7 +13,7 @@ from trainkit.analysis.comparison import Group
 from trainkit.analysis.scaling import Scaling
 from trainkit.config.schema import Mode
 
-FONT = 11  # px
+FONT = 13  # px
 DASHES = ((), (6, 2.5), (1.5, 2))  # the second and the third round through the hues
 HUES = [f"#a0000{n}" for n in range(7)]  # of settings
 SHADES = [f"#b0000{n}" for n in range(6)]  # of the parts of a bar

@@ -26,7 +26,7 @@ from trainkit.report.plots.axes import (
     shifted,
 )
 from trainkit.report.plots.palette import BAND, HUES, MUTED, STYLE, Look, Looks
-from trainkit.report.plots.series import Series
+from trainkit.report.plots.series import Series, ranked_labels
 from trainkit.report.plots.svg import Plot, figure_svg, plot_description
 from trainkit.report.scaling import device_count, device_noun, efficiency_text
 from trainkit.results.optimized import direction_label
@@ -101,8 +101,8 @@ class _CurveTexts:
 def _plot_curves_over(
     series: Series, curves: Mapping[str, Curve], looks: Looks, texts: _CurveTexts, name: str
 ) -> Plot | None:
-    """Curves of ratios by the label of a setting, in the order of the looks; None without any."""
-    curves = {label: curves[label] for label in looks if label in curves}
+    """Curves of ratios by the label of a setting, in the order of rank; None without any."""
+    curves = {label: curves[label] for label in sorted(curves, key=ranked_labels(series).index)}
     if not curves:
         return None
     figure, axes = curve_axes(series.setting, texts.y_title, num_ticks=7, head=len(curves) + 1)
@@ -165,8 +165,9 @@ def plot_efficiency(scaling: Scaling, looks: Looks, name: str) -> Plot | None:
     axes.set_ylim(*ratio_limits(drawn_ratios))
     axes.axhline(1, color=MUTED, linewidth=1)
     keys = []
-    for position, (label, curve) in enumerate(curves.items()):
-        look = looks[label]
+    ranked = sorted(curves, key=lambda label: max(curves[label].items())[1].value, reverse=True)
+    for position, label in enumerate(ranked):
+        curve, look = curves[label], looks[label]
         _draw_curve(axes, curve, look, CURVE_DISTANCE * (position - (len(curves) - 1) / 2))
         last_count, last = max(curve.items())
         keys.append((label, f"{efficiency_text(last)} with {device_count(scaling, int(last_count))}"))

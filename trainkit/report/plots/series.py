@@ -43,6 +43,15 @@ def series_of(groups: Sequence[Group], setting: str | None = None) -> list[Serie
     return [Series(swept, label, tuple(numbered)) for label, numbered in zip(labels, several, strict=True)]
 
 
+def ranked_labels(series: Series) -> list[str]:
+    """The labels of all settings, the fastest at the greatest number first."""
+    labels: dict[str, None] = {}
+    for _, group in reversed(series.groups):
+        for candidate in group.candidates:
+            labels[candidate.label] = None
+    return list(labels)
+
+
 def _swept_setting(conditions: Sequence[dict[str, str]]) -> str | None:
     """The setting that has most numbers over the groups, at least three."""
     swept, most = None, MIN_NUMBERS - 1

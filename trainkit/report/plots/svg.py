@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.ticker import FixedFormatter, FixedLocator
 
 from trainkit.formatting import clean, fixed
 from trainkit.report.plots.axes import PLOT_WIDTH
@@ -104,7 +105,8 @@ def _label_ticks(axis: Axis) -> None:
         if axis.get_scale() == "log":
             digits = _num_decimals(value)
         labels.append(fixed(value, digits))
-    axis.set_ticks(ticks, labels)
+    axis.set_major_locator(FixedLocator(ticks))  # set_ticks would lay the axis out once more
+    axis.set_major_formatter(FixedFormatter(labels))
 
 
 def _num_decimals(value: float) -> int:

@@ -5,7 +5,7 @@ from matplotlib import rc_context
 from trainkit.formatting import clean, decimals, fixed
 from trainkit.report.plots.axes import LegendEntry, add_legend, curve_axes, set_number_scale
 from trainkit.report.plots.palette import STYLE, Looks
-from trainkit.report.plots.series import Series
+from trainkit.report.plots.series import Series, ranked_labels
 from trainkit.report.plots.svg import Plot, figure_svg, plot_description
 from trainkit.report.throughput import BATCH_SIZE, rates_over, throughput_title
 
@@ -14,7 +14,7 @@ from trainkit.report.throughput import BATCH_SIZE, rates_over, throughput_title
 def plot_throughput(series: Series, looks: Looks, name: str) -> Plot | None:
     """The samples a second of each setting over the batch size, medians and ranges of the repeats; None without any."""
     rates = rates_over(series)
-    curves = {label: rates[label] for label in looks if label in rates}
+    curves = {label: rates[label] for label in ranked_labels(series) if label in rates}
     if not curves:
         return None
     figure, axes = curve_axes(BATCH_SIZE, "samples/s", num_ticks=7, head=len(curves) + 1)

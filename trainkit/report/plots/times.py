@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 
@@ -10,23 +11,32 @@ from trainkit.analysis.crossing import Crossing, Line, Times, find_crossing, fit
 from trainkit.analysis.dropping import step_times_ms
 from trainkit.formatting import clean, decimals, fixed
 from trainkit.report.labels import step_noun
-from trainkit.report.plots.axes import LegendEntry, add_legend, curve_axes, far_apart, set_number_scale, shifted
+from trainkit.report.plots.axes import (
+    LegendEntry,
+    add_legend,
+    curve_axes,
+    far_apart,
+    set_number_scale,
+    set_time_scale,
+    shifted,
+)
 from trainkit.report.plots.palette import STYLE, Look, Looks
-from trainkit.report.plots.series import Series
+from trainkit.report.plots.series import Series, ranked_labels
 from trainkit.report.plots.svg import Plot, figure_svg, plot_description
 from trainkit.stats import Estimate
 
 DOT_DISTANCE = 3  # px: the runs of the settings are drawn beside each other
 MAX_US = 10_000  # longer times are in milliseconds
+LINE_POINTS = 40  # of a straight line on a logarithmic axis
 
 
 @dataclass(frozen=True)
 class _Curve:
-    """The times of a setting, the line through them, and the crossing of this line with eager's (None: is eager, or has
-    none to be compared with)."""
+    """The times of a setting, the line through them (None: too few numbers), and the crossing of this line with eager's
+    (None: is eager, or has none to be compared with)."""
 
     times: Times
-    line: Line
+    line: Line | None
     crossing: Crossing | None
 
 
@@ -36,27 +46,32 @@ def plot_times_over(series: Series, looks: Looks, name: str) -> Plot | None:
     its crossing with eager's. None if no setting has enough numbers for a line, or these have a logarithmic axis."""
     numbers = [number for number, _ in series.groups]
     unit, times = _times(series)
-    curves = _curves(series, {label: times[label] for label in looks if label in times})
-    if not curves or far_apart(numbers):
+    curves = _curves(series, {label: times[label] for label in ranked_labels(series)})
+    if all(curve.line is None for curve in curves.values()) or far_apart(numbers):
         return None
     step = step_noun(series.groups[0][1])
     figure, axes = curve_axes(series.setting, f"{unit} a {step}", num_ticks=7, head=len(curves) + 1)
     set_number_scale(axes, numbers)
-    legend, keys, top = [], [], 0.0
+    all_times: list[float] = []
+    for curve in curves.values():
+        all_times += _all_times(curve)
+    set_time_scale(axes, sorted(all_times))
+    legend, keys = [], []
     for position, (label, curve) in enumerate(curves.items()):
         look = looks[label]
-        top = max(top, *map(max, curve.times.values()))
         _draw_runs(axes, curve, look, DOT_DISTANCE * (position - (len(curves) - 1) / 2))
-        _draw_line(axes, curve, look, numbers)
+        if curve.line is not None:
+            _draw_line(axes, curve.line, curve.crossing, look, numbers)
         legend.append(LegendEntry(look.color, clean(label)))
         keys.append((label, _curve_text(curve, series, unit)))
-    axes.set_ylim(0, 1.05 * top)
     add_legend(axes, legend, num_columns=1, up=1)  # a file has no key beside it
     title = f"Time of a {step} by {series.setting}"
     if series.condition:
         title += f", {series.condition}"
     texts = "; ".join(f"{label} {text}" for label, text in keys)
     note = f"Dots are runs, lines are fitted to them; in brackets 95 % intervals. {texts}."
+    if axes.get_yscale() == "log":
+        note = f"The axis of the times is logarithmic: straight lines are curves. {note}"
     return Plot(title, figure_svg(figure, name, plot_description(title, keys)), note, tuple(keys))
 
 
@@ -86,10 +101,8 @@ def _curves(series: Series, times: Mapping[str, Times]) -> dict[str, _Curve]:
     curves = {}
     for label, by_number in times.items():
         line, eager_line = fit_line(by_number), fit_line(times.get(baselines.get(label) or "", {}))
-        if line is None:
-            continue
         crossing = None
-        if eager_line is not None:
+        if line is not None and eager_line is not None:
             crossing = find_crossing(line, eager_line, series.groups[0][0], series.groups[-1][0])
         curves[label] = _Curve(by_number, line, crossing)
     return curves
@@ -105,14 +118,21 @@ def _draw_runs(axes: Axes, curve: _Curve, look: Look, right: float) -> None:
     axes.plot(xs, ys, "o", color=look.color, markersize=2.5, alpha=0.6, transform=shifted(axes, right))
 
 
-def _draw_line(axes: Axes, curve: _Curve, look: Look, numbers: Sequence[float]) -> None:
+def _all_times(curve: _Curve) -> list[float]:
+    times: list[float] = []
+    for repeats in curve.times.values():
+        times += repeats
+    return times
+
+
+def _draw_line(axes: Axes, line: Line, crossing: Crossing | None, look: Look, numbers: Sequence[float]) -> None:
     """Draw the line, a large dot at its crossing with eager's, and the interval of that."""
     ends = [numbers[0], numbers[-1]]
-    axes.plot(ends, [curve.line.at(end) for end in ends], color=look.color, linestyle=look.line, linewidth=1.8)
-    crossing = curve.crossing
+    xs = np.linspace(ends[0], ends[1], LINE_POINTS).tolist()
+    axes.plot(xs, [line.at(x) for x in xs], color=look.color, linestyle=look.line, linewidth=1.8)
     if crossing is None or crossing.value is None:
         return
-    y = curve.line.at(crossing.value)
+    y = line.at(crossing.value)
     low = ends[0] if crossing.low is None else crossing.low
     high = ends[1] if crossing.high is None else crossing.high
     axes.plot([low, high], [y, y], "|-", color=look.color, linewidth=2.5, markersize=10, markeredgewidth=1.6)
@@ -120,6 +140,8 @@ def _draw_line(axes: Axes, curve: _Curve, look: Look, numbers: Sequence[float]) 
 
 
 def _curve_text(curve: _Curve, series: Series, unit: str) -> str:
+    if curve.line is None:
+        return f"has runs at {len(curve.times)} numbers, too few for a line"
     slope = curve.line.slope_interval
     text = f"takes {_slope_text(slope)} {unit} more for each"
     if curve.crossing is None:
