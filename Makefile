@@ -20,7 +20,7 @@ NETWORKS = $(if $(GPU_FOUND),2048:4:8:1e-4 1024:4:6:1e-4 512:2:4:1e-3 64:1:2:1e-
 # The tests of the packages without torch.
 COVERING = tests/analysis tests/config tests/report tests/results tests/test_stats.py
 
-.PHONY: train test faults coverage studies networks pages check setup
+.PHONY: train test faults coverage studies networks pages docs docs-test check setup
 
 train: setup
 	$(BIN)/python train.py $(NO_COMPILER) $(ARGS)
@@ -71,7 +71,15 @@ pages: setup
 	$(BIN)/python scripts/constructs.py --page
 	$(BIN)/python scripts/reference.py >/dev/null
 
-check: setup
+# The site of docs/, in site/. A link that leads nowhere fails.
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+# The commands of the README and of the guides, with few batches; those that need a GPU where there is one.
+docs-test: setup
+	$(BIN)/python -m pytest -m "docs$(if $(GPU_FOUND),, and not gpu)" tests/docs
+
+check: setup docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

@@ -4,10 +4,11 @@ import argparse
 from pathlib import Path
 
 from trainkit.config.manual import settings_page
+from trainkit.diagnosis.manual import remedies_page
 from trainkit.results.manual import row_page
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
-PAGES = {"settings.md": settings_page, "row.md": row_page}
+PAGES = {"settings.md": settings_page, "row.md": row_page, "remedies.md": remedies_page}
 
 
 def main() -> None:

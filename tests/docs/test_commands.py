@@ -1,0 +1,88 @@
+"""The commands of the README and of the guides compose; `make docs-test` runs them, with few batches."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from tests.conftest import ROOT
+from tests.docs.commands import PAGES, Command, commands
+from trainkit.config.complaints import compose_typed
+from trainkit.config.composition import CONF, FORWARD, hydra_apart
+from trainkit.config.validation import check
+
+FOLDER = Path(__file__).parent / "folder"  # the networks and data that the guides call theirs
+NOT_RUN = {  # by the beginning of a command, the reason
+    "make test": "runs this",
+    "make setup": "ran before this",
+    "make studies": "takes hours",
+    "pip install": "would change the environment of the tests",
+    "docker": "needs Docker",
+    "torchrun --nnodes": "needs several hosts, or agents in the background",
+    "python train.py -m hydra/launcher=submitit_slurm": "needs a cluster",
+    "trainkit train -m hydra/sweeper=optuna": "needs hydra-optuna-sweeper",
+    "python benchmarks/python_versions.py": "needs several versions of Python",
+}
+WITHOUT_SETTINGS = (" ...", "$network", "model=mlp", "interval(")  # left out, a loop's, of the reader, of Optuna
+FEW = {False: "trainer.max_epochs=1 trainer.limit_train_batches=4", True: "forward.num_calls=40"}  # by is_forward
+
+
+def first_values(overrides: list[str]) -> list[str]:
+    """The overrides of a sweep's first job, without those of Hydra."""
+    chosen = []
+    for override in OverridesParser.create().parse_overrides(overrides):
+        words = override.input_line or ""
+        if override.is_sweep_override():
+            words = f"{words.partition('=')[0]}={next(iter(override.sweep_string_iterator()))}"
+        if not words.startswith("hydra"):
+            chosen.append(words)
+    return chosen
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_settings_of_each_command_exist_and_fit(page, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    for command in commands(page):
+        typed = command.overrides
+        if typed is None or any(word in command.line for word in WITHOUT_SETTINGS):
+            continue
+        options = [word for word in typed if "=" not in word or word.startswith("-")]
+        words = first_values([word for word in typed if "=" in word and not word.startswith("-")])
+        if "--config-dir" in options:
+            folder = options[options.index("--config-dir") + 1]
+            root = ROOT if (ROOT / folder).exists() else FOLDER
+            words.insert(0, f"--config-dir={root / folder}")
+        with hydra_apart():
+            config = compose_typed(words, CONF, name=FORWARD if command.is_forward else "config")
+        check(config)
+
+
+def reason_not_to_run(command: Command) -> str | None:
+    for beginning, reason in NOT_RUN.items():
+        if command.line.startswith(beginning):
+            return reason
+    return None
+
+
+@pytest.mark.docs
+@pytest.mark.parametrize(
+    ("page", "needs"), [(page, needs) for page in PAGES for needs in (None, pytest.param("gpu", marks=pytest.mark.gpu))]
+)
+def test_the_commands_of_a_page_run(page, needs, tmp_path):
+    """In the order of the page, in one folder: what one command leaves is there for the next one."""
+    for path in [*ROOT.iterdir(), *FOLDER.iterdir()]:
+        if path.name not in ("runs", ".git"):
+            (tmp_path / path.name).symlink_to(path)
+    env = os.environ | {"PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
+    env["PYTHONPATH"] = os.pathsep.join([str(tmp_path), str(ROOT / "tests" / "outside")])
+    for command in commands(page):
+        if command.needs != needs or reason_not_to_run(command):
+            continue
+        line = command.line
+        if command.overrides is not None and "diagnose" not in line:
+            line += f" {FEW[command.is_forward]}"
+        done = subprocess.run(["bash", "-c", line], cwd=tmp_path, env=env, capture_output=True, text=True)
+        assert done.returncode == 0, f"{line}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
