@@ -2,6 +2,7 @@
 
 import re
 
+import trainkit
 from trainkit.results.files import read_row
 
 STAGES = ["importing torch", "building simple_cnn", "starting torch.compile", "training; the network", "measured"]
@@ -17,6 +18,7 @@ def test_the_first_run_names_its_stages_reports_no_defect_and_ends_with_the_next
 
     row = read_row(tmp_path / "run")
     assert (row.num_graphs, row.num_graph_breaks, row.num_val_targets) == (2, 0, 359)
+    assert row.trainkit_version == trainkit.__version__
     assert "recompiles 1 (1 for validation)" in done.stdout
     assert "What to do" not in done.stdout
     assert "size mismatch" not in done.stdout

@@ -11,6 +11,8 @@ import lightning
 import pynvml
 import torch
 
+import trainkit
+
 
 def machine_columns(device: torch.device) -> dict[str, Any]:
     """The columns of a row on machine, versions and code."""
@@ -34,6 +36,7 @@ def machine_columns(device: torch.device) -> dict[str, Any]:
         "cuda_version": torch.version.cuda,
         "python_version": platform.python_version(),
         "lightning_version": lightning.__version__,
+        "trainkit_version": trainkit.__version__,
         "git_commit": commit,
         "git_dirty": dirty,
     }

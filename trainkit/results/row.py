@@ -174,6 +174,9 @@ class Check:
 class Code:
     """The version of this code that measured the run."""
 
+    trainkit_version: str | None = column(
+        None, "Version of trainkit; None in older rows.", shown={Section.ENVIRONMENT: "trainkit"}
+    )
     git_commit: str | None = column(None, "Commit; None outside of git.", shown={Section.ENVIRONMENT: "commit"})
     git_dirty: bool | None = column(
         None, "Whether files differed from the commit.", shown={Section.ENVIRONMENT: "uncommitted changes"}
