@@ -70,8 +70,8 @@ def next_command(row: Row, train: str, diagnose: str) -> str:
     """The command that answers the next question: what breaks the graphs, or which mode is faster than eager."""
     if row.num_graph_breaks:
         return shlex.join([*diagnose.split(), *row.overrides])
-    others = [override for override in row.overrides if not override.startswith("compile.mode=")]
+    settings = [override for override in row.overrides if not override.startswith("compile.mode=")]
     modes = "compile.mode=eager,default"
     if row.accelerator == "gpu":
         modes += ",reduce-overhead"
-    return shlex.join([*train.split(), "-m", *others, modes, "hydra.launcher.repeats=3"])
+    return shlex.join([*train.split(), "-m", *settings, modes, "hydra.launcher.repeats=3"])
