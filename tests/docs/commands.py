@@ -11,7 +11,7 @@ from tests.conftest import ROOT
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
 # A block is indented, or fenced without a language; a comment above it says what it needs.
 BLOCK = re.compile(r"(?m)(?:^<!-- (\w+) -->\n+)?(?:^```\n((?s:.*?))^```$|((?:^    .*\n|^\n(?=    \S))+))")
-PROGRAM = re.compile(r"(python|torchrun|trainkit|make|pip|docker) ")
+PROGRAM = re.compile(r"(python|torchrun|trainkit|make|pip|docker) \S")
 SCRIPT = r"(?:python |torchrun .*?)(?:train\.py|scripts/(?:bench|diagnose)\.py)"
 ENTRY = re.compile(rf"{SCRIPT}|trainkit (?:train|bench|diagnose)")
 
