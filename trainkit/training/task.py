@@ -17,7 +17,7 @@ from trainkit.config.schema import RunConfig
 from trainkit.distributed.collectives import gather
 from trainkit.distributed.replicas import CompiledReplicas, average_gradients
 from trainkit.distributed.shards import ShardedBlocks, shard
-from trainkit.inputs import tensors_of
+from trainkit.inputs import shape_of
 from trainkit.training.criterion import Criterion
 from trainkit.training.loss import IGNORE_INDEX
 from trainkit.training.metric import Metric
@@ -221,7 +221,7 @@ class Task(LightningModule):
 
     def _is_rest(self, batch: tuple[Any, Any], batch_idx: int) -> bool:
         """Whether this is the last batch of a validation, and shorter than its first one."""
-        num_samples = len(tensors_of(batch[0])[0])
+        num_samples = shape_of(batch[0])[0]
         if batch_idx == 0:
             self._val_batch_size = num_samples
         is_last = batch_idx + 1 == self.trainer.num_val_batches[0]
