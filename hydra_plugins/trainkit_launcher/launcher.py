@@ -31,7 +31,6 @@ from trainkit.sweep.search import check_direction, is_race, is_search
 from trainkit.sweep.slots import PARALLEL, find_slots
 
 SWEEP_NAME = re.compile(r"[A-Za-z0-9_.+-]*[A-Za-z0-9_+-]")
-INTERRUPTED = 130  # exit status
 MOST = 1e9  # seconds or repeats
 
 
@@ -118,9 +117,9 @@ class TrainkitLauncher(Launcher):
             print(note, flush=True)
         searches = is_search(self.config.hydra)
         result = run_sweep(sweep, settings, reports=not searches)
-        if result.interrupted:
+        if result.stopped is not None:
             print(f"interrupted; the same command with sweep={sweep.name} goes on", flush=True)
-            sys.exit(INTERRUPTED)
+            sys.exit(result.stopped)
         if searches:
             return [self._job_return(setting, result.rows) for setting in settings]
         if any(row.status != "ok" for row in result.rows):

@@ -90,7 +90,7 @@ def test_the_window_is_profiled_after_the_warm_up_over_epochs_and_accumulated_ba
     with ExitStack() as contexts:
         watch = Watch(Launch(Path(config.job.run_dir)), Row(status="interrupted", **requested_fields(config)))
         components = build(config, Listeners(), watch, contexts)
-        fit(components)
+        fit(components, on_stage=lambda stage: None)
         window = CommunicationWindow()
         trainer = build_window_trainer(config, select_devices(config), watch, window)
         trainer.fit(components.task, datamodule=components.data)

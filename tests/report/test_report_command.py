@@ -208,7 +208,6 @@ def write_hostile_rows(folder: Path) -> int:
         json.dumps(values | {"num_steps": int("9" * 4000)}),
         json.dumps(values | {"overrides": ["a=b"] * 100_000}),
         json.dumps(values | {"trainer_kwargs": {"a": []}}).replace('{"a": []}', '{"a": ' + "[" * 60 + "]" * 60 + "}"),
-        json.dumps(values | {"step_time_ms_p50": -1.0}),
         json.dumps(values | {"world_size": 0}),
     ]
     for number, text in enumerate(texts):

@@ -270,7 +270,7 @@ def test_an_interrupted_sweep_ends_its_job_and_goes_on_when_started_again(train,
         os.kill(child, signal.SIGTERM)
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == 143
     assert err == ""
     assert "interrupted; the same command with sweep=s goes on" in out
     assert [row.status for row in read_rows(tmp_path)] == ["interrupted"]

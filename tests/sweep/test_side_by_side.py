@@ -65,7 +65,7 @@ def test_jobs_under_way_are_stopped_together(tmp_path):
         wait_until(lambda: sum(row.device_name is not None for row in read_rows(tmp_path)) == 2, sweep)
         sweep.send_signal(signal.SIGTERM)
         output, _ = sweep.communicate(timeout=120)
-    assert sweep.returncode == 130, output
+    assert sweep.returncode == 143, output
     rows = read_rows(tmp_path)
     assert [(row.status, row.error) for row in rows] == [("interrupted", "the sweep was interrupted")] * 2
 

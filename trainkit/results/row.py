@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 
 from trainkit.config.schema import Kind
-from trainkit.results.columns import REQUIRED, OverRanks, OverRepeats, Section, column, columns
+from trainkit.results.columns import REQUIRED, OverRanks, OverRepeats, Section, column
 from trainkit.results.cost import Cost, PackageCost
 from trainkit.results.effective import CompileArtifacts, CompileCache, EagerSteps, Effective
 from trainkit.results.requested import Requested
@@ -223,10 +223,6 @@ class Row(
         for name, allowed in (("status", STATUSES), ("kind", KINDS)):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} = {getattr(self, name)}: expected one of {', '.join(allowed)}")
-        for name, described in columns(Row).items():
-            value = getattr(self, name)
-            if described.unit and isinstance(value, int | float) and value < 0:
-                raise ValueError(f"{name} = {value}: expected a number of {described.unit} of at least 0")
         if self.world_size < 1:
             raise ValueError(f"world_size = {self.world_size}: expected a number of processes of at least 1")
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from omegaconf import DictConfig
 
@@ -38,10 +39,10 @@ from trainkit.sweep.side_by_side import run_side_by_side
 
 @dataclass(frozen=True)
 class SweepResult:
-    """The rows of all jobs that ended, and whether the user stopped the sweep before the last one."""
+    """The rows of all jobs that ended, and the exit status if the user stopped the sweep before the last one."""
 
     rows: list[Row]
-    interrupted: bool
+    stopped: int | None
 
 
 def run_sweep(sweep: Sweep, settings: Sequence[SweptSetting], reports: bool = True) -> SweepResult:
@@ -53,17 +54,17 @@ def run_sweep(sweep: Sweep, settings: Sequence[SweptSetting], reports: bool = Tr
     """
     sweep.folder.mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
-    interrupted = False
+    stopped = None
     with locked(sweep) as lock:
-        handle_signals()
+        stop = handle_signals()
         try:
             for row in _run_jobs(sweep, settings, lock):
                 rows.append(row)
         except KeyboardInterrupt:
-            interrupted = True
+            stopped = stop.exit_status
         if reports:
             _report(sweep, settings[0].config)
-    return SweepResult(rows, interrupted)
+    return SweepResult(rows, stopped)
 
 
 @contextmanager
@@ -80,25 +81,43 @@ def locked(sweep: Sweep) -> Iterator[int]:
         yield lock.fileno()
 
 
-def handle_signals() -> None:
-    """Have SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt.
+@dataclass
+class StopSignal:
+    """The last signal that a sweep was stopped by."""
+
+    number: int = signal.SIGINT
+
+    @property
+    def exit_status(self) -> int:
+        return 128 + self.number
+
+    def receive(self, number: int, frame: object) -> NoReturn:
+        self.number = number
+        if number == signal.SIGHUP:
+            _print_into_nothing()
+        raise KeyboardInterrupt
+
+
+def handle_signals() -> StopSignal:
+    """Have SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt. Returns the signal, once one has come.
 
     A shell's background job ignores SIGINT, and a job inherits that: it could not be stopped in time.
     """
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    stop = StopSignal()
+    signal.signal(signal.SIGINT, stop.receive)
+    signal.signal(signal.SIGTERM, stop.receive)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup
-        signal.signal(signal.SIGHUP, _hang_up)
+        signal.signal(signal.SIGHUP, stop.receive)
+    return stop
 
 
-def _hang_up(*_: object) -> None:
-    """The terminal has been closed: print into nothing, except into a file, and raise KeyboardInterrupt."""
+def _print_into_nothing() -> None:
+    """The terminal has been closed: print into nothing, except into a file."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     for descriptor in (1, 2):
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.dup2(nothing, descriptor)
     os.close(nothing)
-    raise KeyboardInterrupt
 
 
 def _run_jobs(sweep: Sweep, settings: Sequence[SweptSetting], lock: int) -> Iterator[Row]:

@@ -24,7 +24,6 @@ from trainkit.tuning.jobs import JobRunner
 from trainkit.tuning.plan import RacePlan, race_folder
 from trainkit.tuning.tuned import write_tuned
 
-INTERRUPTED = 130  # exit status
 DONE, NOTHING = 0, 1
 
 
@@ -37,7 +36,7 @@ def advise(
     into: str | None,
 ) -> int:
     """Run a race, or the rest of one, and advise. Returns the exit status: 1 if nothing can be advised, 130 after
-    Ctrl-C, which prints the best so far.
+    Ctrl-C and 143 after SIGTERM, which print the best so far.
 
     Raises ConfigError, before the first job, for a race that cannot begin.
     """
@@ -52,12 +51,12 @@ def advise(
         try:
             advisor.run(race.measure)
         except KeyboardInterrupt:
-            status = INTERRUPTED
+            status = runner.stop.exit_status
     advice = advice_of(advisor, plan)
     print_advice(advice)
     page = write_advice(folder, advice, f"{plan.config.job.model} on {plan.config.job.data}: a race")
     print(f"rows, logs and {advisor.ledger.path.name}: {folder}; {page.name}", flush=True)
-    if status == INTERRUPTED:
+    if status != DONE:
         print("interrupted; the same command goes on", flush=True)
     elif advice.choice is None:
         status = NOTHING

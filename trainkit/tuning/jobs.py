@@ -1,6 +1,5 @@
 """The jobs of a race: each in a fresh process, as those of a sweep, with a row like all others."""
 
-import shutil
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -15,7 +14,7 @@ from trainkit.results.runs import read_rows
 from trainkit.sweep.forkserver import Forkserver
 from trainkit.sweep.job import new_run_dir, run_job
 from trainkit.sweep.plan import Job, Sweep
-from trainkit.sweep.sweep import finished_row, forkserver_of, handle_signals, locked
+from trainkit.sweep.sweep import StopSignal, finished_row, forkserver_of, handle_signals, locked
 from trainkit.tuning.advisor import JobRequest
 from trainkit.tuning.plan import RacePlan
 
@@ -37,11 +36,12 @@ class JobRunner:
         self._servers = ExitStack()
         self._server: tuple[int, Forkserver] | None = None
         self._lock = 0
+        self.stop = StopSignal()
 
     def __enter__(self) -> Self:
         self._lock = self._resources.enter_context(locked(self._sweep))
         self._resources.push(self._servers)
-        handle_signals()
+        self.stop = handle_signals()
         return self
 
     def __exit__(
@@ -59,7 +59,6 @@ class JobRunner:
             return finished
         run_dir = new_run_dir(sweep.folder, job.label)
         row, is_interrupted = run_job(sweep, job, run_dir, self._server_of(request.repeat))
-        shutil.rmtree(run_dir / "checkpoints", ignore_errors=True)  # a race would fill the disk with them
         if is_interrupted:
             raise KeyboardInterrupt
         return row

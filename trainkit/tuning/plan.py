@@ -101,7 +101,8 @@ class RacePlan:
         return f"race-{self.config.job.model}-{self.config.job.data}-{digest}"
 
     def job_overrides(self, overrides: Overrides, check: bool) -> list[str]:
-        """The overrides of a job of an arm. It trains for a few steps, validates nothing, and logs nothing."""
+        """The overrides of a job of an arm. It trains for a few steps, validates nothing, and leaves no log
+        and no checkpoint."""
         added = []
         typed = self.typed.fixed_settings
         if "logger" not in typed:
@@ -112,6 +113,7 @@ class RacePlan:
                 added += [f"trainer.max_steps={num_steps}", f"trainer.max_epochs={num_steps}"]
             if "trainer.limit_val_batches" not in typed:
                 added.append("trainer.limit_val_batches=0")
+            added.append("checkpoint.save_last=false")
         words = [*self.typed.fixed, *added, *overrides]
         if check and self.complaint([*words, "check=true"]) is None:
             words.append("check=true")
