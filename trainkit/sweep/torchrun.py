@@ -22,7 +22,7 @@ def run_torchrun(arguments: Sequence[str]) -> None:
     from torch.distributed.launcher.api import elastic_launch
     from torch.distributed.run import config_from_args, parse_args
 
-    os.environ[NVML_CHECK] = "1"
+    os.environ[NVML_CHECK] = "1"  # the ranks inherit it: torchrun's agent counts devices before it forks them
     config, _, (_, *command) = config_from_args(parse_args(arguments))  # python's own option comes first
     try:
         elastic_launch(replace(config, start_method="fork"), run_rank)(*command)

@@ -111,9 +111,9 @@ class RacePlan:
             if not typed.intersection(LENGTHS):
                 num_steps = self._num_steps(overrides)
                 added += [f"trainer.max_steps={num_steps}", f"trainer.max_epochs={num_steps}"]
-            if "trainer.limit_val_batches" not in typed:
-                added.append("trainer.limit_val_batches=0")
-            added.append("checkpoint.save_last=false")
+            for override in ("trainer.limit_val_batches=0", "checkpoint.save_last=false"):
+                if override.partition("=")[0] not in typed:
+                    added.append(override)
         words = [*self.typed.fixed, *added, *overrides]
         if check and self.complaint([*words, "check=true"]) is None:
             words.append("check=true")
