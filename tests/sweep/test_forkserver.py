@@ -46,7 +46,7 @@ SWEEP = """import fcntl, os, sys
 from pathlib import Path
 from trainkit.sweep.forkserver import Forkserver
 job, log, scratch, lock = map(Path, sys.argv[1:])
-with lock.open("w") as file, Forkserver("", dict(os.environ), scratch, file.fileno()) as forkserver:
+with lock.open("w") as file, Forkserver([], dict(os.environ), scratch, file.fileno()) as forkserver:
     fcntl.flock(file, fcntl.LOCK_EX)
     forkserver.start([str(job), "stays"], log).wait()
 """
@@ -57,7 +57,7 @@ def test_a_forked_job_is_as_one_started_anew(tmp_path):
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONHASHSEED"}
     log, scratch, hashes = tmp_path / "log", tmp_path / "scratch", set()
     for _ in range(2):
-        with Forkserver("json", environment, scratch) as forkserver:
+        with Forkserver(["json"], environment, scratch) as forkserver:
             for word, status in (("ends", 0), ("fails", 3), ("killed", -signal.SIGKILL)):
                 command = [str(tmp_path / "job.py"), word, "a b\n"]
                 job = forkserver.start(command, log)
@@ -73,7 +73,8 @@ def test_a_forked_job_is_as_one_started_anew(tmp_path):
         wait_until_gone(waiting)
         assert server.returncode == 0
     assert len(hashes) == 2  # alike for all jobs of one server: what comes of it is another repeat's in the other
-    with Forkserver("nothing_of_this_name", environment, scratch) as forkserver:  # started anew, and says what is wrong
+    unknown = ["nothing_of_this_name"]
+    with Forkserver(unknown, environment, scratch) as forkserver:  # started anew, and says what is wrong
         assert forkserver.start([str(tmp_path / "job.py"), "fails"], log).wait(60) == 3
 
 
@@ -96,7 +97,7 @@ def test_the_end_of_a_job_leaves_no_process_and_no_temporary_file(end, orphaning
     script, environment = orphaning
     monkeypatch.setattr(processes, "GRACE_S", 0.1)
     log, scratch = tmp_path / "log", tmp_path / "scratch"
-    with Forkserver("", environment, scratch) as forkserver:
+    with Forkserver([], environment, scratch) as forkserver:
         job = forkserver.start([str(script), *([] if end == "by itself" else ["stays"])], log)
         if end != "by itself":
             wait_until(partial(is_ready, log))
@@ -135,7 +136,7 @@ def test_a_killed_sweep_takes_its_job_along_which_holds_the_lock_until_then(orph
 def test_a_killed_server_takes_its_job_along_and_is_started_again(orphaning, tmp_path):
     script, environment = orphaning
     log, scratch = tmp_path / "log", tmp_path / "scratch"
-    with Forkserver("json", environment, scratch) as forkserver:
+    with Forkserver(["json"], environment, scratch) as forkserver:
         job = forkserver.start([str(script), "stays"], log)
         with pytest.raises(subprocess.TimeoutExpired):
             job.wait(0.01)

@@ -23,6 +23,14 @@ def compile_threads() -> int | None:
     return threads
 
 
+def start_workers() -> None:
+    """Have inductor start its compile workers now. It would at its first compile, which then waits while they import
+    torch."""
+    start = find("maybe_warm_pool")
+    if start is not None:
+        start()
+
+
 def compile_workers() -> Any:
     """The future of inductor's compile workers being ready; None if none were started."""
     if "torch._inductor.async_compile" not in sys.modules:

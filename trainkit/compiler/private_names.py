@@ -59,6 +59,7 @@ PRIVATE_NAMES = (
     PrivateName("torch._dynamo.eval_frame", "set_guard_complete_hook", "num_eager_steps, num_compiled_steps"),
     PrivateName("torch._inductor.cudagraph_trees", "log_cudagraph_skip_and_bump_counter", "cudagraph_skips in calls"),
     PrivateName("torch._inductor.async_compile", "AsyncCompile._ready_future", "start-up does not wait for workers"),
+    PrivateName("torch._inductor.async_compile", "maybe_warm_pool", "the first compile waits until workers start"),
     # autotuning
     PrivateName("torch._inductor.select_algorithm", "get_algorithm_selector_cache", "tuned_kernels"),
     # generated code

@@ -41,20 +41,20 @@ END = signal.SIGQUIT  # ends the server and all below it: the sweep is gone
 class Forkserver:
     """The sweep's side, a context manager. It starts with the first job; leaving ends it and its job.
 
-    `module` is imported before the jobs start; with "" they are started anew. Their temporary files are in a folder
-    below `scratch`, which must not exist. The server and its jobs inherit the file `lock`, and are pinned to `cores`,
-    if there are any.
+    `modules` are imported before the jobs start; without any they are started anew. Their temporary files are in a
+    folder below `scratch`, which must not exist. The server and its jobs inherit the file `lock`, and are pinned to
+    `cores`, if there are any.
     """
 
     def __init__(
         self,
-        module: str,
+        modules: Sequence[str],
         environment: dict[str, str],
         scratch: Path,
         lock: int | None = None,
         cores: Sequence[int] = (),
     ):
-        arguments = [os.pathsep.join(sys.path), module, str(scratch), str(os.getpid()), *map(str, cores)]
+        arguments = [os.pathsep.join(sys.path), ",".join(modules), str(scratch), str(os.getpid()), *map(str, cores)]
         self._command = [sys.executable, "-c", START_SERVER, *arguments]
         self._environment = environment | {"TMPDIR": str(scratch)}
         self._scratch = scratch
@@ -146,10 +146,11 @@ class ForkedJob:
         return self.returncode
 
 
-def serve(module: str, scratch: str, sweep: str, *cores: str) -> None:
-    """The server's side: import `module`, and run each job in a process that has it, until the process `sweep` ends.
+def serve(modules: str, scratch: str, sweep: str, *cores: str) -> None:
+    """The server's side: import the `modules`, with commas between them, and run each job in a process that has them,
+    until the process `sweep` ends.
 
-    If the import fails, or has initialized CUDA, the job is started anew: it shows its own traceback.
+    If an import fails, or has initialized CUDA, the job is started anew: it shows its own traceback.
     """
     server = os.getpid()
 
@@ -169,7 +170,7 @@ def serve(module: str, scratch: str, sweep: str, *cores: str) -> None:
     # The sweep gets these signals too, and ends the job.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    imported = module != "" and _import_for_jobs(module)
+    imported = modules != "" and _import_for_jobs(modules.split(","))
     try:
         log, *command = _fork_next_job(Path(scratch, "job"))
     except BrokenPipeError:  # the sweep is ending
@@ -185,13 +186,14 @@ def serve(module: str, scratch: str, sweep: str, *cores: str) -> None:
         runpy.run_path(command[0], run_name="__main__")
 
 
-def _import_for_jobs(module: str) -> bool:
-    """Import the module without initializing CUDA. Returns whether that went well."""
+def _import_for_jobs(modules: Sequence[str]) -> bool:
+    """Import the modules without initializing CUDA. Returns whether that went well."""
     before = os.environ.get(torchrun.NVML_CHECK)
     os.environ[torchrun.NVML_CHECK] = "1"
     try:
         with cli.importing():
-            importlib.import_module(module)
+            for module in modules:
+                importlib.import_module(module)
     except Exception:  # of any kind: the job imports it again, and shows it
         return False
     finally:

@@ -36,6 +36,8 @@ from trainkit.sweep.processes import job_environment
 from trainkit.sweep.progress import JobClock
 from trainkit.sweep.side_by_side import run_side_by_side
 
+INDUCTOR = "torch._inductor.compile_fx"  # most of the imports of a process's first compile
+
 
 @dataclass(frozen=True)
 class SweepResult:
@@ -182,17 +184,17 @@ def forkserver_of(sweep: Sweep, number: int, lock: int) -> Forkserver:
 
     It imports nothing if Hydra sets a job's environment: it would do so after the imports.
     """
-    module = "trainkit.training.run"
+    modules = ["trainkit.training.run", INDUCTOR]
     if sweep.config.job.kind == "forward":
-        module = "trainkit.inference.run"
+        modules = ["trainkit.inference.run", INDUCTOR]
     if sweep.config.hydra.job.env_set:
-        module = ""
+        modules = []
     slot, environment = sweep.slots[number], job_environment()
     if slot.gpu is not None:
         environment["CUDA_VISIBLE_DEVICES"] = slot.gpu
     scratch = scratch_folder(sweep, number)
     shutil.rmtree(scratch, ignore_errors=True)  # of an earlier start that was killed with all its processes
-    return Forkserver(module, environment, scratch, lock, slot.cores)
+    return Forkserver(modules, environment, scratch, lock, slot.cores)
 
 
 def scratch_folder(sweep: Sweep, number: int) -> Path:

@@ -139,6 +139,12 @@ def build(config: RunConfig, listeners: Listeners, watch: Watch, contexts: ExitS
     """
     seed_everything(config.seed, verbose=False)
     devices = select_devices(config)
+    contexts.enter_context(attention_kernel(config, devices))
+    contexts.enter_context(compile_cache(config.compile.cache, config.trainer.attention))
+    if config.compile.mode != "eager":
+        contexts.enter_context(shared_cores(devices.per_node))
+        if devices.type == "cuda" and config.compile.backend == "inductor":
+            inductor.start_workers()  # they import torch while the network is built
     data = build_data(config)
     criterion = build_criterion(config)
     net = build_model(config, data, devices, criterion)
@@ -146,10 +152,6 @@ def build(config: RunConfig, listeners: Listeners, watch: Watch, contexts: ExitS
     optimizer = build_optimizer(config)
     ckpt_path = checkpoint.resume_path(config, net, optimizer, devices.world_size)
 
-    contexts.enter_context(attention_kernel(config, devices))
-    contexts.enter_context(compile_cache(config.compile.cache, config.trainer.attention))
-    if config.compile.mode != "eager":
-        contexts.enter_context(shared_cores(devices.per_node))
     if shares_autotuning(config, devices):
         contexts.enter_context(inductor.shared_autotuning())
     if config.compile.artifacts is not None:
