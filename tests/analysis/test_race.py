@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from trainkit.analysis.race import Arm, Race, Rules, moderated_variances, slower_peak
+from trainkit.analysis.race import Arm, Race, Rules, slower_peak
 
 
 def noisy(means: dict[str, float], spread: float, seed: int = 0):
@@ -174,20 +174,26 @@ def test_the_gain_of_the_chosen_arm_comes_from_figures_that_did_not_choose_it():
     assert Race([base, chosen]).gain(chosen, base).value == pytest.approx(5**0.5, rel=0.01)
 
 
-def test_variances_are_shared_as_far_as_they_are_alike():
-    chance = np.random.default_rng(0)
-    alike = [chance.normal(0, 0.02, 3) for _ in range(30)] + [np.array([0.1])]
-    variances, freedoms = moderated_variances(alike)
-    assert variances[-1] == pytest.approx(0.02**2, rel=0.3)  # of the one that was measured once
-    assert freedoms[-1] > 20
-    spreads = [0.001 * 3**exponent for exponent in range(6)]
-    unlike = [chance.normal(0, spread, 3) for spread in spreads for _ in range(5)]
-    variances, freedoms = moderated_variances(unlike)
-    assert max(variances) > 100 * min(variances)
-    assert freedoms.max() < 5
+def test_a_lead_of_noisy_arms_names_no_winner_before_there_are_enough_figures():
+    fast = Arm("fast", figures=[1.0, 1.05, 0.96, 1.02])
+    slow = Arm("slow", figures=[1.2, 1.26, 1.14, 1.21])
+    slower = Arm("slower", figures=[2.0, 2.1, 1.9, 2.02])
+    race = Race([fast, slow, slower])
+    standing = race.standing()
+    assert {arm.name for arm in standing.eliminated} == {"slow", "slower"}
+    assert not standing.is_decided
+    slow.figures, kept = [10 * figure for figure in slow.figures], slow.figures
+    assert race.standing().choice is fast  # a lead that scatter does not turn around
+    slow.figures = kept
+    assert race.next_turn().arm.name in ("fast", "slow")
+    for arm in (fast, slow):
+        arm.figures *= 2
+    assert race.standing().choice is fast
+    assert race.standing().is_decided
 
 
-def test_nothing_is_known_of_a_variance_before_there_are_repeats():
-    variances, _ = moderated_variances([np.array([0.1]), np.array([0.2]), np.array([0.1, 0.2])])
-    assert variances[:2].tolist() == [math.inf, math.inf]
-    assert variances[2] == pytest.approx(0.005)
+def test_the_last_two_get_more_figures_in_their_final_where_they_scatter():
+    means = {"a": 1.0, "b": 1.2, "c": 2.0}
+    race = Race([Arm(name) for name in means])
+    run(race, noisy(means, 0.05))
+    assert [len(arm.final_figures) for arm in race.arms] == [4, 4, 0]
