@@ -9,6 +9,7 @@ from trainkit.config.errors import ConfigError
 from trainkit.config.factors import (
     CONDITIONS,
     Factor,
+    LeftOut,
     begins_with,
     conditions_of,
     narrow,
@@ -29,7 +30,8 @@ def settings(chosen: list[Factor]) -> dict[str, list[str]]:
 def test_every_factor_of_conf_composes_with_each_of_its_values(factor: Factor, compose):
     for value in factor.values:
         if value != "auto":
-            config = compose(f"{factor.setting}={value}")
+            needed = [f"{name}={needed}" for name, needed in factor.values[value].together.items()]
+            config = compose(f"{factor.setting}={value}", *needed)
             assert isinstance(config, RunConfig)
             if factor.setting in SETTINGS and "." in factor.setting:
                 assert begins_with(factor.setting, config, {}) == value
@@ -60,10 +62,23 @@ def test_a_gpu_several_processes_varying_lengths_and_a_limit_add_theirs(compose)
         "compile.mode": ["default", "reduce-overhead", "max-autotune-no-cudagraphs", "max-autotune"],
         "compile.scope": ["net", "blocks"],
         "ddp.bucket_cap_mb": ["100"],
-        "ddp.optimize_ddp": ["false"],
+        "ddp.optimize_ddp": ["no_optimization"],
         "ddp.static_graph": ["true"],
+        "ddp.strategy": ["compiled", "fsdp2"],
         "optimizer.foreach": ["true"],
     }
+
+
+def test_a_value_that_needs_another_setting_is_left_out_where_that_is_typed_otherwise(compose):
+    texts = compose("model=gpt2", "data=synthetic", "trainer.accelerator=cpu")
+    met = conditions_of(texts, 0, 2, False)
+    for typed in (["compile.scope=net"], ["compile.scope=step,net"]):
+        chosen, left_out = narrow(FACTORS, split_typed(typed), met, "train")
+        assert settings(chosen)["ddp.strategy"] == ["compiled"]
+        assert LeftOut("ddp.strategy=fsdp2", "needs compile.scope=blocks") in left_out
+    for typed in (["compile.scope=blocks"], ["compile.scope=step,blocks"]):
+        chosen, _ = narrow(FACTORS, split_typed(typed), met, "train")
+        assert settings(chosen)["ddp.strategy"] == ["compiled", "fsdp2"]
 
 
 def test_calls_have_no_factors_of_training(compose):

@@ -10,8 +10,10 @@ from tests.sweeps import ROW
 from trainkit.config.factors import Factor, FactorValue
 from trainkit.results.ledger import Ledger, RaceIdentity
 from trainkit.results.row import Row
-from trainkit.tuning.advisor import Advisor, Clock, JobRequest
+from trainkit.tuning.advisor import Advisor
+from trainkit.tuning.budget import Budget
 from trainkit.tuning.goal import Goal
+from trainkit.tuning.measuring import JobRequest
 from trainkit.tuning.space import Space
 
 GIB = 2**30
@@ -80,6 +82,5 @@ class Machine:
     def advisor(self, folder: Path, budget_s: float = 1200, goal: Goal | None = None, factors=FACTORS) -> Advisor:
         """An advisor whose clock is the machine's, as one start of the command makes it."""
         ledger = Ledger(folder, IDENTITY)
-        clock = Clock(ledger.used_s, now=lambda: self.now_s)
-        space = Space(factors, BEGINS, batch_size=64)
-        return Advisor(space, goal or Goal(batch_size=64), budget_s, ledger, clock)
+        budget = Budget(budget_s, ledger.used_s, now=lambda: self.now_s)
+        return Advisor(Space(factors, BEGINS), goal or Goal(batch_size=64), budget, ledger)

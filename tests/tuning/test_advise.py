@@ -1,11 +1,16 @@
 """Real races: jobs in fresh processes, planted settings, the second start, what is left behind."""
 
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from trainkit.results.ledger import read_measurements
+from tests.conftest import ROOT
+from trainkit.results.ledger import LEDGER_FILE, read_measurements
 from trainkit.results.runs import read_rows
 
 PLANTED = Path(__file__).parent / "planted.py"
@@ -72,3 +77,30 @@ def test_what_was_typed_wrongly_is_one_line(words: list[str], complaint: str, tr
     assert done.returncode == 2
     assert done.stderr.startswith(complaint)
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_ranks_race_with_each_strategy_that_averages_their_gradients(tmp_path: Path):
+    """Two gloo ranks, until each strategy has a job. FSDP2 goes with compiled blocks alone."""
+    words = [
+        "-m", "hydra/sweeper=race", "sweep=ranks", "hydra.sweeper.budget_min=20", "hydra.sweeper.job_steps=2",
+        "hydra.launcher.nproc_per_node=2", "model=mini_transformer", "model.depth=1", "data=synthetic",
+        "data.batch_size=8", "trainer.accelerator=cpu", "logger=none", "compile.mode=default",
+        "compile.backend=aot_eager", "compile.scope=step,blocks", "ddp.strategy=auto,compiled,fsdp2",
+        "ddp.optimize_ddp=true", "ddp.static_graph=false", "ddp.bucket_cap_mb=25", "optimizer.foreach=null",
+    ]  # fmt: skip
+    ledger = tmp_path / "runs" / "sweeps" / "ranks" / LEDGER_FILE
+    race = subprocess.Popen([sys.executable, str(ROOT / "train.py"), *words], cwd=tmp_path, stdout=subprocess.PIPE)
+    try:
+        while race.poll() is None and (not ledger.exists() or len(ledger.read_text().splitlines()) < 5):
+            time.sleep(0.2)
+        race.send_signal(signal.SIGINT)
+        output, _ = race.communicate()
+    finally:
+        race.kill()
+    assert race.returncode == 130, output
+    rows = {}
+    for row in read_rows(ledger.parent):
+        rows[row.strategy, row.compile_scope] = row
+    assert set(rows) == {("ddp", "step"), ("ddp", "blocks"), ("compiled", "step"), ("fsdp2", "blocks")}
+    for row in rows.values():
+        assert (row.status, row.world_size) == ("ok", 2), row.error

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.tuning.machine import FACTORS, GIB, Machine
-from trainkit.config.factors import Factor, FactorValue
-from trainkit.tuning.advisor import Advisor
+from trainkit.config.factors import Factor, FactorValue, LeftOut
+from trainkit.tuning.advisor import Advisor, unmeasured
 from trainkit.tuning.goal import Goal
 
 FAST = "trainer.channels_last=true"
@@ -43,8 +43,8 @@ def test_a_compile_that_would_not_fit_is_not_begun_and_is_said(tmp_path: Path):
     advisor = race(machine, tmp_path, budget_s=400)
     assert machine.now_s <= 400
     assert "compile.mode=max-autotune" not in [job.name for job in machine.jobs]
-    assert [left.settings for left in advisor.not_tried()] == ["max-autotune"]
-    assert advisor.not_tried()[0].reason == "needs about 4.3 min"
+    (not_tried,), _ = unmeasured(advisor.entries.values())
+    assert not_tried == LeftOut("max-autotune", "needs about 4.3 min")
     assert chosen(advisor) == BEST
 
 

@@ -1,6 +1,8 @@
 """Which settings a race tries: each by itself, then together."""
 
 from trainkit.config.factors import Factor, FactorValue
+from trainkit.tuning.batch_sizes import next_batch_size
+from trainkit.tuning.combinations import combinations
 from trainkit.tuning.space import ArmSettings, Space
 
 MODE = Factor(
@@ -50,31 +52,31 @@ def test_promising_values_are_combined_and_the_best_expected_comes_first():
     space = Space([LAYOUT, MODE, SCOPE], BEGINS)
     layout, scope = ("trainer.channels_last=true", *DEFAULT), (*DEFAULT, "compile.scope=net")
     figures = {EAGER: 2.0, DEFAULT: 1.0, layout: 0.8, scope: 0.9, ("compile.mode=reduce-overhead",): 0.95}
-    crossed = overrides(space.crossed(figures, 10))
+    crossed = overrides(combinations(space, figures, 10))
     assert crossed == [
         ("trainer.channels_last=true", "compile.mode=reduce-overhead", "compile.scope=net"),
         ("trainer.channels_last=true", *DEFAULT, "compile.scope=net"),
         ("trainer.channels_last=true", "compile.mode=reduce-overhead"),
         ("compile.mode=reduce-overhead", "compile.scope=net"),
     ]
-    assert overrides(space.crossed(figures, 2)) == crossed[:2]
+    assert overrides(combinations(space, figures, 2)) == crossed[:2]
 
 
 def test_values_that_gain_nothing_are_not_combined():
     space = Space([LAYOUT, MODE], BEGINS)
     figures = {EAGER: 2.0, DEFAULT: 1.0, ("trainer.channels_last=true", *DEFAULT): 0.995}
-    assert space.crossed(figures, 10) == []
+    assert combinations(space, figures, 10) == []
 
 
 def test_what_has_no_effect_on_an_eager_run_is_not_combined_with_it():
     space = Space([SCOPE, MODE], BEGINS)
     figures = {EAGER: 0.5, DEFAULT: 1.0, ("compile.scope=net", *DEFAULT): 0.8}
-    assert space.crossed(figures, 10) == []
+    assert combinations(space, figures, 10) == []
 
 
 def test_without_the_reference_nothing_is_combined():
     space = Space([LAYOUT, MODE], BEGINS)
-    assert space.crossed({EAGER: 2.0}, 10) == []
+    assert combinations(space, {EAGER: 2.0}, 10) == []
 
 
 def test_the_effect_of_a_value_is_over_the_arm_without_it():
@@ -86,25 +88,39 @@ def test_the_effect_of_a_value_is_over_the_arm_without_it():
 
 
 def test_the_largest_batch_that_fits_is_found_by_doubling_and_halving():
-    space = Space([MODE, SIZE], BEGINS, batch_size=64)
     fits: dict[int, bool] = {}
-    while (size := space.next_batch_size(fits)) is not None:
+    while (size := next_batch_size(64, fits)) is not None:
         fits[size] = size <= 700
     largest = max(size for size, does_fit in fits.items() if does_fit)
     smallest = min(size for size, does_fit in fits.items() if not does_fit)
     assert list(fits)[:4] == [128, 256, 512, 1024]
     assert largest <= 700 < smallest <= 1.25 * largest
     assert all(size % 8 == 0 for size in fits)
-    assert space.batch_arm(128).overrides == (*DEFAULT, "data.batch_size=128")
-
-
-def test_the_batch_size_is_left_alone_unless_it_is_to_be_found():
-    assert Space([MODE], BEGINS, batch_size=64).next_batch_size({}) is None
-    assert Space([SIZE], BEGINS, batch_size=None).next_batch_size({}) is None
 
 
 def test_a_batch_size_that_was_found_is_combined():
-    space = Space([MODE, SIZE], BEGINS, batch_size=64)
+    space = Space([MODE, SIZE], BEGINS)
     sizes = {64 * 2**n: (*DEFAULT, f"data.batch_size={64 * 2**n}") for n in (1, 2)}
     figures = {EAGER: 1.1, DEFAULT: 1.0, sizes[128]: 0.7, sizes[256]: 0.8, ("compile.mode=reduce-overhead",): 0.9}
-    assert overrides(space.crossed(figures, 10)) == [("compile.mode=reduce-overhead", "data.batch_size=128")]
+    assert overrides(combinations(space, figures, 10)) == [("compile.mode=reduce-overhead", "data.batch_size=128")]
+
+
+def test_a_value_that_needs_another_setting_is_tried_and_combined_with_it():
+    strategy = Factor("ddp.strategy", {"fsdp2": FactorValue(together={"compile.scope": "blocks"})})
+    scope = Factor("compile.scope", {"blocks": FactorValue()})
+    space = Space([strategy, scope, MODE], BEGINS | {"ddp.strategy": "auto"})
+    sharded = ("ddp.strategy=fsdp2", "compile.scope=blocks", *DEFAULT)
+    blocks = ("compile.scope=blocks", *DEFAULT)
+    assert overrides(space.screening()) == [
+        EAGER,
+        DEFAULT,
+        sharded,
+        blocks,
+        ("compile.mode=reduce-overhead",),
+        ("compile.mode=max",),
+    ]
+    assert ("ddp.strategy=fsdp2", sharded, blocks) in space.effects()
+    figures = {EAGER: 2.0, DEFAULT: 1.0, sharded: 0.8, blocks: 1.1, ("compile.mode=reduce-overhead",): 0.9}
+    assert ("ddp.strategy=fsdp2", "compile.scope=blocks", "compile.mode=reduce-overhead") in overrides(
+        combinations(space, figures, 10)
+    )

@@ -34,9 +34,11 @@ CONDITIONS = {
 
 @dataclass
 class FactorValue:
-    """What a value of a factor needs, and its compile time in multiples of that of mode `default`."""
+    """The conditions of a value, the values of other settings that it needs, and its compile time in multiples of that
+    of mode `default`."""
 
     needs: list[str] = field(default_factory=list)
+    together: dict[str, str] = field(default_factory=dict)
     compile: float = 1.0
 
 
@@ -72,6 +74,12 @@ class Typed:
     @property
     def fixed_settings(self) -> set[str]:
         return {override.lstrip("+~").partition("=")[0] for override in self.fixed}
+
+    def allows(self, setting: str, value: str) -> bool:
+        """Whether a setting may have this value: it was not typed, or with this value."""
+        if setting in self.swept:
+            return value in self.swept[setting]
+        return setting not in self.fixed_settings or f"{setting}={value}" in self.fixed
 
 
 def split_typed(overrides: Iterable[str]) -> Typed:
@@ -158,7 +166,7 @@ def narrow(
             continue
         reason = _reason_against(factor, conditions, kind)
         if reason is None:
-            able, unable = _split_values(factor, conditions)
+            able, unable = _split_values(factor, conditions, typed)
             left_out += unable
             if able:
                 varied.append(replace(factor, values=able))
@@ -178,15 +186,27 @@ def _reason_against(factor: Factor, conditions: Collection[str], kind: str) -> s
     return None
 
 
-def _split_values(factor: Factor, conditions: Collection[str]) -> tuple[dict[str, FactorValue], list[LeftOut]]:
+def _split_values(
+    factor: Factor, conditions: Collection[str], typed: Typed
+) -> tuple[dict[str, FactorValue], list[LeftOut]]:
     able, unable = {}, []
     for value, facts in factor.values.items():
-        lacking = [need for need in facts.needs if need not in conditions]
-        if lacking:
-            unable.append(LeftOut(f"{factor.setting}={value}", CONDITIONS[lacking[0]]))
-        else:
+        reason = _reason_against_value(facts, conditions, typed)
+        if reason is None:
             able[value] = facts
+        else:
+            unable.append(LeftOut(f"{factor.setting}={value}", reason))
     return able, unable
+
+
+def _reason_against_value(facts: FactorValue, conditions: Collection[str], typed: Typed) -> str | None:
+    for need in facts.needs:
+        if need not in conditions:
+            return CONDITIONS[need]
+    for setting, value in facts.together.items():
+        if not typed.allows(setting, value):
+            return f"needs {setting}={value}"
+    return None
 
 
 def _refuse_other_work(setting: str, values: Sequence[str]) -> None:
@@ -195,7 +215,7 @@ def _refuse_other_work(setting: str, values: Sequence[str]) -> None:
         raise ConfigError(
             f"{setting} = {','.join(values)}: is other work, and a race compares ways to do the same; give one value"
         )
-    if AUTO in values and len(values) > 1:
+    if setting == BATCH_SIZE and AUTO in values and len(values) > 1:
         raise ConfigError(f"{setting} = {','.join(values)}: auto finds the sizes itself; use {setting}=auto")
 
 

@@ -1,4 +1,4 @@
-"""A race from its plan to its advice: the jobs, the terminal, the page, the experiment."""
+"""A race from its plan to its advice, on the terminal, as a page and as an experiment."""
 
 import sys
 from collections.abc import Callable
@@ -19,8 +19,10 @@ from trainkit.results.requested import run_overrides
 from trainkit.results.row import Row
 from trainkit.sweep.plan import Sweep
 from trainkit.sweep.slots import Slot
-from trainkit.tuning.advisor import Advisor, Clock, JobRequest
+from trainkit.tuning.advisor import Advisor, unmeasured
+from trainkit.tuning.budget import Budget
 from trainkit.tuning.jobs import JobRunner
+from trainkit.tuning.measuring import JobRequest
 from trainkit.tuning.plan import RacePlan, race_folder
 from trainkit.tuning.tuned import write_tuned
 
@@ -66,25 +68,18 @@ def advise(
 
 
 def make_advisor(plan: RacePlan, folder: Path) -> Advisor:
-    """The advisor of a race with what its ledger has. Raises ConfigError for a ledger that cannot be read, or that is
-    another race's."""
+    """The advisor of a race, with the jobs of its ledger. Raises ConfigError for a ledger that cannot be read, and for
+    that of another race."""
     try:
         ledger = Ledger(folder, plan.identity)
     except ValueError as error:
         raise ConfigError(f"{error}; move it away, or give the race another name, sweep=NAME") from error
-    clock = Clock(ledger.used_s, process_age_s())
-    return Advisor(
-        plan.space,
-        plan.goal,
-        60 * plan.settings.budget_min,
-        ledger,
-        clock,
-        lambda arm: plan.complaint([*plan.typed.fixed, *arm]),
-    )
+    budget = Budget(60 * plan.settings.budget_min, ledger.used_s, process_age_s())
+    return Advisor(plan.space, plan.goal, budget, ledger, lambda arm: plan.complaint([*plan.typed.fixed, *arm]))
 
 
 class LiveRace:
-    """Shows a race: a line for each job, and on a terminal the one that runs."""
+    """Shows a race: a line for each job, and on a terminal the running job."""
 
     def __init__(self, advisor: Advisor, measure: Callable[[JobRequest], Row]):
         self._advisor, self._measure = advisor, measure
@@ -92,19 +87,19 @@ class LiveRace:
     def opening(self, folder: Path) -> str:
         advisor = self._advisor
         num_settings = sum(arm.excluded is None for arm in advisor.race.arms)
-        line = f"race {folder.name}: {num_settings} settings at first, {clock(advisor.budget_s)} in all"
+        line = f"race {folder.name}: {num_settings} settings at first, {clock(advisor.budget.limit_s)} in all"
         if advisor.ledger.measurements:
-            return f"{line}; {len(advisor.ledger.measurements)} jobs are measured, {clock(advisor.clock.used_s)} used"
+            return f"{line}; {len(advisor.ledger.measurements)} jobs are measured, {clock(advisor.budget.used_s)} used"
         return line
 
     def measure(self, request: JobRequest) -> Row:
         """Run a job, with its line."""
-        race_clock = self._advisor.clock
-        started_s = race_clock.used_s
+        budget = self._advisor.budget
+        started_s = budget.used_s
         title = f"{self._state()}: {arm_label(request.overrides)}"
 
         def text() -> str:
-            return f"{title}: {clock(race_clock.used_s - started_s)}"
+            return f"{title}: {clock(budget.used_s - started_s)}"
 
         with LiveLine(text, DRAW_S if sys.stderr.isatty() else None):
             row = self._measure(request)
@@ -112,12 +107,12 @@ class LiveRace:
         return row
 
     def _state(self) -> str:
-        """The time, the candidates that are left, and what leads by how much."""
+        """The time, the number of candidates that are left, and the leader with its lead."""
         advisor = self._advisor
         standing = advisor.race.standing()
-        used = f"[{clock(advisor.clock.used_s)} of {clock(advisor.budget_s)}]"
-        untried = len(advisor.not_tried())
-        num_left = len(standing.alive) + untried
+        used = f"[{clock(advisor.budget.used_s)} of {clock(advisor.budget.limit_s)}]"
+        not_tried, _ = unmeasured(advisor.entries.values())
+        num_left = len(standing.alive) + len(not_tried)
         if standing.leader is None:
             return f"{used} {num_left} left"
         leader = advisor.entries[standing.leader.name]
@@ -129,14 +124,12 @@ class LiveRace:
 
 
 def advice_of(advisor: Advisor, plan: RacePlan) -> Advice:
-    """The advice of a race as it stands."""
+    """The advice of a race in its present state."""
     standing = advisor.race.standing()
     jobs = {name: entry.jobs for name, entry in advisor.entries.items()}
     tried = tried_arms(advisor.race, jobs)
-    choice = None
-    for arm in tried:
-        if arm.outcome == "chosen":
-            choice = arm
+    choice = next((arm for arm in tried if arm.outcome == "chosen"), None)
+    not_tried, contradictions = unmeasured(advisor.entries.values())
     fitting = [size for size, fits in advisor.tried_sizes().items() if fits]
     return Advice(
         goal=plan.goal.words,
@@ -145,10 +138,10 @@ def advice_of(advisor: Advisor, plan: RacePlan) -> Advice:
         choice=choice,
         is_decided=standing.is_decided,
         most_gain=standing.most_gain,
-        used_s=advisor.clock.used_s,
-        budget_s=advisor.budget_s,
-        not_tried=tuple(advisor.not_tried()),
-        left_out=(*plan.left_out, *advisor.contradictions()),
+        used_s=advisor.budget.used_s,
+        budget_s=advisor.budget.limit_s,
+        not_tried=tuple(not_tried),
+        left_out=(*plan.left_out, *contradictions),
         effects=tuple(effects_of(advisor.space.effects(), tried)),
         rounds=tuple(rounds_of(advisor.ledger.measurements, advisor.race.rules)),
         largest_batch=max(fitting, default=None),

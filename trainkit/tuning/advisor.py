@@ -1,68 +1,41 @@
-"""The race itself: which job comes next, within which time, and what its row means for its arm."""
+"""The race over a space within a budget: which job comes next, and what its row means for its arm."""
 
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 
 from trainkit.analysis.advice import arm_label
 from trainkit.analysis.race import Arm, Race, Turn
-from trainkit.config.factors import BATCH_SIZE, LeftOut
+from trainkit.config.factors import AUTO, BATCH_SIZE, LeftOut
 from trainkit.results.ledger import Ledger, Measurement
 from trainkit.results.row import Row
-from trainkit.sweep.processes import GRACE_S
-from trainkit.tuning.forecast import Entry, final_s, predicted_s
-from trainkit.tuning.goal import MEMORY, Goal, problem_of, throughput, time_needed
+from trainkit.tuning.batch_sizes import next_batch_size
+from trainkit.tuning.budget import Budget
+from trainkit.tuning.combinations import combinations, value_in
+from trainkit.tuning.forecast import Entry, predicted_s
+from trainkit.tuning.goal import MEMORY, Goal, time_needed
+from trainkit.tuning.measuring import JobRequest, measurement_of
 from trainkit.tuning.space import ArmSettings, Overrides, Space
 
-FIRST_SHARE = 0.5  # of the budget, for the first job
-LEAST_SHARE = 0.1  # of the budget, for a job whose time was predicted too short
-TIMES_PREDICTED = 3.0  # the share of a job, over the time that it is predicted to take
-MOST_UNUSABLE = 3  # jobs of an arm without a figure that were not its fault
+MOST_UNUSABLE = 3  # jobs of an arm that left no figure through no fault of the arm
 MOST_CROSSED = 6  # combinations that are tried
-
-
-@dataclass(frozen=True)
-class JobRequest:
-    """A job to run: its arm's name and overrides, the number of the arm's earlier jobs, whether to compare its numbers
-    with eager's, and the seconds after which it is ended."""
-
-    name: str
-    overrides: Overrides
-    repeat: int
-    check: bool
-    timeout_s: float
-
-
-class Clock:
-    """The time that a race has taken: that of its earlier starts, and of this process since it has started."""
-
-    def __init__(self, earlier_s: float, process_age_s: float = 0.0, now: Callable[[], float] = time.monotonic):
-        self._now = now
-        self._start = now() - process_age_s - earlier_s
-
-    @property
-    def used_s(self) -> float:
-        return self._now() - self._start
 
 
 class Advisor:
     """A race over a space of settings within a budget.
 
-    All that it knows is in its ledger: an advisor that is made from it goes on where the last one stopped. `complaint`
-    says why overrides contradict each other: such an arm is not measured.
+    The ledger holds its whole state: an advisor that is made from a ledger goes on where the last one stopped.
+    `complaint` says why overrides contradict each other. Arms with a complaint are not measured.
     """
 
     def __init__(
         self,
         space: Space,
         goal: Goal,
-        budget_s: float,
+        budget: Budget,
         ledger: Ledger,
-        clock: Clock,
         complaint: Callable[[Overrides], str | None] = lambda overrides: None,
     ):
-        self.space, self.goal, self.budget_s = space, goal, budget_s
-        self.ledger, self.clock, self._complaint = ledger, clock, complaint
+        self.space, self.goal, self.budget, self.ledger = space, goal, budget, ledger
+        self._complaint = complaint
         self.race = Race([], goal.rules())
         self.entries: dict[str, Entry] = {}
         self._is_crossed = False
@@ -75,92 +48,64 @@ class Advisor:
         """Measure until the race is decided, or until no job fits into the budget."""
         while (turn := self.next_turn()) is not None:
             request = self.request(turn)
-            started_s = self.clock.used_s
+            started_s = self.budget.used_s
             row = measure(request)
-            job = self._measurement(turn, request, row, self.clock.used_s - started_s)
+            used_s = self.budget.used_s
+            coldest_s = self.entries[request.name].compile_s
+            job = measurement_of(row, request, self.goal, coldest_s, wall_s=used_s - started_s, used_s=used_s)
             self.ledger.append(job)
             self._take(job)
 
     def next_turn(self) -> Turn | None:
         """The next turn that fits into the budget."""
         self._extend()
-        return self.race.next_turn(self.may_run)
-
-    def may_run(self, turn: Turn) -> bool:
-        """Whether a job fits into what is left, with what the final needs."""
-        entries = list(self.entries.values())
-        needed_s = GRACE_S + predicted_s(self.entries[turn.arm.name], turn.is_final, entries)
-        if not turn.is_final:
-            needed_s += final_s(entries)
-        return needed_s <= self.left_s
-
-    @property
-    def left_s(self) -> float:
-        return max(0.0, self.budget_s - self.clock.used_s)
+        return self.race.next_turn(self._may_run)
 
     def request(self, turn: Turn) -> JobRequest:
-        """The job of a turn, with the share of the budget that it may take."""
+        """The job of a turn."""
         entry = self.entries[turn.arm.name]
-        expected_s = predicted_s(entry, turn.is_final, list(self.entries.values()))
-        share_s = max(TIMES_PREDICTED * expected_s, LEAST_SHARE * self.budget_s)
-        if expected_s == 0:
-            share_s = FIRST_SHARE * self.budget_s
-        most_s = max(self.left_s - GRACE_S, 1.0)
         return JobRequest(
             name=turn.arm.name,
             overrides=entry.settings.overrides,
             repeat=len(entry.jobs),
+            is_final=turn.is_final,
             check=turn.is_final and entry.is_compiled,
-            timeout_s=min(share_s, most_s),
+            timeout_s=self.budget.share_s(entry, turn.is_final, list(self.entries.values())),
         )
 
-    def not_tried(self) -> list[LeftOut]:
-        """The arms without any job, and how long they would take."""
-        entries = list(self.entries.values())
-        left_out = []
-        for entry in entries:
-            if not entry.jobs and entry.arm.excluded is None:
-                left_out.append(
-                    LeftOut(arm_label(entry.settings.overrides), time_needed(predicted_s(entry, False, entries)))
-                )
-        return left_out
-
-    def contradictions(self) -> list[LeftOut]:
-        """The arms whose settings contradict each other, and how."""
-        left_out = []
+    def tried_sizes(self) -> dict[int, bool]:
+        """Whether a batch size fits, for those that were tried by themselves."""
+        fits = {}
         for entry in self.entries.values():
-            if not entry.jobs and entry.arm.excluded is not None:
-                left_out.append(LeftOut(arm_label(entry.settings.overrides), entry.arm.excluded))
-        return left_out
+            size = value_in(entry.settings.overrides, BATCH_SIZE)
+            if size is not None and entry.jobs and self._size_arm(size).overrides == entry.settings.overrides:
+                fits[int(size)] = entry.arm.excluded is None
+        return fits
+
+    def _may_run(self, turn: Turn) -> bool:
+        return self.budget.has_room(self.entries[turn.arm.name], turn.is_final, list(self.entries.values()))
 
     def _extend(self) -> None:
-        """Add the next batch size, or once all others were tried the combinations of promising values."""
+        """Add the next batch size, or, once all other arms were tried, the combinations of promising values."""
         if self._is_crossed or any(self._is_waiting(arm) for arm in self.race.arms):
             return
-        size = self.space.next_batch_size(self.tried_sizes())
-        if size is not None and self._is_waiting(self._add(self.space.batch_arm(size)).arm):
-            return
+        if self.goal.batch_size is not None and AUTO in self.space.values(BATCH_SIZE):
+            size = next_batch_size(self.goal.batch_size, self.tried_sizes())
+            if size is not None and self._is_waiting(self._add(self._size_arm(str(size))).arm):
+                return
         self._is_crossed = True
         figures = {}
         for entry in self.entries.values():
             if entry.jobs and entry.jobs[0].figure is not None:
                 figures[entry.settings.overrides] = entry.jobs[0].figure
-        for settings in self.space.crossed(figures, MOST_CROSSED):
+        for settings in combinations(self.space, figures, MOST_CROSSED):
             self._add(settings)
 
     def _is_waiting(self, arm: Arm) -> bool:
-        return arm.excluded is None and not arm.figures and self.may_run(Turn(arm, is_final=False))
+        return arm.excluded is None and not arm.figures and self._may_run(Turn(arm, is_final=False))
 
-    def tried_sizes(self) -> dict[int, bool]:
-        """Whether the batch sizes that were tried by themselves fit."""
-        fits = {}
-        for entry in self.entries.values():
-            for override in entry.settings.overrides:
-                setting, _, value = override.partition("=")
-                is_size = setting == BATCH_SIZE and bool(entry.jobs)
-                if is_size and self.space.batch_arm(int(value)).overrides == entry.settings.overrides:
-                    fits[int(value)] = entry.arm.excluded is None
-        return fits
+    def _size_arm(self, size: str) -> ArmSettings:
+        return self.space.arm(self.space.reference | {BATCH_SIZE: size})
 
     def _add(self, settings: ArmSettings) -> Entry:
         name = " ".join(settings.overrides) or "as it is"
@@ -170,40 +115,9 @@ class Advisor:
             self.race.arms.append(arm)
         return self.entries[name]
 
-    def _measurement(self, turn: Turn, request: JobRequest, row: Row, wall_s: float) -> Measurement:
-        """What a row says of its arm."""
-        entry = self.entries[turn.arm.name]
-        reason, excludes = problem_of(row)
-        if reason is None:
-            reason = self.goal.violation(row)
-            excludes = reason is not None
-        figure = None
-        if reason is None:
-            figure = self.goal.figure(row, max(entry.compile_s, _compile_s(row) or 0.0))
-        return Measurement(
-            overrides=list(request.overrides),
-            repeat=request.repeat,
-            is_final=turn.is_final,
-            run_id=row.run_id,
-            status=row.status,
-            wall_s=wall_s,
-            used_s=self.clock.used_s,
-            figure=figure,
-            reason=reason,
-            excludes=excludes,
-            step_time_ms=row.step_time_ms,
-            samples_per_s=throughput(row),
-            compile_s=_compile_s(row),
-            peak_bytes=row.peak_device_bytes,
-            batch_size=row.batch_size,
-            num_graph_breaks=row.num_graph_breaks,
-            device_name=row.device_name,
-            torch_version=row.torch_version,
-        )
-
     def _take(self, job: Measurement) -> None:
         """Let a job count for its arm."""
-        entry = self._add(ArmSettings(tuple(job.overrides)))
+        entry = self._add(self.space.arm(dict(override.split("=", 1) for override in job.overrides)))
         arm = entry.arm
         entry.jobs.append(job)
         if job.figure is not None:
@@ -215,8 +129,17 @@ class Advisor:
         arm.cost = entry.peak_bytes if self.goal.minimize == MEMORY else entry.compile_s
 
 
-def _compile_s(row: Row) -> float | None:
-    """All the time that a job compiled, its start-up included."""
-    if row.compile_time_s is None:
-        return None
-    return row.compile_time_s + (row.compile_startup_s or 0.0)
+def unmeasured(entries: Iterable[Entry]) -> tuple[list[LeftOut], list[LeftOut]]:
+    """The arms without a job: those that did not fit into the budget, with the time that they need, and those whose
+    settings contradict each other, with the contradiction."""
+    entries = list(entries)
+    not_tried, contradictions = [], []
+    for entry in entries:
+        if entry.jobs:
+            continue
+        label = arm_label(entry.settings.overrides)
+        if entry.arm.excluded is None:
+            not_tried.append(LeftOut(label, time_needed(predicted_s(entry, False, entries))))
+        else:
+            contradictions.append(LeftOut(label, entry.arm.excluded))
+    return not_tried, contradictions

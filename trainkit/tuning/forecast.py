@@ -1,4 +1,4 @@
-"""How long the jobs of a race will take, from those that were run."""
+"""The expected time of the jobs of a race, from its earlier jobs."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -8,8 +8,8 @@ from trainkit.analysis.race import Arm
 from trainkit.results.ledger import Measurement
 from trainkit.tuning.space import ArmSettings
 
-FIRST_COMPILE_S = 30.0  # of mode default, until one was measured
-WARM_SAVES = 0.5  # of the last job's compile time: the next one finds the cache warm, or as warm
+FIRST_COMPILE_S = 30.0  # of mode default, until an arm was compiled
+WARM_SAVES = 0.5  # of the last job's compile time: the next job finds the cache as warm, or warmer
 CHECK_TIMES = 2.0  # the time of a job with check=true, over that of the job without
 
 
@@ -31,39 +31,57 @@ class Entry:
         return max([job.compile_s or 0.0 for job in self.jobs], default=0.0)
 
     @property
+    def least_compile_s(self) -> float:
+        """The compile time that the arm takes at least. A job that was ended by its time limit was still compiling, or
+        had only just ended."""
+        if self.jobs and self.jobs[0].status == "timeout":
+            return self.jobs[0].wall_s
+        return self.compile_s
+
+    @property
     def peak_bytes(self) -> int:
         return max([job.peak_bytes or 0 for job in self.jobs], default=0)
 
 
 def predicted_s(entry: Entry, is_final: bool, entries: Sequence[Entry]) -> float:
-    """The time of the next job of an arm; the first of the entries is the base.
+    """The time of the next job of an arm. The first of the entries is the base. 0 while nothing was measured.
 
-    It takes as long as the arm's last one, with half of its compile time. A first job takes as long as one of the base,
-    with the compile time of mode default times the expected multiple. 0 while nothing was measured.
+    It takes as long as the arm's last job, with half of its compile time. A first job takes as long as a job of the
+    base, with the compile time of the arms that are most like it.
     """
     if entry.jobs:
         times = CHECK_TIMES if is_final and entry.is_compiled else 1.0
-        return times * (entry.jobs[-1].wall_s - WARM_SAVES * (entry.jobs[-1].compile_s or 0.0))
+        last = entry.jobs[-1]
+        return times * (last.wall_s - WARM_SAVES * (last.compile_s or 0.0))
     base = entries[0]
     if not base.jobs:
         return 0.0
-    return base.jobs[-1].wall_s + entry.settings.compile * _default_compile_s(entries)
+    return base.jobs[-1].wall_s + predicted_compile_s(entry, entries)
+
+
+def predicted_compile_s(entry: Entry, entries: Iterable[Entry]) -> float:
+    """The compile time of an arm's first job, from the compiled arms that share the most overrides with it. Theirs is
+    scaled by the multiples of mode default that both are expected to take."""
+    most_shared = -1
+    compiles_s: list[float] = []
+    for other in entries:
+        if not other.is_compiled or other.least_compile_s == 0:
+            continue
+        num_shared = len(set(entry.settings.overrides) & set(other.settings.overrides))
+        if num_shared > most_shared:
+            most_shared, compiles_s = num_shared, []
+        if num_shared == most_shared:
+            compiles_s.append(other.least_compile_s * entry.settings.compile / other.settings.compile)
+    if not compiles_s:
+        return entry.settings.compile * FIRST_COMPILE_S
+    return median(compiles_s)
 
 
 def final_s(entries: Iterable[Entry]) -> float:
-    """The time that a job of each of the last two needs, at most; what they compile is in the cache by then."""
+    """The time that a job of each of the last two needs, at most. The cache has what they compile by then."""
     longest_s = 0.0
     for entry in entries:
         for job in entry.jobs:
             if job.figure is not None:
                 longest_s = max(longest_s, job.wall_s - (job.compile_s or 0.0))
     return 2 * longest_s
-
-
-def _default_compile_s(entries: Iterable[Entry]) -> float:
-    """The compile time of mode default, as far as the arms that were compiled tell it."""
-    compiles_s = []
-    for entry in entries:
-        if entry.jobs and entry.jobs[0].compile_s and entry.is_compiled:
-            compiles_s.append(entry.jobs[0].compile_s / entry.settings.compile)
-    return median(compiles_s) if compiles_s else FIRST_COMPILE_S

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from trainkit.analysis.dropping import FOREIGN_PROCESS, step_time_ms, why_dropped
+from trainkit.analysis.dropping import step_time_ms
 from trainkit.analysis.race import Rules
 from trainkit.formatting import duration, fixed, size
 from trainkit.results.columns import GIB
@@ -50,7 +50,7 @@ class Goal:
         if self.kind == "forward":
             assert row.step_time_ms_p99 is not None
             return row.step_time_ms_p99
-        step_s = _step_s(row)
+        step_s = _steady_step_s(row)
         if self.num_steps is not None:
             return compile_s + self.num_steps * step_s * self._batch_ratio(row)
         return 1000 * step_s / ((row.batch_size or 1) * row.world_size)
@@ -68,20 +68,14 @@ class Goal:
         return f"takes {size(row.peak_device_bytes)} of {self.memory_gib:g} GiB"
 
 
-def problem_of(row: Row) -> tuple[str | None, bool]:
-    """Why a row has no figure, and whether its arm cannot win for that; a process beside it is not the arm's fault."""
-    reason = why_dropped(row)
-    return reason, reason is not None and reason != FOREIGN_PROCESS
-
-
 def throughput(row: Row) -> float | None:
     """Samples a second by the steady step."""
     if row.batch_size is None or step_time_ms(row) is None:
         return row.samples_per_s
-    return row.batch_size * row.world_size / _step_s(row)
+    return row.batch_size * row.world_size / _steady_step_s(row)
 
 
-def _step_s(row: Row) -> float:
+def _steady_step_s(row: Row) -> float:
     step_ms = step_time_ms(row)
     assert step_ms is not None  # a row without one is dropped
     return step_ms / 1e3

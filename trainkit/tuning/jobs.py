@@ -15,16 +15,16 @@ from trainkit.sweep.forkserver import Forkserver
 from trainkit.sweep.job import new_run_dir, run_job
 from trainkit.sweep.plan import Job, Sweep
 from trainkit.sweep.sweep import StopSignal, finished_row, forkserver_of, handle_signals, locked
-from trainkit.tuning.advisor import JobRequest
+from trainkit.tuning.measuring import JobRequest
 from trainkit.tuning.plan import RacePlan
 
-SHARE = "its share of hydra.sweeper.budget_min"
+BUDGET_SHARE = "its share of hydra.sweeper.budget_min"
 
 
 class JobRunner:
     """Runs jobs while it is entered, and holds the lock of the race's folder. ConfigError if the race runs already.
 
-    A server starts the jobs with the same number of earlier jobs of their arms; the next number gets another server.
+    A server starts the jobs of a repeat. The next repeat gets another server.
     """
 
     def __init__(
@@ -36,11 +36,13 @@ class JobRunner:
         self._servers = ExitStack()
         self._server: tuple[int, Forkserver] | None = None
         self._lock = 0
+        self._earlier_rows: list[Row] = []
         self.stop = StopSignal()
 
     def __enter__(self) -> Self:
         self._lock = self._resources.enter_context(locked(self._sweep))
         self._resources.push(self._servers)
+        self._earlier_rows = read_rows(self._sweep.folder)
         self.stop = handle_signals()
         return self
 
@@ -50,11 +52,11 @@ class JobRunner:
         self._resources.__exit__(kind, error, trace)
 
     def measure(self, request: JobRequest) -> Row:
-        """Run a job to its end, or take the row that an earlier start has left of it. KeyboardInterrupt if the user
-        stops it."""
+        """Run a job to its end. A start that was killed may have left its row: then the job does not run again. Raises
+        KeyboardInterrupt if the user stops the job."""
         job = self._job(request)
         sweep = self._limited(request.timeout_s)
-        finished = finished_row(read_rows(sweep.folder), sweep, job)
+        finished = finished_row(self._earlier_rows, sweep, job)
         if finished is not None:
             return finished
         run_dir = new_run_dir(sweep.folder, job.label)
@@ -72,7 +74,7 @@ class JobRunner:
         """The sweep with the shorter of the user's time limit and the job's share of the budget."""
         if self._sweep.timeout_s is not None and self._sweep.timeout_s <= share_s:
             return self._sweep
-        return replace(self._sweep, timeout_s=round(share_s, 1), timeout_source=SHARE)
+        return replace(self._sweep, timeout_s=round(share_s, 1), timeout_source=BUDGET_SHARE)
 
     def _server_of(self, repeat: int) -> Forkserver | None:
         if sys.platform != "linux":  # a fork does not go well with the system's libraries

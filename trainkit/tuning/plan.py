@@ -1,4 +1,4 @@
-"""What a race was asked for: its settings, its folder, and the words that all of its jobs have."""
+"""The plan of a race: its settings, its space, its folder, and the overrides of its jobs."""
 
 import hashlib
 import os
@@ -16,9 +16,10 @@ from trainkit.config.complaints import compose_typed
 from trainkit.config.composition import CONF, hydra_apart
 from trainkit.config.errors import ConfigError, refuse
 from trainkit.config.factors import (
-    AUTO,
     BATCH_SIZE,
     MODE,
+    Factor,
+    FactorValue,
     LeftOut,
     Typed,
     begins_with,
@@ -33,7 +34,7 @@ from trainkit.results.ledger import RaceIdentity
 from trainkit.results.requested import run_overrides
 from trainkit.sweep.slots import visible_gpus
 from trainkit.tuning.goal import MEMORY, TIME, Goal
-from trainkit.tuning.space import Overrides, Space
+from trainkit.tuning.space import SEARCHED, Overrides, Space
 
 FILE_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 LENGTHS = ("trainer.max_epochs", "trainer.max_steps", "trainer.limit_train_batches")
@@ -148,14 +149,15 @@ def plan_race(
     words = _config_words(hydra)
     config_name = hydra.job.config_name
     config = _compose(words, typed.fixed, config_name)
-    refuse(_complaints_of_values(typed, words, config_name))
+    known_factors = read_factors([*own_folders(list(words)), CONF])
+    refuse(_complaints_of_values(typed, known_factors, words, config_name))
     if len(process_counts) > 1:
         raise ConfigError("hydra.launcher.nproc_per_node: a race is run on one number of processes; give one")
     gpus = visible_gpus() if config.trainer.accelerator != "cpu" else []
     num_processes = process_counts[0] or config.trainer.devices or 1
     conditions = conditions_of(config, len(gpus), num_processes, settings.memory_gib is not None)
     kind = config.job.kind.value
-    factors, left_out = narrow(read_factors([*own_folders(list(words)), CONF]), typed, conditions, kind)
+    factors, left_out = narrow(known_factors, typed, conditions, kind)
     begins = {MODE: config.compile.mode.value}
     for factor in factors:
         begins[factor.setting] = begins_with(factor.setting, config, hydra.runtime.choices)
@@ -167,18 +169,28 @@ def plan_race(
         slower_frac=settings.slower_frac,
         batch_size=config.data.get("batch_size"),
     )
-    space = Space(factors, begins, goal.batch_size)
+    space = Space(factors, begins)
     return RacePlan(settings, typed, words, config, config_name, space, goal, tuple(left_out))
 
 
-def _complaints_of_values(typed: Typed, words: Sequence[str], config_name: str) -> Iterator[str]:
-    """A line for each of several typed values that does not go with what is fixed."""
+def _complaints_of_values(
+    typed: Typed, factors: Sequence[Factor], words: Sequence[str], config_name: str
+) -> Iterator[str]:
+    """A line for each of several typed values that contradicts the fixed values."""
+    facts: dict[tuple[str, str], FactorValue] = {}
+    for factor in factors:
+        for value, value_facts in factor.values.items():
+            facts[factor.setting, value] = value_facts
     for setting, values in typed.swept.items():
         for value in values:
-            if value == AUTO:
+            if (setting, value) == SEARCHED:
                 continue
+            overrides = [*typed.fixed, f"{setting}={value}"]
+            for name, needed in facts.get((setting, value), FactorValue()).together.items():
+                if typed.allows(name, needed):
+                    overrides.append(f"{name}={needed}")
             try:
-                _compose(words, [*typed.fixed, f"{setting}={value}"], config_name)
+                _compose(words, overrides, config_name)
             except ConfigError as error:
                 yield error.complaints[0]
 

@@ -1,0 +1,46 @@
+"""The budget of a race: what it has used, what fits into the rest, and the share of each job."""
+
+import time
+from collections.abc import Callable, Sequence
+
+from trainkit.sweep.processes import GRACE_S
+from trainkit.tuning.forecast import Entry, final_s, predicted_s
+
+FIRST_SHARE = 0.5  # of the budget, for the first job
+LEAST_SHARE = 0.1  # of the budget, for every job
+TIMES_PREDICTED = 3.0  # the share of a job, over its predicted time
+
+
+class Budget:
+    """The wall-clock time of a race, `limit_s` over all its starts: that of the earlier starts, and of this process
+    since it has started."""
+
+    def __init__(
+        self, limit_s: float, earlier_s: float, process_age_s: float = 0.0, now: Callable[[], float] = time.monotonic
+    ):
+        self.limit_s = limit_s
+        self._now = now
+        self._start_s = now() - process_age_s - earlier_s
+
+    @property
+    def used_s(self) -> float:
+        return self._now() - self._start_s
+
+    @property
+    def left_s(self) -> float:
+        return max(0.0, self.limit_s - self.used_s)
+
+    def has_room(self, entry: Entry, is_final: bool, entries: Sequence[Entry]) -> bool:
+        """Whether the next job of an arm fits, with the time that the final needs after it."""
+        needed_s = GRACE_S + predicted_s(entry, is_final, entries)
+        if not is_final:
+            needed_s += final_s(entries)
+        return needed_s <= self.left_s
+
+    def share_s(self, entry: Entry, is_final: bool, entries: Sequence[Entry]) -> float:
+        """The time that the next job of an arm may take. A job that takes longer is ended."""
+        expected_s = predicted_s(entry, is_final, entries)
+        share_s = max(TIMES_PREDICTED * expected_s, LEAST_SHARE * self.limit_s)
+        if expected_s == 0:
+            share_s = FIRST_SHARE * self.limit_s
+        return min(share_s, max(self.left_s - GRACE_S, 1.0))

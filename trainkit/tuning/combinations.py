@@ -1,0 +1,85 @@
+"""Combinations of values that gained something by themselves."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+
+from trainkit.config.factors import MODE, Factor
+from trainkit.tuning.space import ArmSettings, Overrides, Space
+
+PROMISING = 0.01  # relative gain of a value over the reference
+NUM_MODES = 2  # that other values are combined with
+
+
+@dataclass(frozen=True)
+class Gain:
+    """The choice of a value, and its gain over the reference on the log scale."""
+
+    choice: dict[str, str]
+    log_gain: float
+
+
+NO_VALUE = Gain({}, 0.0)
+
+
+def combinations(space: Space, figures: Mapping[Overrides, float], most: int) -> list[ArmSettings]:
+    """Combinations of the fastest modes with the promising values of the other factors, those with the least expected
+    figures first. `figures` are the first figures of the arms of the screening.
+
+    A combination is expected to gain what each of its values gained over the reference.
+    """
+    reference = figures.get(space.arm(space.reference).overrides)
+    if reference is None:
+        return []
+    gains = []
+    for factor in space.factors:
+        if factor.setting != MODE:
+            gains.append([NO_VALUE, *_promising(space, factor, figures, reference)])
+    expected: dict[Overrides, tuple[float, ArmSettings]] = {}
+    for mode in _fastest_modes(space, figures):
+        mode_figure = figures[space.arm(mode).overrides]
+        for combination in product(*gains):
+            choice = dict(mode)
+            for gain in combination:
+                choice |= gain.choice
+            arm = space.arm(choice)
+            if arm.overrides not in figures:
+                log_gain = sum(gain.log_gain for gain in combination)
+                expected[arm.overrides] = (mode_figure * math.exp(-log_gain), arm)
+    best_first = sorted(expected.values(), key=lambda entry: entry[0])
+    return [arm for _, arm in best_first[:most]]
+
+
+def _fastest_modes(space: Space, figures: Mapping[Overrides, float]) -> list[dict[str, str]]:
+    """The choices of the modes with the least figures; no choice is the base's mode."""
+    choices: list[dict[str, str]] = [{}]
+    for mode in space.values(MODE):
+        choices.append({MODE: mode})
+    measured = [choice for choice in choices if space.arm(choice).overrides in figures]
+    return sorted(measured, key=lambda choice: figures[space.arm(choice).overrides])[:NUM_MODES]
+
+
+def _promising(space: Space, factor: Factor, figures: Mapping[Overrides, float], reference: float) -> list[Gain]:
+    """The value of a factor that gains most over the reference, if it is PROMISING."""
+    gains = []
+    for overrides, figure in figures.items():
+        value = value_in(overrides, factor.setting)
+        if value is None:
+            continue
+        choice = space.choice_of(factor, value)
+        if space.arm(space.reference | choice).overrides == overrides:
+            gains.append(Gain(choice, math.log(reference / figure)))
+    best = max(gains, key=lambda gain: gain.log_gain, default=NO_VALUE)
+    if best.log_gain < math.log1p(PROMISING):
+        return []
+    return [best]
+
+
+def value_in(overrides: Overrides, setting: str) -> str | None:
+    """The value of a setting among the overrides of an arm."""
+    for override in overrides:
+        name, _, value = override.partition("=")
+        if name == setting:
+            return value
+    return None

@@ -1,0 +1,68 @@
+"""A job of a race: what is requested, and what its row says of its arm."""
+
+from dataclasses import dataclass
+
+from trainkit.analysis.dropping import FOREIGN_PROCESS, why_dropped
+from trainkit.results.ledger import Measurement
+from trainkit.results.row import Row
+from trainkit.tuning.goal import Goal, throughput
+from trainkit.tuning.space import Overrides
+
+
+@dataclass(frozen=True)
+class JobRequest:
+    """A job to run: the name and the overrides of its arm, the number of the arm's earlier jobs, whether it is one of
+    the final, whether to compare its numbers with eager's, and its time limit in seconds."""
+
+    name: str
+    overrides: Overrides
+    repeat: int
+    is_final: bool
+    check: bool
+    timeout_s: float
+
+
+def measurement_of(
+    row: Row, request: JobRequest, goal: Goal, coldest_s: float, *, wall_s: float, used_s: float
+) -> Measurement:
+    """The measurement of a job: its figure, or the reason why it has none.
+
+    `coldest_s` is the longest compile of the arm's earlier jobs. A process beside the job is not the arm's fault; every
+    other reason excludes the arm.
+    """
+    compile_s = all_compile_s(row)
+    reason = why_dropped(row)
+    excludes = reason is not None and reason != FOREIGN_PROCESS
+    if reason is None:
+        reason = goal.violation(row)
+        excludes = reason is not None
+    figure = None
+    if reason is None:
+        figure = goal.figure(row, max(coldest_s, compile_s or 0.0))
+    return Measurement(
+        overrides=list(request.overrides),
+        repeat=request.repeat,
+        is_final=request.is_final,
+        run_id=row.run_id,
+        status=row.status,
+        wall_s=wall_s,
+        used_s=used_s,
+        figure=figure,
+        reason=reason,
+        excludes=excludes,
+        step_time_ms=row.step_time_ms,
+        samples_per_s=throughput(row),
+        compile_s=compile_s,
+        peak_bytes=row.peak_device_bytes,
+        batch_size=row.batch_size,
+        num_graph_breaks=row.num_graph_breaks,
+        device_name=row.device_name,
+        torch_version=row.torch_version,
+    )
+
+
+def all_compile_s(row: Row) -> float | None:
+    """The time that a job compiled, its start-up included."""
+    if row.compile_time_s is None:
+        return None
+    return row.compile_time_s + (row.compile_startup_s or 0.0)
