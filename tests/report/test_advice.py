@@ -10,6 +10,7 @@ from tests.sweeps import HOSTILE
 from trainkit.analysis.advice import Advice, Effect, Round, Tried
 from trainkit.config.factors import LeftOut
 from trainkit.report.advice import advice_sentence, print_advice, write_advice
+from trainkit.report.plots.races import plot_race
 from trainkit.results.ledger import Measurement
 from trainkit.stats import Ratio
 
@@ -93,6 +94,14 @@ def test_the_page_has_the_rounds_and_their_reasons(tmp_path: Path):
     assert "<td>leads</td><td>leads</td>" in page
     assert "<tr><td>max-autotune</td><td>needs about 9.0 min</td></tr>" in page
     assert "<tr><td>amp</td><td>changes the training</td></tr>" in page
+
+
+def test_the_plot_has_each_interval_up_to_the_one_that_puts_the_arm_out():
+    after = Round("final", "default, fused", {"eager": (1.5, 1.6), "default, fused": (1.0, 1.0)}, ("eager",))
+    plot = plot_race((*ADVICE.rounds, after), ADVICE.tried, "race")
+    assert "Intervals round by round: eager 1.38 to 1.46; default, fused leads" in plot.svg
+    unknown = Round("round 1", "", {"eager": (0.0, float("inf"))}, ())
+    assert plot_race((unknown,), ADVICE.tried, "race") is None
 
 
 def test_no_label_and_no_reason_becomes_markup(tmp_path: Path):

@@ -19,6 +19,7 @@ rows.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -63,7 +64,7 @@ class Arm:
 
     @property
     def is_unstable(self) -> bool:
-        return len(slower_peak(self.all_figures)) < len(self.all_figures)
+        return len(self.logs) < len(self.all_figures)
 
     @property
     def can_win(self) -> bool:
@@ -72,11 +73,11 @@ class Arm:
     @property
     def logs(self) -> np.ndarray:
         """The logs of the figures that judge the arm: of all, or of the slower of two peaks."""
-        return np.log(slower_peak(self.all_figures))
+        return _judged(tuple(self.all_figures))[0]
 
     @property
     def mean_log(self) -> float:
-        return float(self.logs.mean())
+        return _judged(tuple(self.all_figures))[1]
 
 
 @dataclass(frozen=True)
@@ -241,6 +242,13 @@ class Race:
         return (1 - self.rules.confidence) / num_comparisons / num_looks
 
 
+@lru_cache(maxsize=1000)
+def _judged(figures: tuple[float, ...]) -> tuple[np.ndarray, float]:
+    """The logs of the figures that judge an arm, and their mean."""
+    logs = np.log(slower_peak(figures))
+    return logs, float(logs.mean())
+
+
 def slower_peak(figures: Sequence[float]) -> list[float]:
     """The figures around the higher of two values, or all figures if they do not lie around two.
 
@@ -258,5 +266,7 @@ def slower_peak(figures: Sequence[float]) -> list[float]:
 
 def _exp(difference: float) -> float:
     """The ratio of a difference of logs; infinite beyond all floats."""
-    with np.errstate(over="ignore"):
-        return float(np.exp(difference))
+    try:
+        return math.exp(difference)
+    except OverflowError:
+        return math.inf

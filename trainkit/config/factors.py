@@ -136,7 +136,7 @@ def conditions_of(config: RunConfig, num_gpus: int, num_processes: int, has_memo
         "gpu": num_gpus > 0 and config.trainer.accelerator != "cpu",
         "images": data.get("inputs") == "images",
         "attention": "num_heads" in model,
-        "repeated_blocks": "depth" in model,
+        "repeated_blocks": int(model.get("depth") or 0) > 1,
         "varying_shapes": bool(data.get("batch_sizes") or data.get("seq_lens"))
         or ("val_path" in data and data.get("padding") in ("longest", "buckets")),
         "fused_optimizer": "foreach" in config.optimizer,

@@ -6,17 +6,20 @@ from trainkit.analysis.advice import Advice, Round
 from trainkit.report.advice import HEADINGS, advice_notes, advice_sentence, best_first, interval_text, tried_cells
 from trainkit.report.page import template_environment
 from trainkit.report.plots.palette import COLORS
+from trainkit.report.plots.races import plot_race
 
 
 def html_advice(advice: Advice, title: str) -> str:
     """The page. It loads nothing and runs no script; the same advice gives the same text."""
     ordered = best_first(advice.tried)
+    plot = plot_race(advice.rounds, ordered, "race")
     template = template_environment().get_template("race.html")
     return template.render(
         title=title,
         colors=COLORS,
         sentence=advice_sentence(advice),
         notes=list(advice_notes(advice)),
+        plots=[plot] if plot is not None else [],
         headings=HEADINGS,
         lines=[tried_cells(tried) for tried in ordered],
         round_headings=["settings", *[shown.name for shown in advice.rounds]],
