@@ -1,0 +1,41 @@
+"""How long a race expects its jobs to take."""
+
+import pytest
+
+from trainkit.analysis.race import Arm
+from trainkit.results.ledger import Measurement
+from trainkit.tuning.forecast import FIRST_COMPILE_S, Entry, predicted_compile_s, predicted_s
+from trainkit.tuning.space import ArmSettings
+
+
+def entry(overrides: str, compile_multiple: float, compile_s: float | None = None, **fields) -> Entry:
+    """An arm, with a job if it has a compile time."""
+    settings = ArmSettings(tuple(overrides.split()), compile_multiple)
+    made = Entry(Arm(overrides), settings)
+    if compile_s is not None:
+        values = {"repeat": 0, "is_final": False, "run_id": "r", "status": "ok", "used_s": 0.0, "figure": 1.0} | fields
+        values.setdefault("wall_s", 10 + compile_s)
+        made.jobs.append(Measurement(overrides=list(settings.overrides), compile_s=compile_s, **values))
+    return made
+
+
+EAGER = entry("compile.mode=eager", 0.0, 0.0)
+
+
+def test_before_any_compile_a_mode_takes_its_multiple_of_the_assumed_one():
+    tuned = entry("compile.mode=max-autotune", 10.0)
+    assert predicted_s(tuned, False, [EAGER, tuned]) == 10 + 10 * FIRST_COMPILE_S
+
+
+def test_the_arm_with_the_most_shared_overrides_tells_the_compile_time():
+    default = entry("compile.mode=default", 1.0, 20.0)
+    tuned = entry("compile.mode=max-autotune", 10.0, 500.0)
+    crossed = entry("compile.mode=max-autotune compile.scope=blocks", 5.0)
+    assert predicted_compile_s(crossed, [EAGER, default, tuned]) == pytest.approx(250.0)
+    assert predicted_compile_s(crossed, [EAGER, default]) == pytest.approx(100.0)
+
+
+def test_a_compile_that_was_ended_by_its_limit_is_expected_to_take_at_least_as_long():
+    ended = entry("compile.mode=max-autotune", 10.0, 0.0, status="timeout", figure=None, wall_s=300.0)
+    crossed = entry("compile.mode=max-autotune trainer.channels_last=true", 10.0)
+    assert predicted_compile_s(crossed, [EAGER, ended]) == pytest.approx(300.0)
