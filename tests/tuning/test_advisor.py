@@ -166,3 +166,15 @@ def test_calls_are_judged_by_their_99th_percentile(tmp_path: Path):
     machine.fails["compile.mode=max-autotune"] = {"step_time_ms_p99": 90.0}
     advisor = race(machine, tmp_path, budget_s=3600, goal=Goal(kind="forward"))
     assert chosen(advisor) == f"compile.mode=default {FAST}"
+
+
+def test_accuracy_is_a_constraint_where_the_jobs_validate(tmp_path: Path):
+    fields = {"num_val_targets": 1000}
+    accuracies = {"compile.mode=eager": 0.90, "compile.mode=default": 0.905, "compile.mode=reduce-overhead": 0.80}
+    machine = Machine(fails={name: fields | {"val_accuracy": value} for name, value in accuracies.items()})
+    machine.fails["compile.mode=max-autotune"] = fields | {"val_accuracy": 0.99}
+    advisor = race(machine, tmp_path, budget_s=3600)
+    reasons = {name: entry.arm.excluded for name, entry in advisor.entries.items()}
+    assert reasons["compile.mode=reduce-overhead"] == "accuracy 0.8000 is worse than 0.9000 at first"
+    assert reasons["compile.mode=max-autotune"] is None
+    assert "max-autotune" in chosen(advisor)

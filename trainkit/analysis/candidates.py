@@ -303,7 +303,7 @@ def metrics_differ(rows: Sequence[Row], others: Sequence[Row]) -> bool:
         return False
     if metrics[0].is_share:
         sizes = [row.num_val_targets for row in (*rows, *others) if row.num_val_targets]
-        return _shares_differ(values, other_values, sizes)
+        return shares_differ(values, other_values, sizes)
     return means_differ(values, other_values) is True
 
 
@@ -321,7 +321,7 @@ def _metric_values(metrics: Sequence[MeasuredMetric]) -> list[float]:
     return [metric.value for metric in metrics if metric.value is not None]
 
 
-def _shares_differ(values: list[float], eager_values: list[float], sizes: list[int]) -> bool:
+def shares_differ(values: Sequence[float], eager_values: Sequence[float], sizes: Sequence[int]) -> bool:
     """Whether the medians differ by more than repeats do, and than two validation sets of that size would."""
     spread, eager_spread = spread_of(values), spread_of(eager_values)
     assert spread is not None

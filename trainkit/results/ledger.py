@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from trainkit.results.metric import MeasuredMetric
 from trainkit.results.typed import parse
 
 LEDGER_FILE = "race.jsonl"
@@ -53,6 +54,8 @@ class Measurement:
     num_graph_breaks: int | None = None
     device_name: str | None = None
     torch_version: str | None = None
+    metric: MeasuredMetric | None = None
+    num_val_targets: int | None = None
 
 
 class Ledger:

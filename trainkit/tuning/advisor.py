@@ -7,6 +7,7 @@ from trainkit.analysis.race import Arm, Race, Turn
 from trainkit.config.factors import AUTO, BATCH_SIZE, LeftOut
 from trainkit.results.ledger import Ledger, Measurement
 from trainkit.results.row import Row
+from trainkit.tuning.accuracy import worse_metric
 from trainkit.tuning.batch_sizes import next_batch_size
 from trainkit.tuning.budget import Budget
 from trainkit.tuning.combinations import combinations, value_in
@@ -126,6 +127,9 @@ class Advisor:
             arm.excluded = job.reason
         elif sum(earlier.figure is None for earlier in entry.jobs) >= MOST_UNUSABLE:
             arm.excluded = f"{job.reason}, {MOST_UNUSABLE} times"
+        base = self.entries[self.race.arms[0].name]
+        if arm.excluded is None and entry is not base:
+            arm.excluded = worse_metric(entry.jobs, base.jobs)
         arm.cost = entry.peak_bytes if self.goal.minimize == MEMORY else entry.compile_s
 
 

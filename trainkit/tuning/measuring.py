@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from trainkit.analysis.dropping import FOREIGN_PROCESS, why_dropped
 from trainkit.results.ledger import Measurement
+from trainkit.results.metric import metric_of
 from trainkit.results.row import Row
 from trainkit.tuning.goal import Goal, throughput
 from trainkit.tuning.space import Overrides
@@ -58,6 +59,8 @@ def measurement_of(
         num_graph_breaks=row.num_graph_breaks,
         device_name=row.device_name,
         torch_version=row.torch_version,
+        metric=metric_of(row),
+        num_val_targets=row.num_val_targets,
     )
 
 
