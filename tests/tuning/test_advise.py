@@ -82,7 +82,7 @@ def test_what_was_typed_wrongly_is_one_line(words: list[str], complaint: str, tr
 def test_ranks_race_with_each_strategy_that_averages_their_gradients(tmp_path: Path):
     """Two gloo ranks, until each strategy has a job. FSDP2 goes with compiled blocks alone."""
     words = [
-        "-m", "hydra/sweeper=race", "sweep=ranks", "hydra.sweeper.budget_min=20", "hydra.sweeper.job_steps=2",
+        "-m", "hydra/sweeper=race", "sweep=ranks", "hydra.sweeper.budget_min=20", "hydra.sweeper.job_steps=8",
         "hydra.launcher.nproc_per_node=2", "model=mini_transformer", "model.depth=2", "data=synthetic",
         "data.batch_size=8", "trainer.accelerator=cpu", "logger=none", "compile.mode=default",
         "compile.backend=aot_eager", "compile.scope=step,blocks", "ddp.strategy=auto,compiled,fsdp2",

@@ -82,6 +82,18 @@ def test_a_planted_arm_that_does_not_do_its_work_is_not_chosen(fields: dict, rea
         assert advisor.entries[BEST].arm.excluded == reason
 
 
+def test_wrong_numbers_are_found_before_many_jobs(tmp_path: Path):
+    """The wrong mode is as fast as the right one, and both scatter."""
+    machine = Machine(
+        spread=0.05, fails={"compile.mode=reduce-overhead": {"check_passed": False, "check_reason": "loss"}}
+    )
+    machine.step_ms["compile.mode=default"] = 10.0
+    advisor = race(machine, tmp_path, budget_s=3600)
+    arm = advisor.entries["compile.mode=reduce-overhead"].arm
+    assert arm.excluded == "numbers differ from eager: loss"
+    assert [job.check for job in machine.jobs if job.name == arm.name] == [False, False, True]
+
+
 def test_memory_is_a_constraint(tmp_path: Path):
     machine = Machine(fails={"compile.mode=reduce-overhead": {"peak_device_bytes": 50 * GIB}})
     advisor = race(machine, tmp_path, budget_s=3600, goal=Goal(memory_gib=40, batch_size=64))
