@@ -13,7 +13,7 @@ LEAST_ODDS = 9.0  # of a lead, against a lead by luck
 
 
 @dataclass(frozen=True)
-class Differences:
+class MeanDifferences:
     """Lower and upper bounds of the differences of the sample means, row less column; infinite for unknown variances.
 
     A difference above `likely_lows` has LEAST_ODDS: "above 0 by the tolerance" explains it so many times as well as
@@ -25,7 +25,7 @@ class Differences:
     likely_lows: np.ndarray
 
 
-def differences(samples: Sequence[np.ndarray], error: float, tolerance: float) -> Differences:
+def differences(samples: Sequence[np.ndarray], error: float, tolerance: float) -> MeanDifferences:
     """The differences of samples. `error` is the chance of a bound to be wrong."""
     means = np.array([sample.mean() for sample in samples])
     variances, freedoms = moderated_variances(samples).of_differences()
@@ -38,4 +38,4 @@ def differences(samples: Sequence[np.ndarray], error: float, tolerance: float) -
     np.fill_diagonal(widths, 0.0)
     np.fill_diagonal(likely_widths, 0.0)
     gaps = means[:, None] - means
-    return Differences(gaps - widths, gaps + widths, gaps - likely_widths)
+    return MeanDifferences(gaps - widths, gaps + widths, gaps - likely_widths)

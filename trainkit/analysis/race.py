@@ -23,7 +23,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from trainkit.analysis.differences import Differences, differences
+from trainkit.analysis.differences import MeanDifferences, differences
 from trainkit.stats import CONFIDENCE, Ratio, ratio
 
 LEAST_JUMP = 0.05  # relative: closer peaks do not mislead
@@ -155,11 +155,11 @@ class Race:
             most_gain=_exp(-compared.lows[:, able.index(choice)].min()) - 1,
         )
 
-    def _is_sure(self, index: int, compared: Differences) -> bool:
+    def _is_sure(self, index: int, compared: MeanDifferences) -> bool:
         """Whether no other arm is better by more than the tolerance."""
         return bool(compared.lows[:, index].min() > -self._log_tolerance)
 
-    def _is_likely(self, index: int, best_first: Sequence[int], arms: Sequence[Arm], compared: Differences) -> bool:
+    def _is_likely(self, index: int, best_first: Sequence[int], arms: Sequence[Arm], compared: MeanDifferences) -> bool:
         """Whether an arm's lead over the best of the others is not luck."""
         rivals = [other for other in best_first if other != index]
         if not rivals:

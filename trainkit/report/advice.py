@@ -17,7 +17,7 @@ from trainkit.stats import CONFIDENCE
 HEADINGS = ("settings", "samples/s", "times as good", "compile", "peak memory", "jobs", "outcome")
 MOST_TOLD = 1.0  # relative: a bound above it tells nothing
 COMPARED = ("equal", "slower", "open")  # outcomes of arms beside the chosen one
-OUTCOMES = {"chosen": "chosen", "equal": "as good", "slower": "worse", "open": "undecided", "excluded": ""}
+OUTCOME_TEXTS = {"chosen": "chosen", "equal": "as good", "slower": "worse", "open": "undecided", "excluded": ""}
 
 
 def advice_sentence(advice: Advice) -> str:
@@ -37,15 +37,15 @@ def _choice(advice: Advice) -> str:
         return f"{choice.label}: nothing else was measured"
     bound = percent(max(advice.most_gain, 0.0))
     if advice.most_gain > MOST_TOLD:
-        return f"best so far {_gain(choice, advice)}; undecided: too few jobs to tell what is best"
+        return f"best so far {_gain_text(choice, advice)}; undecided: too few jobs to tell what is best"
     if not advice.is_decided:
-        return f"best so far {_gain(choice, advice)}; undecided: something tried may be up to {bound} better"
+        return f"best so far {_gain_text(choice, advice)}; undecided: something tried may be up to {bound} better"
     if choice.label == advice.base_label:
         return f"no measurable difference of use: stay with {choice.label}; {_guarantee(bound)}"
-    return f"{_gain(choice, advice)}; {_guarantee(bound)}"
+    return f"{_gain_text(choice, advice)}; {_guarantee(bound)}"
 
 
-def _gain(choice: Tried, advice: Advice) -> str:
+def _gain_text(choice: Tried, advice: Advice) -> str:
     if choice.gain is None:
         return choice.label
     return f"{choice.label}: {ratio_text(choice.gain)} of {advice.base_label}"
@@ -65,12 +65,12 @@ def tried_cells(tried: Tried) -> list[str]:
         seconds(tried.compile_s),
         size(tried.peak_bytes),
         str(len(tried.jobs)),
-        _outcome(tried),
+        _outcome_text(tried),
     ]
 
 
-def _outcome(tried: Tried) -> str:
-    texts = [OUTCOMES[tried.outcome] or short(tried.reason or "")]
+def _outcome_text(tried: Tried) -> str:
+    texts = [OUTCOME_TEXTS[tried.outcome] or short(tried.reason or "")]
     if tried.is_unstable:
         texts.append("unstable: judged by the slower of two values")
     num_breaks = max([job.num_graph_breaks or 0 for job in tried.jobs], default=0)
@@ -110,11 +110,11 @@ def print_advice(advice: Advice, console: Console | None = None) -> None:
 
 def best_first(tried: Iterable[Tried]) -> list[Tried]:
     """The arms by their outcome, then by their gain."""
-    order = list(OUTCOMES)
+    order = list(OUTCOME_TEXTS)
     return sorted(tried, key=lambda arm: (order.index(arm.outcome), -(arm.gain.value if arm.gain else 0.0)))
 
 
-def interval_text(interval: tuple[float, float]) -> str:
+def bounds_text(interval: tuple[float, float]) -> str:
     low, high = interval
     return f"{factor(low)} to {factor(high)}"
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from trainkit.analysis.advice import Advice, Round
-from trainkit.report.advice import HEADINGS, advice_notes, advice_sentence, best_first, interval_text, tried_cells
+from trainkit.report.advice import HEADINGS, advice_notes, advice_sentence, best_first, bounds_text, tried_cells
 from trainkit.report.page import template_environment
 from trainkit.report.plots.palette import COLORS
 from trainkit.report.plots.races import plot_race
@@ -46,7 +46,7 @@ def _round_cell(label: str, shown: Round, before: Round | None) -> str:
     if label == shown.leader:
         return "leads"
     if label not in shown.eliminated:
-        return interval_text(interval)
+        return bounds_text(interval)
     if before is not None and label in before.eliminated:
         return "out"
-    return f"out: {interval_text(interval)}"
+    return f"out: {bounds_text(interval)}"

@@ -129,7 +129,7 @@ class RacePlan:
         return None
 
     def compose(self, overrides: Sequence[str]) -> RunConfig:
-        return _compose(self.words, overrides, self.config_name)
+        return _compose_run(self.words, overrides, self.config_name)
 
     def _num_steps(self, overrides: Overrides) -> int:
         """Steps with about as many samples as those of the first batch size."""
@@ -148,7 +148,7 @@ def plan_race(
     typed = split_typed(arguments)
     words = _config_words(hydra)
     config_name = hydra.job.config_name
-    config = _compose(words, typed.fixed, config_name)
+    config = _compose_run(words, typed.fixed, config_name)
     known_factors = read_factors([*own_folders(list(words)), CONF])
     refuse(_complaints_of_values(typed, known_factors, words, config_name))
     if len(process_counts) > 1:
@@ -190,7 +190,7 @@ def _complaints_of_values(
                 if typed.allows(name, needed):
                     overrides.append(f"{name}={needed}")
             try:
-                _compose(words, overrides, config_name)
+                _compose_run(words, overrides, config_name)
             except ConfigError as error:
                 yield error.complaints[0]
 
@@ -221,7 +221,7 @@ def _config_words(hydra: Any) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _compose(words: Sequence[str], overrides: Sequence[str], name: str) -> RunConfig:
+def _compose_run(words: Sequence[str], overrides: Sequence[str], name: str) -> RunConfig:
     with hydra_apart():
         return compose_typed([*words, *overrides], CONF, run_dir="", name=name)
 

@@ -13,7 +13,7 @@ from trainkit.formatting import clean
 from trainkit.report.advice import advice_sentence
 from trainkit.results.ledger import Measurement
 
-FOLDER = Path("experiment", "tuned")
+TUNED_FOLDER = Path("experiment", "tuned")
 
 
 def write_tuned(into: Path, name: str, overrides: Sequence[str], advice: Advice, groups: Iterable[str]) -> Path:
@@ -22,7 +22,7 @@ def write_tuned(into: Path, name: str, overrides: Sequence[str], advice: Advice,
     `overrides` are those that the race began with and those of the choice; `groups` are the names of config groups.
     Raises ConfigError for a folder that cannot be written.
     """
-    path = into / FOLDER / f"{name}.yaml"
+    path = into / TUNED_FOLDER / f"{name}.yaml"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(tuned_text(overrides, advice, set(groups)), encoding="utf-8")

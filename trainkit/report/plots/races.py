@@ -5,12 +5,12 @@ from collections.abc import Iterator, Sequence
 from matplotlib import rc_context
 
 from trainkit.analysis.advice import Round, Tried
-from trainkit.formatting import factor
+from trainkit.report.advice import bounds_text
 from trainkit.report.plots.axes import BAR, labelled_rows, set_ratio_scale
 from trainkit.report.plots.palette import HUES, INK, MUTED, STYLE
 from trainkit.report.plots.svg import Plot, figure_svg, plot_description
 
-NOTE = (
+INTERVALS_NOTE = (
     "The figure of each setting over the leader's, lower is better. Each setting has an interval for each round, the "
     "first on top. A cross ends the interval that puts a setting out."
 )
@@ -45,7 +45,7 @@ def plot_race(rounds: Sequence[Round], tried: Sequence[Tried], name: str) -> Plo
                 break
     rows.axes.set_xlabel("times the leader's figure")
     title = "Intervals round by round"
-    return Plot(title, figure_svg(rows.figure, name, plot_description(title, entries)), NOTE)
+    return Plot(title, figure_svg(rows.figure, name, plot_description(title, entries)), INTERVALS_NOTE)
 
 
 def _intervals(rounds: Sequence[Round], label: str) -> Iterator[tuple[int, tuple[float, float], bool]]:
@@ -67,7 +67,7 @@ def _last_text(rounds: Sequence[Round], label: str) -> str:
         if label == rounds[number].leader:
             text = "leads"
             continue
-        text = f"{factor(low)} to {factor(high)}"
+        text = f"{bounds_text((low, high))}"
         if is_out:
             break
     return text
