@@ -11,8 +11,8 @@ Exit status 0: it has ended. 130: the judge was interrupted.
 Run the race first: it finds the compile cache cold, and the judge finds it as warm as the race has left it.
 
 `compare` prints a line for each space: the choice of the race, how much slower it is than the judge's best by the
-judge's medians, and the time of the race over the time of the judge. Exits with status 1 if a choice is more than 2 %
-slower, or if the judge has not ended.
+judge's medians on the same device, and the time of the race over the time of the judge. Exits with status 1 if a choice
+is more than 2 % slower, or if the judge has not ended.
 """
 
 import argparse
@@ -135,12 +135,13 @@ def seconds_file(folder: Path, space: JudgedSpace) -> Path:
     return folder / f"{space.name}-judge.seconds"
 
 
-def judged(space: JudgedSpace, folder: Path) -> dict[Setting, float]:
-    """The median step time of each setting of the judge. A setting of which any job failed has none."""
+def judged(space: JudgedSpace, folder: Path, device_name: str | None) -> dict[Setting, float]:
+    """The median step time on the race's device of each setting with all its repeats."""
     rows: dict[Setting, list[Row]] = defaultdict(list)
     if has_rows(folder / f"{space.name}-judge"):
         for row in read_rows(folder / f"{space.name}-judge"):
-            rows[space.setting_of(row.overrides)].append(row)
+            if row.device_name == device_name:
+                rows[space.setting_of(row.overrides)].append(row)
     medians = {}
     for setting, setting_rows in rows.items():
         times_ms = step_times_ms(setting_rows)
@@ -167,11 +168,14 @@ def setting_label(setting: Setting) -> str:
 def compare(space: JudgedSpace, folder: Path) -> bool:
     """Print the comparison of a race with its judge. Returns whether the choice is good enough."""
     experiment = folder / "experiment" / "tuned" / f"{space.name}.yaml"
-    medians = judged(space, folder)
-    if not experiment.exists() or not medians:
-        print(f"{space.name}: nothing to compare")
+    if not experiment.exists():
+        print(f"{space.name}: the race has not ended")
         return False
     jobs = read_measurements(folder / f"{space.name}-race")
+    medians = judged(space, folder, jobs[0].device_name)
+    if not medians:
+        print(f"{space.name}: the judge has no setting with {REPEATS} repeats on {jobs[0].device_name}")
+        return False
     chosen = chosen_setting(space, experiment)
     race_s = jobs[-1].used_s
     judge_s = sum(map(float, seconds_file(folder, space).read_text().split()))
