@@ -189,4 +189,6 @@ def test_accuracy_is_a_constraint_where_the_jobs_validate(tmp_path: Path):
     reasons = {name: entry.arm.excluded for name, entry in advisor.entries.items()}
     assert reasons["compile.mode=reduce-overhead"] == "accuracy 0.8000 is worse than 0.9000 at first"
     assert reasons["compile.mode=max-autotune"] is None
+    resumed = machine.advisor(tmp_path, budget_s=3600)
+    assert {name: entry.arm.excluded for name, entry in resumed.entries.items()} == reasons
     assert "max-autotune" in chosen(advisor)

@@ -16,8 +16,8 @@ LEAST_ODDS = 9.0  # of a lead, against a lead by luck
 class MeanDifferences:
     """Lower and upper bounds of the differences of the sample means, row less column; infinite for unknown variances.
 
-    A difference above `likely_lows` has LEAST_ODDS: "above 0 by the tolerance" explains it so many times as well as
-    "below 0 by the tolerance" (Wald 1945, the sequential probability ratio test).
+    `likely_lows` is above 0 where a difference has LEAST_ODDS: "above 0 by the tolerance" explains it so many times as
+    well as "below 0 by the tolerance" (Wald 1945, the sequential probability ratio test).
     """
 
     lows: np.ndarray
