@@ -80,7 +80,7 @@ def problems_after(kill: Kill, folder: Path, overrides: list[str]) -> list[str]:
         problems = wrong_rows(folder, kill)
         if not is_gone:
             problems.append(f"processes {marked(mark)}")
-        left = [path.name for path in temporary.iterdir() if not path.name.startswith("torchinductor_")]
+        left = temporary_files(temporary)
         if left:
             problems.append(f"temporary files {' '.join(left)}")
         if gpu_memory_bytes() > memory_before + 0.1 * GIB:
@@ -90,6 +90,11 @@ def problems_after(kill: Kill, folder: Path, overrides: list[str]) -> list[str]:
             os.kill(pid, signal.SIGKILL)
         sweep.wait()
     return problems
+
+
+def temporary_files(folder: Path) -> list[str]:
+    """The names in a temporary directory of what a run should have removed: all but the warm cache."""
+    return [path.name for path in folder.iterdir() if not path.name.startswith("torchinductor_")]
 
 
 def deliver(kill: Kill, sweep: subprocess.Popen[bytes], folder: Path) -> None:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -33,10 +34,17 @@ TIMEOUT_S = 300
 
 
 def python(
-    script: Path, *words: str | Path, cwd: Path, path: str = "", ranks: int = 1, max_restarts: int = 0
+    script: Path,
+    *words: str | Path,
+    cwd: Path,
+    path: str = "",
+    ranks: int = 1,
+    max_restarts: int = 0,
+    timeout_s: float = TIMEOUT_S,
+    on_start: Callable[[int], None] = lambda pid: None,
 ) -> subprocess.CompletedProcess[str]:
     """Run it to its end. `path` is where it finds modules beside those that the tests find. More than one of `ranks`
-    are forked by torchrun's agent, up to `max_restarts` times again."""
+    are forked by torchrun's agent, up to `max_restarts` times again. `on_start` is called with the first process."""
     server = _server()
     assert server.stdin is not None
     assert server.stdout is not None
@@ -48,16 +56,29 @@ def python(
         said = [Path(folder) / name for name in ("stdout", "stderr")]
         job = {"argv": argv, "cwd": str(cwd), "env": env, "said": list(map(str, said))}
         job |= {"ranks": ranks, "max_restarts": max_restarts}
-        server.stdin.write(json.dumps(job) + "\n")
-        server.stdin.flush()
-        if not select.select([server.stdout], [], [], TIMEOUT_S)[0]:
-            _end(server)
-            raise subprocess.TimeoutExpired(argv, TIMEOUT_S, *(file.read_bytes() for file in said))
+        server.stdin.write(json.dumps(job).encode() + b"\n")
+        try:
+            on_start(_answer(server, TIMEOUT_S))
+            status = _answer(server, timeout_s)
+        except TimeoutError:
+            raise subprocess.TimeoutExpired(argv, timeout_s, *(file.read_bytes() for file in said)) from None
+        return subprocess.CompletedProcess(argv, status, *(file.read_text(encoding="utf-8") for file in said))
+
+
+def _answer(server: subprocess.Popen[bytes], timeout_s: float) -> int:
+    """The server's next line. Raises TimeoutError."""
+    assert server.stdout is not None
+    answer = b""
+    is_in_time = bool(select.select([server.stdout], [], [], timeout_s)[0])
+    if is_in_time:
         answer = server.stdout.readline()
-        if not answer:
-            _end(server)
-            raise RuntimeError(f"what forks the tests' runs has ended with exit status {server.returncode}")
-        return subprocess.CompletedProcess(argv, int(answer), *(file.read_text(encoding="utf-8") for file in said))
+    if not answer:
+        _end(server)
+    if not is_in_time:
+        raise TimeoutError
+    if not answer:
+        raise RuntimeError(f"what forks the tests' runs has ended with exit status {server.returncode}")
+    return int(answer)
 
 
 def twice(program: str, folder: Path) -> list[str]:
@@ -76,17 +97,17 @@ def together() -> None:
 
 
 @cache
-def _server() -> subprocess.Popen[str]:
+def _server() -> subprocess.Popen[bytes]:
     begin = f"import sys; sys.path[0] = {str(ROOT)!r}; from {__name__} import serve; serve()"
     server = subprocess.Popen(
-        [sys.executable, "-c", begin], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        [sys.executable, "-c", begin], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
         env=os.environ | {"OMP_NUM_THREADS": "1", NVML_CHECK: "1"}, start_new_session=True,
     )  # fmt: skip
     atexit.register(_end, server)
     return server
 
 
-def _end(server: subprocess.Popen[str]) -> None:
+def _end(server: subprocess.Popen[bytes]) -> None:
     """End it, and with it the job that it runs."""
     _server.cache_clear()
     with suppress(ProcessLookupError):
@@ -104,6 +125,7 @@ def serve() -> None:
         if pid == 0:
             _run(**json.loads(line))
             return
+        print(pid, flush=True)
         _, status = os.waitpid(pid, 0)
         print(os.waitstatus_to_exitcode(status), flush=True)
 
@@ -111,6 +133,7 @@ def serve() -> None:
 def _run(argv: list[str], cwd: str, env: dict[str, str], said: list[str], ranks: int, max_restarts: int) -> None:
     os.environ.clear()
     os.environ.update(env)
+    tempfile.tempdir = None  # that of the server's environment
     os.chdir(cwd)
     for descriptor, path in enumerate([os.devnull, *said]):
         opened = os.open(path, os.O_RDWR | os.O_CREAT)

@@ -88,6 +88,8 @@ from trainkit import cli
         (["+logger.wandb.settings.api_key=abc"], [r"logger\.wandb\.settings\.api_key: names a secret; do not type .*"]),
         (["-m", "seed=0,1", "hydra.launcher.timeout_s=nan"], [r"hydra\.launcher\.timeout_s = nan: expected .*"]),
         (["logger.wandb.project=../../x"], [r"logger\.wandb = .*: UsageError: .*project.*"]),
+        (["optimizer.groups=2"], [r"optimizer\.groups = 2: expected settings, the class or function as _target_, or .*"]),
+        (["+checkpoint=null", "++checkpoint=${seed}"], [r"checkpoint = 0: expected settings, checkpoint\.NAME=.*"]),
         (["-m", "seed=0,1", "hydra.launcher.repeats=0"], [r"hydra\.launcher\.repeats = 0: expected .*"]),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) and "\\" not in value[0] else "",

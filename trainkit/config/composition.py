@@ -175,14 +175,19 @@ def _numbers_for_booleans(cfg: DictConfig) -> Iterator[str]:
 
 
 def _unknown_settings(cfg: DictConfig) -> Iterator[str]:
-    """Complaints about settings that `+` has added to typed nodes; nobody reads them."""
+    """Complaints about settings that `+` has added to typed nodes, which nobody reads, and about a value in place of
+    such a node."""
     groups = {group.name: group.type for group in fields(RunConfig)}
     unknown = [str(key) for key in cfg if key not in groups]
     for name, group in groups.items():
         if not is_dataclass(group):
             continue
         declared = {field.name for field in fields(group)}
-        for key in cfg[name]:
+        node = cfg[name]
+        if not isinstance(node, DictConfig):
+            yield f"{name} = {node}: expected settings, {name}.NAME=VALUE, not a value; leave it out"
+            continue
+        for key in node:
             if key not in declared:
                 unknown.append(f"{name}.{key!s}")
     for setting in sorted(unknown):

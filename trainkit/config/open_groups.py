@@ -11,6 +11,7 @@ from trainkit.config.settings import (
     ABOVE_0,
     BELOW_1,
     BOOLEAN_OR_NULL,
+    CLASS_NODE,
     NOT_BELOW_0,
     OWN,
     at_least,
@@ -102,6 +103,7 @@ class ObjectiveSettings:
         OWN,
         "of the validation: objective.metric._target_=torchmetrics.R2Score, or a torchmetrics.Metric of yours that "
         "sets higher_is_better; its other settings are its arguments; null: none",
+        bounds=(CLASS_NODE,),
     )
 
 
@@ -117,6 +119,7 @@ class OptimizerSettings:
         OWN,
         "optimizer.groups._target_=FUNCTION: network -> torch's parameter groups, as "
         "trainkit.training.parameter_groups.decay_matrices; its other settings are its arguments; null: one group",
+        bounds=(CLASS_NODE,),
     )
     fused: bool | None = setting(
         None, "true: one kernel for the whole step | null: the same, unless foreach is set", bounds=(BOOLEAN_OR_NULL,)

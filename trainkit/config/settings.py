@@ -56,6 +56,7 @@ FRACTION = Bound(lambda value: 0 <= value <= 1, "a fraction from 0 to 1", 0.1)
 MILLISECONDS = Bound(lambda value: 0 < value < math.inf, "a number of milliseconds above 0, or null")
 COUNT_OR_MINUS_1 = Bound(lambda value: value >= 1 or value == -1, "at least 1, or -1 for no limit")
 COUNT_OR_FRACTION = Bound(_is_count_or_fraction, "a number of batches (1, 2, ...) or a fraction (0.0 to 1.0)")
+CLASS_NODE = Bound(lambda value: isinstance(value, Mapping), "settings, the class or function as _target_, or null")
 BOOLEAN_OR_NULL = Bound(lambda value: value in (True, False), "true, false or null")
 BELOW_1 = Bound(lambda value: isinstance(value, int | float) and 0 <= value < 1, "a number from 0 to below 1", 0.9)
 # Of every setting that is one: torch, the system's timers and a seed take no larger ones.

@@ -1,0 +1,252 @@
+"""Runs that a signal ends at a random moment leave a true row and nothing else, and resume to the same bits."""
+
+import os
+import random
+import signal
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.kills import SIGNALS, problems_after, random_kill, temporary_files
+from tests import forked
+from tests.conftest import ROOT, parameters, same
+from tests.faults.campaign import SEED, Outcomes, num_tries, random_seed
+from tests.networks import network
+from trainkit.process_tree import running_processes, tree
+from trainkit.results.files import RUN_LOCK, read_epochs, read_row
+from trainkit.results.row import Row
+
+JOB = (
+    network("Dropout"), "logger=none", "trainer.accelerator=cpu", "trainer.warmup_steps=20", "trainer.max_epochs=8",
+    "trainer.limit_train_batches=7", "trainer.limit_val_batches=2", "hydra.run.dir=run",
+)  # fmt: skip
+TIMEOUT_S = 120
+GONE_S = 10.0  # for the processes of a run to end after it
+
+
+@dataclass(frozen=True)
+class KilledRun:
+    """A run, and the signals that end it: the n-th after this part of the time of the run, counted from the n-th start."""
+
+    overrides: tuple[str, ...]
+    num_ranks: int
+    every_n_steps: int | None  # steps between checkpoints inside of an epoch
+    signals: tuple[tuple[float, signal.Signals], ...]
+    kills_rank: bool = False  # a rank, not torchrun
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        every = "null" if self.every_n_steps is None else self.every_n_steps
+        return *JOB, *self.overrides, f"checkpoint.every_n_train_steps={every}"
+
+
+def random_run(chance: random.Random) -> KilledRun:
+    compiler = chance.choice(["compile.mode=eager"] * 6 + ["compile.backend=aot_eager"] * 3 + ["compile.cache=cold"])
+    num_ranks = chance.choice([1] * 5 + [2])
+    num_workers = chance.choice([0, 1, 4])
+    signals = []
+    for _ in range(chance.choice([1, 1, 2])):
+        signals.append((chance.uniform(0.1, 1.0), chance.choice(SIGNALS)))
+    return KilledRun(
+        (compiler, f"data.num_workers={num_workers}"),
+        num_ranks,
+        chance.choice([None, 1, 3, 5]),
+        tuple(signals),
+        kills_rank=num_ranks > 1 and chance.random() < 0.5,
+    )
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A process of a run that has ended."""
+
+    status: int
+    said: str
+    is_killed: bool  # whether the signal was sent
+
+
+def train(killed: KilledRun, folder: Path, *words: str, delay_s: float = TIMEOUT_S, number: int = 0) -> Attempt:
+    """Start the run, and send the signal so long after, unless it has ended."""
+    over, sent = threading.Event(), threading.Event()
+
+    def send(pid: int) -> None:
+        if over.wait(delay_s):
+            return
+        target = pid
+        if killed.kills_rank:
+            ranks = [process.pid for process in tree(pid) if process.parent == pid]
+            target = max(ranks, default=pid)
+        with suppress(ProcessLookupError):
+            os.kill(target, number)
+            sent.set()
+
+    ended = forked.python(
+        ROOT / "train.py", *killed.words, *words, cwd=folder, ranks=killed.num_ranks, timeout_s=TIMEOUT_S,
+        on_start=lambda pid: threading.Thread(target=send, args=[pid], daemon=True).start(),
+    )  # fmt: skip
+    over.set()
+    return Attempt(ended.returncode, ended.stderr, sent.is_set())
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a run: its losses by epoch, and the parameters."""
+
+    losses: list[tuple[int, float | None, float | None]]
+    parameters: dict[str, Any]
+
+    def is_of(self, run_dir: Path) -> bool:
+        """Whether the run of this directory has the same, to the bit."""
+        other = result(run_dir)
+        return self.losses == other.losses and same(self.parameters, other.parameters)
+
+
+def result(run_dir: Path) -> Result:
+    losses = [(record.epoch, record.train_loss, record.val_loss) for record in read_epochs(run_dir)]
+    return Result(losses, parameters(run_dir))
+
+
+@cache
+def uninterrupted(overrides: tuple[str, ...], num_ranks: int) -> tuple[Result, float]:
+    """The result, and the seconds of the run."""
+    with tempfile.TemporaryDirectory() as folder:
+        killed = KilledRun(overrides, num_ranks, None, ())
+        assert train(killed, Path(folder)).status == 0  # compiles what the others find in the cache
+        start = time.monotonic()
+        assert train(killed, Path(folder)).status == 0
+        return result(Path(folder, "run")), time.monotonic() - start
+
+
+def try_killed_run(killed: KilledRun, folder: Path) -> tuple[str, list[str]]:
+    """Kill the run and resume it. Returns the outcome, and what is wrong with what was left and what came of it."""
+    expected, duration_s = uninterrupted(killed.overrides, killed.num_ranks)
+    outcome = "ended before"
+    problems = []
+    for part, number in killed.signals:
+        attempt = train(killed, folder, *resuming(folder), delay_s=part * duration_s, number=number)
+        problems += left_problems(folder)
+        if not attempt.is_killed:
+            break
+        outcome = outcome_of_kill(folder)
+        if finished(attempt):
+            break
+        problems += attempt_problems(killed, number, attempt, folder)
+    row = read_row(folder / "run")
+    if row is None or row.status != "ok":
+        attempt = train(killed, folder, *resuming(folder))
+        problems += left_problems(folder)
+        if attempt.status != 0 and not finished(attempt):
+            problems.append(f"resumed with exit status {attempt.status}: {attempt.said}")
+    if not problems and not expected.is_of(folder / "run"):
+        problems.append("another result than that of the uninterrupted run")
+    return outcome, problems
+
+
+def resuming(folder: Path) -> list[str]:
+    return ["ckpt_path=last"] if (folder / "run" / "checkpoints" / "last.ckpt").exists() else []
+
+
+def finished(attempt: Attempt) -> bool:
+    return attempt.status == 2 and "the checkpoint has finished" in attempt.said
+
+
+def outcome_of_kill(folder: Path) -> str:
+    """Where the kill met the run."""
+    row = read_row(folder / "run")
+    if row is None:
+        return "before the row"
+    if row.status == "ok":
+        return "after the end"
+    if not resuming(folder):
+        return "before a checkpoint"
+    checkpoint = torch.load(folder / "run" / "checkpoints" / "last.ckpt", weights_only=True)
+    return "between epochs" if checkpoint.get("end_of_epoch") else "inside of an epoch"
+
+
+def left_problems(folder: Path) -> list[str]:
+    """Processes in the folder and temporary files that outlive a run."""
+    deadline = time.monotonic() + GONE_S
+    while (pids := processes_in(folder)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    problems = []
+    if pids:
+        problems.append(f"processes {pids}")
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    left = temporary_files(folder / "tmp")
+    if left:
+        problems.append(f"temporary files {' '.join(left)}")
+    for name in left:
+        os.rename(folder / "tmp" / name, folder / name)
+    return problems
+
+
+def processes_in(folder: Path) -> list[int]:
+    """The running processes whose working directory this is."""
+    pids = []
+    for pid in running_processes():
+        with suppress(OSError):
+            if os.readlink(f"/proc/{pid}/cwd") == str(folder):
+                pids.append(pid)
+    return pids
+
+
+def attempt_problems(killed: KilledRun, number: signal.Signals, attempt: Attempt, folder: Path) -> list[str]:
+    """What is wrong with the words, the exit status and the row of a run after a signal."""
+    problems = []
+    if "Traceback" in attempt.said:
+        problems.append(f"traceback: {attempt.said}")
+    row = read_row(folder / "run")
+    if row is None:
+        if (folder / "run" / RUN_LOCK).exists() and number is not signal.SIGKILL:
+            problems.append(f"no row, exit status {attempt.status}")
+        return problems
+    if row.status == "ok":
+        return problems
+    if killed.num_ranks == 1 and attempt.status not in (-number, 128 + number):
+        problems.append(f"exit status {attempt.status} after {number.name}")
+    if not is_true(row, killed, number):
+        problems.append(f"row {row.status}: {row.error}, exit status {attempt.status}")
+    return problems
+
+
+def is_true(row: Row, killed: KilledRun, number: signal.Signals) -> bool:
+    if killed.num_ranks > 1:
+        return bool(row.error) or (number is signal.SIGKILL and row.status == "interrupted")
+    if number is signal.SIGKILL:
+        return (row.status, row.error) == ("interrupted", None)
+    return row.status == "interrupted" and str(row.error).startswith(f"stopped by {number.name}")
+
+
+def test_a_killed_run_resumes_to_the_same_bits(monkeypatch):
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup a process ignores it, as would those it starts
+    outcomes = Outcomes("kills and resumes")
+    chance = random.Random(random_seed())
+    for number in range(num_tries(short=2, whole=80)):
+        killed = random_run(chance)
+        if SEED is None:  # the others take seconds to start
+            killed = replace(killed, overrides=("compile.mode=eager", f"data.num_workers={number % 2}"), num_ranks=1)
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name).resolve()
+            (folder / "tmp").mkdir()
+            monkeypatch.setenv("TMPDIR", str(folder / "tmp"))
+            outcomes.add(*try_killed_run(killed, folder), killed)
+    outcomes.close()
+
+
+def test_a_killed_sweep_leaves_nothing_behind():
+    outcomes = Outcomes("kills of sweeps")
+    chance = random.Random(random_seed())
+    for _ in range(num_tries(short=0, whole=12)):
+        kill = random_kill(chance)
+        with tempfile.TemporaryDirectory() as folder:
+            problems = problems_after(kill, Path(folder), ["trainer.accelerator=cpu", "compile.backend=eager"])
+        outcomes.add("clean", problems, kill)
+    outcomes.close()
