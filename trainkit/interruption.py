@@ -11,12 +11,16 @@ from typing import NoReturn
 @contextmanager
 def end_on_signals() -> Iterator[None]:
     """A context that ends the process with status 130 on SIGINT and 143 on SIGTERM, without a traceback, after what
-    was entered within it has been left. A run within it handles both itself. For the main thread."""
+    was entered within it has been left. A run within it handles both itself. For the main thread, which ends after it:
+    from then on both end the process as the system does, for Python's own last steps print a traceback of each."""
     signal.signal(signal.SIGTERM, _end)
     try:
         yield
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:

@@ -261,9 +261,12 @@ def test_files_that_are_no_images_are_counted(images, tmp_path, capfd):
     folder = fill(tmp_path / "all")
     for name in (".hidden.png", "drawing.svg", "notes.txt", "more.txt"):
         (folder / "bee" / name).touch()
+    for name in (".cache", "bee/__MACOSX"):
+        (folder / name).mkdir()
+        (folder / name / "1.png").touch()
     images(folder)
     (line,) = [line for line in capfd.readouterr().err.splitlines() if "left out" in line]
-    assert line == f"data.path = {folder}: files that are no images are left out: 1 .svg, 2 .txt, 1 hidden"
+    assert line == f"data.path = {folder}: what is no image is left out: 1 .svg, 2 .txt, 1 hidden, 2 hidden folders"
 
 
 def test_what_no_image_can_be_read_of_is_refused(images, tmp_path):

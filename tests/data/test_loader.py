@@ -1,6 +1,8 @@
 """What a batch holds does not depend on who made the iterator, when, or on how many workers."""
 
 import random
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -9,6 +11,9 @@ from lightning.fabric.utilities.data import _set_sampler_epoch
 from torch.utils.data import Dataset
 
 from tests.data.conftest import set_up
+from tests.processes import wait_until
+from trainkit.config.errors import ConfigError
+from trainkit.data.loader import EpochLoader, EpochPlan
 from trainkit.data.module import DataModule
 
 RANKS_AND_EPOCHS = [(0, 0), (0, 1), (1, 0)]
@@ -82,3 +87,50 @@ def test_each_validation_draws_the_same_numbers():
     loader = noisy(num_workers=1).val_dataloader()
     first, second = ([inputs.tolist() for inputs, _ in loader] for _ in range(2))
     assert first == second
+
+
+class Unsendable:
+    def __reduce__(self):
+        raise ArithmeticError("cannot be sent")
+
+
+def loader_of(dataset):
+    return EpochLoader(dataset, EpochPlan(range(2), 1, False, "0"), lambda samples: samples, 1, pin_memory=False)
+
+
+def test_a_batch_that_a_worker_cannot_hand_on_is_an_error_and_no_endless_wait():
+    with pytest.raises(ArithmeticError, match="cannot be sent"):
+        next(iter(loader_of([Unsendable(), Unsendable()])))
+
+
+def test_workers_without_room_for_what_they_share_are_refused(monkeypatch):
+    def get_temp_dir():
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("multiprocessing.util.get_temp_dir", get_temp_dir)
+    with pytest.raises(ConfigError, match=r"data\.num_workers = 1: workers cannot share memory \(No space left on dev"):
+        loader_of([0, 1])
+
+
+KILLED = """
+import multiprocessing, os, signal, sys
+import torch
+from trainkit.data.loader import EpochLoader, EpochPlan
+loader = EpochLoader(torch.zeros(4, 2), EpochPlan(range(4), 1, False, "0"), torch.cat, 2, pin_memory=False)
+batches = iter(loader)
+next(batches)
+next(batches)
+if sys.argv[1] == "KILL":
+    os.kill(os.getpid(), signal.SIGKILL)
+for worker in multiprocessing.active_children():
+    worker.kill()
+"""
+
+
+@pytest.mark.parametrize("ended", ["KILL", "workers"])
+def test_nothing_is_left_of_what_workers_share(ended, tmp_path, monkeypatch):
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    subprocess.run([sys.executable, "-c", KILLED, ended], cwd=tmp_path, check=False, stderr=subprocess.DEVNULL)
+    wait_until(lambda: not list(temporary.iterdir()))

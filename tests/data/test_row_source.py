@@ -1,6 +1,7 @@
 """Rows from files: every format gives the same rows, and a faulty row is one line that names it."""
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -9,7 +10,9 @@ import pytest
 
 from tests.conftest import in_cache
 from tests.data.conftest import complaint, lines, set_up, train_samples
+from trainkit.config.errors import ConfigError
 from trainkit.data.location import TABLE_READERS
+from trainkit.data.tables import Table
 
 
 def written(folder: Path, suffix: str, rows: list[tuple[str, str]]) -> Path:
@@ -132,3 +135,12 @@ def test_other_files_that_cannot_be_read_are_named_too(table, tmp_path, suffix, 
 def test_a_folder_without_training_files_says_so(table, tmp_path):
     (tmp_path / "train.tsv").unlink()
     assert "nothing to train on in it; give a csv" in complaint(table())
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo], ids=["folder", "pipe"])
+@pytest.mark.parametrize("path", ["data", "data/train.csv"])
+def test_what_is_no_regular_file_is_one_line_and_not_waited_for(make, path, tmp_path):
+    (tmp_path / "data").mkdir()
+    make(tmp_path / "data" / "train.csv")
+    with pytest.raises(ConfigError, match=r"train\.csv is no regular file; leave it out|no training|nothing|no rows|is none"):
+        set_up(Table(path=str(tmp_path / path), batch_size=2, cache_dir=str(tmp_path / "cache")))

@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+import subprocess
 import tempfile
 import threading
 import time
@@ -28,6 +29,7 @@ JOB = (
     "trainer.limit_train_batches=7", "trainer.limit_val_batches=2", "hydra.run.dir=run",
 )  # fmt: skip
 TIMEOUT_S = 120
+TORCHRUN = "torchelastic_", "pytorch-errorfile"  # the files that it leaves
 GONE_S = 10.0  # for the processes of a run to end after it
 
 
@@ -130,6 +132,7 @@ def try_killed_run(killed: KilledRun, folder: Path) -> tuple[str, list[str]]:
     outcome = "ended before"
     problems = []
     for part, number in killed.signals:
+        row_before = read_row(folder / "run")
         attempt = train(killed, folder, *resuming(folder), delay_s=part * duration_s, number=number)
         problems += left_problems(folder)
         if not attempt.is_killed:
@@ -137,7 +140,7 @@ def try_killed_run(killed: KilledRun, folder: Path) -> tuple[str, list[str]]:
         outcome = outcome_of_kill(folder)
         if finished(attempt):
             break
-        problems += attempt_problems(killed, number, attempt, folder)
+        problems += attempt_problems(killed, number, attempt, folder, row_before)
     row = read_row(folder / "run")
     if row is None or row.status != "ok":
         attempt = train(killed, folder, *resuming(folder))
@@ -180,7 +183,7 @@ def left_problems(folder: Path) -> list[str]:
         problems.append(f"processes {pids}")
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
-    left = temporary_files(folder / "tmp")
+    left = [name for name in temporary_files(folder / "tmp") if not name.startswith(TORCHRUN)]
     if left:
         problems.append(f"temporary files {' '.join(left)}")
     for name in left:
@@ -198,10 +201,12 @@ def processes_in(folder: Path) -> list[int]:
     return pids
 
 
-def attempt_problems(killed: KilledRun, number: signal.Signals, attempt: Attempt, folder: Path) -> list[str]:
+def attempt_problems(
+    killed: KilledRun, number: signal.Signals, attempt: Attempt, folder: Path, row_before: Row | None
+) -> list[str]:
     """What is wrong with the words, the exit status and the row of a run after a signal."""
     problems = []
-    if "Traceback" in attempt.said:
+    if "Traceback" in attempt.said and killed.num_ranks == 1:  # torchrun prints its own
         problems.append(f"traceback: {attempt.said}")
     row = read_row(folder / "run")
     if row is None:
@@ -212,7 +217,7 @@ def attempt_problems(killed: KilledRun, number: signal.Signals, attempt: Attempt
         return problems
     if killed.num_ranks == 1 and attempt.status not in (-number, 128 + number):
         problems.append(f"exit status {attempt.status} after {number.name}")
-    if not is_true(row, killed, number):
+    if row != row_before and not is_true(row, killed, number):  # else the run had not begun
         problems.append(f"row {row.status}: {row.error}, exit status {attempt.status}")
     return problems
 
@@ -237,7 +242,10 @@ def test_a_killed_run_resumes_to_the_same_bits(monkeypatch):
             folder = Path(name).resolve()
             (folder / "tmp").mkdir()
             monkeypatch.setenv("TMPDIR", str(folder / "tmp"))
-            outcomes.add(*try_killed_run(killed, folder), killed)
+            try:
+                outcomes.add(*try_killed_run(killed, folder), killed)
+            except subprocess.TimeoutExpired as error:
+                outcomes.add("hang", [f"ran for {TIMEOUT_S} s: {error.stderr!r}"], killed)
     outcomes.close()
 
 

@@ -132,6 +132,8 @@ def run_config(cfg: DictConfig) -> RunConfig:
     refuse(_unknown_settings(cfg))
     for override in cfg.job.overrides:  # the row and its complaints name the class that runs
         if override.lstrip("+").startswith("objective._target_="):
+            if cfg.objective._target_ is None:
+                raise ConfigError("objective._target_ = null: expected the name of a class or function")
             cfg.job.objective = cfg.objective._target_
     mismatch = input_mismatch(cfg.job.model, cfg.job.data, cfg.model.get("inputs"), cfg.data.get("inputs"))
     if mismatch:

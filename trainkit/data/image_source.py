@@ -84,7 +84,7 @@ def _left_out(location: DataLocation, folder: Path) -> list[str]:
     """A complaint for each thing that the library leaves out without a message.
 
     These are links to nothing and to folders, what is no regular file, classes without an image, and images beside the
-    folders of the classes. Hidden files and those that are no images are counted on stderr.
+    folders of the classes. Hidden files and folders, and files that are no images, are counted on stderr.
     """
     split_folders = {folder}
     for name in TRAIN_NAMES + VALIDATION_NAMES:
@@ -92,7 +92,9 @@ def _left_out(location: DataLocation, folder: Path) -> list[str]:
     complaints = []
     kinds: Counter[str] = Counter()
     for parent, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith((".", "__"))]  # os.walk does not enter the others
+        hidden = [name for name in folders if name.startswith((".", "__"))]
+        kinds.update({"hidden folders": len(hidden)})
+        folders[:] = [name for name in folders if name not in hidden]  # os.walk does not enter the others
         for path in [Path(parent, name) for name in sorted(folders)]:
             if path.is_symlink():
                 problem = f"{path} is a link to a folder, which is not entered"
@@ -108,9 +110,10 @@ def _left_out(location: DataLocation, folder: Path) -> list[str]:
             complaints.append(location.complaint(f"{parent} has no images", "give it some, or remove it"))
         kinds += kinds_here
     del kinds[IMAGE]
+    kinds += Counter()  # drops what there is none of
     if kinds and not complaints:
         counts = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
-        print(f"{location.setting} = {folder}: files that are no images are left out: {counts}", file=sys.stderr)
+        print(f"{location.setting} = {folder}: what is no image is left out: {counts}", file=sys.stderr)
     return complaints
 
 

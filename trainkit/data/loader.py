@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler, get_worker_info
 
+from trainkit.data.workers import begin_worker, prepare_for_workers
 from trainkit.inputs import Batch
 
 Collate = Callable[[Any], Batch]
@@ -68,6 +69,8 @@ class EpochLoader(DataLoader[Any]):
     """
 
     def __init__(self, dataset: Dataset[Any], plan: EpochPlan, collate: Collate, num_workers: int, pin_memory: bool):
+        if num_workers > 0:
+            prepare_for_workers(num_workers)
         super().__init__(
             PlannedDataset(dataset),
             batch_sampler=plan,
@@ -75,6 +78,7 @@ class EpochLoader(DataLoader[Any]):
             num_workers=num_workers,
             persistent_workers=num_workers > 0,
             pin_memory=pin_memory,
+            worker_init_fn=begin_worker,
             # Otherwise each new iterator would draw the workers' seed from the global random state.
             generator=torch.Generator(),
         )

@@ -70,10 +70,12 @@ def missing_complaints(location: DataLocation, content: str) -> list[str]:
 
 
 def unreadable_complaints(location: DataLocation, files: Sequence[Path]) -> list[str]:
-    """A complaint for each of the files that cannot be opened."""
+    """A complaint for each of the files that cannot be opened, or is none: a pipe would be waited for."""
     complaints = []
     for file in files:
-        if not os.access(file, os.R_OK):
+        if not file.is_file():
+            complaints.append(location.complaint(f"{file} is no regular file", "leave it out"))
+        elif not os.access(file, os.R_OK):
             complaints.append(location.complaint(f"{file} cannot be read"))
     return complaints
 

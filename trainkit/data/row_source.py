@@ -106,7 +106,7 @@ def table_path_complaints(location: DataLocation) -> list[str]:
     if complaints or location.is_on_hub:
         return complaints
     path = location.local_path
-    if not path.is_file():
+    if path.is_dir():
         return unreadable_complaints(location, _table_files(path))
     if path.suffix not in TABLE_READERS:
         return [location.complaint(f"is none of {', '.join(TABLE_READERS)}")]

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -17,7 +18,7 @@ LIGHTNING_VARIABLES = (
     "CUBLAS_WORKSPACE_CONFIG",  # by a Trainer with deterministic=True
     *("OMP_NUM_THREADS", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE"),  # by DDP
 )
-OWN_VARIABLES = (ID_VARIABLE, "KINETO_LOG_LEVEL", "WANDB_SILENT")
+OWN_VARIABLES = (ID_VARIABLE, "KINETO_LOG_LEVEL", "WANDB_SILENT", "HOME")
 LOG_LEVELS = {
     "lightning.pytorch": logging.WARNING,
     "lightning.fabric": logging.WARNING,
@@ -56,6 +57,7 @@ def run_settings(config: RunConfig) -> Iterator[None]:
             logger.setLevel(level)
         if any(node.get("offline") for node in named_nodes(config.logger).values()):
             os.environ.setdefault("WANDB_SILENT", "true")
+            os.environ.setdefault("HOME", _home())  # else W&B prints its log
         yield
 
 
@@ -85,3 +87,9 @@ def _restore_variables(restore: ExitStack, names: list[str]) -> None:
             restore.callback(os.environ.pop, name, None)
         else:
             restore.callback(os.environ.__setitem__, name, value)
+
+
+def _home() -> str:
+    """The user's directory by the system's list of users, or that of temporary files for a user who is not in it."""
+    home = os.path.expanduser("~")
+    return home if os.path.isdir(home) else tempfile.gettempdir()

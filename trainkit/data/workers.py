@@ -1,0 +1,51 @@
+"""What the processes that load batches share with the one that trains, and how their failures reach it."""
+
+import multiprocessing
+import os
+import shutil
+from contextlib import suppress
+from multiprocessing import queues, util
+from typing import Any
+
+from torch._utils import ExceptionWrapper
+
+from trainkit.config.errors import ConfigError
+
+
+def prepare_for_workers(num_workers: int) -> None:
+    """Make the folder of the sockets over which workers hand on batches; each would make its own, and leave it behind
+    if it is killed. Raises ConfigError if the system has no room for it, or for locks in shared memory."""
+    try:
+        multiprocessing.get_context().Lock()
+        util.get_temp_dir()
+    except OSError as error:
+        way_out = "make room in /dev/shm and TMPDIR, or set data.num_workers=0"
+        raise ConfigError(
+            f"data.num_workers = {num_workers}: workers cannot share memory ({error.strerror}); {way_out}"
+        ) from error
+
+
+def remove_shared_folder() -> None:
+    """Remove the folder, in a process that ends without leaving Python."""
+    with suppress(OSError):
+        shutil.rmtree(util.get_temp_dir())
+
+
+def begin_worker(worker: int) -> None:
+    """Have this worker tell the process that trains of a batch that it cannot hand on, and remove the folder if that
+    process is gone."""
+    # A hook of Python for its own executors. Python prints a traceback, and the process that trains waits forever.
+    queues.Queue._on_queue_feeder_error = _hand_on_error  # type: ignore[attr-defined]
+    util.Finalize(None, _remove_after_parent, args=[os.getppid()], exitpriority=-200)
+
+
+def _hand_on_error(queue: Any, error: Exception, unsent: Any) -> None:
+    if isinstance(unsent[1], ExceptionWrapper):
+        os._exit(1)  # not even an error can be handed on
+    information = type(error), error, error.__traceback__
+    queue.put((unsent[0], ExceptionWrapper(information, where="in a DataLoader worker process")))
+
+
+def _remove_after_parent(parent: int) -> None:
+    if os.getppid() != parent:
+        remove_shared_folder()
