@@ -1,5 +1,8 @@
 """An exception in one line."""
 
+import pytest
+from torch.utils.data import DataLoader
+
 from trainkit.compiler.errors import first_line
 
 
@@ -11,3 +14,17 @@ def test_an_error_of_torchs_says_where():
     assert first_line(RuntimeError(f"backend='x' raised:\nKeyError: \n\n{hint}\n")).endswith("raised: KeyError:")
     assert first_line(RuntimeError("of one line\nand another")) == "RuntimeError: of one line"
     assert first_line(KeyError()) == "KeyError"
+
+
+class Unreadable:
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        raise ArithmeticError("of the data")
+
+
+def test_an_error_of_a_worker_is_its_own():
+    with pytest.raises(ArithmeticError) as caught:
+        next(iter(DataLoader(Unreadable(), num_workers=1)))
+    assert first_line(caught.value) == "ArithmeticError: of the data"

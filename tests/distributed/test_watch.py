@@ -1,15 +1,19 @@
 """Two real ranks, one of which is killed, hangs, is told to stop, or compiles for long: what the row says."""
 
+import os
 import re
 import signal
+import time
 from pathlib import Path
 
 import pytest
 import torch
 
 from tests import forked
+from trainkit.distributed.launch import Launch
+from trainkit.distributed.peers import Peers
 from trainkit.results.files import read_row
-from trainkit.results.ranks import FOLDER
+from trainkit.results.ranks import FOLDER, RankReport, write_report
 
 ROOT = Path(__file__).parents[2]
 NETWORK = r"""
@@ -72,6 +76,21 @@ def test_a_rank_that_hangs_is_in_the_row(train_chosen):
     assert done.returncode != 0
     reason = "rank 1, step 3 (epoch 0): hung; the others waited for it for 8 s (ddp.timeout_s)"
     assert (row.status, row.error) == ("failed", reason)
+
+
+def test_a_rank_that_is_slow_but_alive_is_waited_for(train_chosen):
+    settings = ("compile.mode=eager", "ddp.timeout_s=4", "trainer.max_epochs=1", "trainer.limit_train_batches=8")
+    slowly = "Net.steps = 2; time.sleep(1)"  # in every step from the third on
+    done, row = train_chosen(1, *settings, "trainer.limit_val_batches=0", at_step_3=slowly)
+    assert (row.status, row.error, row.num_steps) == ("ok", None, 8), done.stderr
+
+
+def test_a_clock_that_is_set_changes_nothing_about_who_is_silent(tmp_path):
+    peers = Peers(Launch(tmp_path, 0, 2, "a", "here"), timeout_s=4)
+    for hours in (0, -5, 5):
+        write_report(tmp_path, RankReport(1, "a", "here", os.getpid(), time=time.time() + 3600 * hours))
+        peers.look(RankReport(0, "a", "here", os.getpid(), time=time.time()))
+        assert (peers.silent(), peers.cause(), peers.gone) == ([], None, set())
 
 
 def test_ranks_wait_for_one_that_compiles_longer_than_their_timeout(train_chosen, tmp_path):

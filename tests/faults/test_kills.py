@@ -104,10 +104,15 @@ class Result:
     losses: list[tuple[int, float | None, float | None]]
     parameters: dict[str, Any]
 
-    def is_of(self, run_dir: Path) -> bool:
-        """Whether the run of this directory has the same, to the bit."""
+    def differences(self, run_dir: Path) -> list[str]:
+        """What the run of this directory has otherwise than this one, to the bit."""
         other = result(run_dir)
-        return self.losses == other.losses and same(self.parameters, other.parameters)
+        differences = []
+        if not same(self.parameters, other.parameters):
+            differences.append("other parameters than the uninterrupted run")
+        if self.losses != other.losses:
+            differences.append(f"other losses than the uninterrupted run: {other.losses}, not {self.losses}")
+        return differences
 
 
 def result(run_dir: Path) -> Result:
@@ -147,9 +152,7 @@ def try_killed_run(killed: KilledRun, folder: Path) -> tuple[str, list[str]]:
         problems += left_problems(folder)
         if attempt.status != 0 and not finished(attempt):
             problems.append(f"resumed with exit status {attempt.status}: {attempt.said}")
-    if not problems and not expected.is_of(folder / "run"):
-        problems.append("another result than that of the uninterrupted run")
-    return outcome, problems
+    return outcome, problems or expected.differences(folder / "run")
 
 
 def resuming(folder: Path) -> list[str]:

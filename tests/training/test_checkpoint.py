@@ -123,6 +123,23 @@ def test_a_run_that_was_told_to_stop_resumes_with_the_next_step(num_batches, com
     assert (row.train_loss, row.val_loss) == (whole.train_loss, whole.val_loss)
 
 
+def test_a_run_that_is_lost_after_the_last_step_of_an_epoch_resumes_with_its_record(compose, tmp_path):
+    asked = ("compile.mode=eager", *NINE_STEPS, "checkpoint.every_n_train_steps=3")
+    run(compose(*asked, run_dir=tmp_path / "whole"))
+    run(compose(*asked, f"+callbacks.fails._target_={__name__}.FailsInValidation", run_dir=tmp_path / "parts"))
+    row = run(compose(*asked, "ckpt_path=last", run_dir=tmp_path / "parts"))
+    assert row.status == "ok"
+    records = [[(record.epoch, record.val_loss) for record in read_epochs(tmp_path / name)] for name in ("whole", "parts")]
+    assert records[0] == records[1]
+    assert same(parameters(tmp_path / "parts"), parameters(tmp_path / "whole"))
+
+
+class FailsInValidation(Callback):
+    def on_validation_start(self, trainer, task):
+        if trainer.current_epoch == 1:
+            raise ArithmeticError("as asked")
+
+
 def test_a_checkpoint_inside_of_an_epoch_that_cannot_go_on_is_one_line(compose, tmp_path):
     asked = (*NINE_STEPS, "compile.mode=eager")
     run(compose(*asked, "trainer.max_steps=12", run_dir=tmp_path / "first"))

@@ -1,10 +1,12 @@
 """One run in one process: what it trains, what it leaves on disk, how it resumes, and how it fails."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
 import torch
+from lightning.pytorch.callbacks import Callback
 
 from tests import forked
 from tests.conftest import CONF, parameters, same
@@ -108,6 +110,32 @@ def test_a_failure_is_a_row(name, status, reason, compose, tmp_path, capsys):
     assert (row.status, row.error) == (status, reason)
     assert read_row(tmp_path / "run") == row
     assert row.device_name
+
+
+def test_nan_in_the_middle_ends_in_a_row_and_the_epoch_before_can_be_resumed(compose, tmp_path):
+    asked = ("compile.mode=eager", "trainer.limit_train_batches=6", "trainer.max_epochs=3")
+    row = run(compose(*asked, f"+callbacks.spoils._target_={__name__}.SpoilsParameters"))
+    assert (row.status, row.error) == ("nan", "NonFiniteLossError: the training loss of epoch 1 is nan")
+    resumed = run(compose(*asked, "ckpt_path=last"))
+    assert (resumed.status, [record.epoch for record in read_epochs(tmp_path / "run")]) == ("ok", [0, 1, 2])
+    assert resumed.train_loss < 3
+
+
+class SpoilsParameters(Callback):
+    """Makes a parameter NaN before the third step of the second epoch."""
+
+    def on_train_batch_start(self, trainer, task, batch, batch_idx):
+        if (trainer.current_epoch, batch_idx) == (1, 2):
+            next(task.parameters()).data.fill_(float("nan"))
+
+
+def test_a_clock_that_is_set_back_changes_no_measurement(compose, monkeypatch):
+    clock, calls = time.time, iter(range(10**9))
+    monkeypatch.setattr("time.time", lambda: clock() - 3600 * next(calls))
+    row = run(compose("compile.mode=eager", "trainer.max_epochs=2", "trainer.limit_train_batches=30"))
+    assert (row.status, row.num_epochs) == ("ok", 2)
+    assert 0 < row.step_time_ms_p50 < 60_000
+    assert 0 < row.epoch_train_time_s < 600
 
 
 def test_what_was_measured_before_a_failure_is_in_the_row(compose, tmp_path, monkeypatch, capsys):

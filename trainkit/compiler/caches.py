@@ -9,6 +9,8 @@ from pathlib import Path
 
 import torch
 
+from trainkit.config.errors import ConfigError
+
 COLD_PREFIX = "trainkit-cold-"
 
 
@@ -17,6 +19,22 @@ def remove_cold_cache() -> None:
     folder = os.environ.get("TORCHINDUCTOR_CACHE_DIR", "")
     if Path(folder).name.startswith(COLD_PREFIX):
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def require_writable_cache() -> None:
+    """Raise ConfigError if nothing can be written into the directory of TORCHINDUCTOR_CACHE_DIR."""
+    folder = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+    if folder is None:  # torch's own, below the directory of temporary files
+        return
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        way_out = "make it writable, or choose another, or compile.cache=cold"
+        raise ConfigError(
+            f"TORCHINDUCTOR_CACHE_DIR = {folder}: compiled code cannot be written there ({error.strerror}); {way_out}"
+        ) from error
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Exceptions in one line, and which of them come from compiling."""
 
+import re
 import textwrap
 
 import torch
@@ -9,6 +10,7 @@ from trainkit.compiler.dynamic_shapes import MarkError
 from trainkit.compiler.source import INSTALLED, raising_line
 
 MAX_LENGTH = 300  # transformers lists all its model types in an error
+OF_WORKER = re.compile(r"Caught \w+ in .*worker process")  # torch's text ends with the worker's own error
 HINT = "Set TORCHDYNAMO_VERBOSE"  # the beginning of the advice that closes torch's errors
 
 
@@ -26,7 +28,10 @@ class ExportError(RuntimeError):
 
 
 def first_line(error: BaseException) -> str:
-    """The error's type and the first line of its text; a line that ends with a colon brings the next one with it."""
+    """The error's type and the first line of its text; a line that ends with a colon brings the next one with it. Of an
+    error in a worker of a DataLoader that error's."""
+    if OF_WORKER.match(str(error)):
+        return str(error).splitlines()[-1].strip()
     lines = []
     for line in str(error).splitlines():
         text = line.strip()

@@ -32,6 +32,7 @@ class Peers:
         for report in read_reports(self._launch.run_dir):
             if report.launch == own.launch and report.rank != own.rank:
                 reports.append(report)
+            self._silence_s(report)
         self.reports, self.gone = reports, gone
         state = [(report.rank, report.place, report.num_collectives) for report in reports]
         may_wait = len(reports) < self._launch.world_size or any(report.compiling for report in reports)
@@ -70,7 +71,7 @@ class Peers:
         pids = []
         for report in self.reports:
             is_here = report.host == self._launch.host and report.rank not in self.gone | {self._launch.rank}
-            if is_here and time.time() - report.time > SILENCE_HERE_S:
+            if is_here and self._silence_s(report) > SILENCE_HERE_S:
                 pids.append(report.pid)
         return pids
 
@@ -79,12 +80,16 @@ class Peers:
             return False
         if report.host == self._launch.host:
             return not is_running(report.pid)
+        return self._silence_s(report) > SILENCE_S
+
+    def _silence_s(self, report: RankReport) -> float:
+        """How long a rank's report is the same, by the clock of this process: the system's may be set back or on."""
         now = time.monotonic()
         written, heard_at = self._heard.get(report.rank, (0.0, now))
         if written != report.time:
             heard_at = now
         self._heard[report.rank] = report.time, heard_at
-        return now - heard_at > SILENCE_S
+        return now - heard_at
 
 
 def num_collectives() -> int | None:

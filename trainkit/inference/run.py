@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from lightning.pytorch.loggers import Logger
 
-from trainkit.compiler.caches import compile_cache
+from trainkit.compiler.caches import compile_cache, require_writable_cache
 from trainkit.config.errors import ConfigError
 from trainkit.config.schema import RunConfig
 from trainkit.config.validation import check
@@ -44,6 +44,8 @@ def run_forward(config: RunConfig, fallback: Sequence[RunConfig] = ()) -> Row:
         loggers = build_loggers(config)
         contexts.enter_context(attention_kernel(config, devices))
         contexts.enter_context(compile_cache(config.compile.cache, config.trainer.attention))
+        if config.compile.mode != "eager":
+            require_writable_cache()
         for stage in stages:
             contexts.callback(stage.compiler.restore)
         device = torch.device("cuda", 0) if devices.type == "cuda" else torch.device("cpu")

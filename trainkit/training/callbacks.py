@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from lightning import Trainer
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 
 from trainkit.config.errors import ConfigError
@@ -36,7 +37,8 @@ def build_checkpoints(config: RunConfig) -> list[ModelCheckpoint]:
     if requested.save_last:
         callbacks.append(ModelCheckpoint(filename="last", **shared))
     if requested.every_n_train_steps is not None:
-        callbacks.append(ModelCheckpoint(filename="last", every_n_train_steps=requested.every_n_train_steps, **shared))
+        kind = InsideEpoch if requested.save_last else ModelCheckpoint
+        callbacks.append(kind(filename="last", every_n_train_steps=requested.every_n_train_steps, **shared))
     validates = config.trainer.limit_val_batches != 0 and config.data.get("num_val_batches") != 0
     if validates and requested.save_top_k != 0:
         filename = "best"
@@ -52,3 +54,12 @@ def build_checkpoints(config: RunConfig) -> list[ModelCheckpoint]:
         )
         callbacks.insert(0, best)
     return callbacks
+
+
+class InsideEpoch(ModelCheckpoint):
+    """Writes no checkpoint after the last step of an epoch: a run that a kill ended between that one and the record of
+    the epoch would resume with the next epoch, without the record. `last.ckpt` is written after it."""
+
+    def on_train_batch_end(self, trainer: Trainer, *arguments: Any, **named: Any) -> None:
+        if not trainer.is_last_batch:
+            super().on_train_batch_end(trainer, *arguments, **named)

@@ -15,7 +15,7 @@ from lightning.pytorch.profilers import AdvancedProfiler, PyTorchProfiler, Simpl
 from torch import nn
 
 from trainkit.compiler import dynamo, inductor
-from trainkit.compiler.caches import compile_cache
+from trainkit.compiler.caches import compile_cache, require_writable_cache
 from trainkit.compiler.compiler import Compiler
 from trainkit.compiler.startup import shared_cores
 from trainkit.config.errors import ConfigError
@@ -142,6 +142,7 @@ def build(config: RunConfig, listeners: Listeners, watch: Watch, contexts: ExitS
     contexts.enter_context(attention_kernel(config, devices))
     contexts.enter_context(compile_cache(config.compile.cache, config.trainer.attention))
     if config.compile.mode != "eager":
+        require_writable_cache()
         contexts.enter_context(shared_cores(devices.per_node))
         if devices.type == "cuda" and config.compile.backend == "inductor":
             inductor.start_workers()  # they import torch while the network is built
