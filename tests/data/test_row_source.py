@@ -142,5 +142,7 @@ def test_a_folder_without_training_files_says_so(table, tmp_path):
 def test_what_is_no_regular_file_is_one_line_and_not_waited_for(make, path, tmp_path):
     (tmp_path / "data").mkdir()
     make(tmp_path / "data" / "train.csv")
-    with pytest.raises(ConfigError, match=r"train\.csv is no regular file; leave it out|no training|nothing|no rows|is none"):
+    with pytest.raises(
+        ConfigError, match=r"train\.csv is no regular file; leave it out|no training|nothing|no rows|is none"
+    ):
         set_up(Table(path=str(tmp_path / path), batch_size=2, cache_dir=str(tmp_path / "cache")))

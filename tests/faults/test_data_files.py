@@ -99,7 +99,18 @@ def cut_off(path: Path, chance: random.Random) -> None:
 
 
 def insert(path: Path, chance: random.Random) -> None:
-    odd = [b"\0" * 100, b"\xef\xbb\xbf", b"\xff\xfe", b'"', b'"""\n', b"\r", b"\n\n\n", b",,,,\n", b"\x1b[31m", b"9" * 5000]
+    odd = [
+        b"\0" * 100,
+        b"\xef\xbb\xbf",
+        b"\xff\xfe",
+        b'"',
+        b'"""\n',
+        b"\r",
+        b"\n\n\n",
+        b",,,,\n",
+        b"\x1b[31m",
+        b"9" * 5000,
+    ]
     odd += [b"[" * 100_000, b'{"text": null, "label": null}\n', b"nan\tnan\n", "é\u2028".encode(), b"\xed\xa0\x80"]
     content = path.read_bytes()
     position = chance.choice([0, len(content), chance.randrange(len(content))])
@@ -139,7 +150,9 @@ def become_link(path: Path, chance: random.Random) -> None:
 
 
 def change_suffix(path: Path, chance: random.Random) -> None:
-    path.rename(path.with_suffix(chance.choice([".csv", ".json", ".jsonl", ".parquet", ".txt", ".jpg", ".zip", "", ".svg"])))
+    path.rename(
+        path.with_suffix(chance.choice([".csv", ".json", ".jsonl", ".parquet", ".txt", ".jpg", ".zip", "", ".svg"]))
+    )
 
 
 def change_name(path: Path, chance: random.Random) -> None:

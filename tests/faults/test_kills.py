@@ -35,7 +35,7 @@ GONE_S = 10.0  # for the processes of a run to end after it
 
 @dataclass(frozen=True)
 class KilledRun:
-    """A run, and the signals that end it: the n-th after this part of the time of the run, counted from the n-th start."""
+    """A run, and the signals that end it, each after a part of the seconds of the run, counted from its n-th start."""
 
     overrides: tuple[str, ...]
     num_ranks: int
@@ -50,8 +50,8 @@ class KilledRun:
 
 
 def random_run(chance: random.Random) -> KilledRun:
-    compiler = chance.choice(["compile.mode=eager"] * 6 + ["compile.backend=aot_eager"] * 3 + ["compile.cache=cold"])
-    num_ranks = chance.choice([1] * 5 + [2])
+    compiler = chance.choice(["compile.mode=eager"] * 14 + ["compile.backend=aot_eager"] * 5 + ["compile.cache=cold"])
+    num_ranks = chance.choice([1] * 11 + [2])
     num_workers = chance.choice([0, 1, 4])
     signals = []
     for _ in range(chance.choice([1, 1, 2])):

@@ -129,7 +129,9 @@ def test_a_run_that_is_lost_after_the_last_step_of_an_epoch_resumes_with_its_rec
     run(compose(*asked, f"+callbacks.fails._target_={__name__}.FailsInValidation", run_dir=tmp_path / "parts"))
     row = run(compose(*asked, "ckpt_path=last", run_dir=tmp_path / "parts"))
     assert row.status == "ok"
-    records = [[(record.epoch, record.val_loss) for record in read_epochs(tmp_path / name)] for name in ("whole", "parts")]
+    records = [
+        [(record.epoch, record.val_loss) for record in read_epochs(tmp_path / name)] for name in ("whole", "parts")
+    ]
     assert records[0] == records[1]
     assert same(parameters(tmp_path / "parts"), parameters(tmp_path / "whole"))
 
