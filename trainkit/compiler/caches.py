@@ -22,7 +22,8 @@ def remove_cold_cache() -> None:
 
 
 def require_writable_cache() -> None:
-    """Raise ConfigError if nothing can be written into the directory of TORCHINDUCTOR_CACHE_DIR."""
+    """Raise ConfigError if nothing can be written into the directory of TORCHINDUCTOR_CACHE_DIR. To be called before
+    the compiler is looked for, which torch tries there."""
     folder = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
     if folder is None:  # torch's own, below the directory of temporary files
         return
@@ -31,7 +32,7 @@ def require_writable_cache() -> None:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        way_out = "make it writable, or choose another, or compile.cache=cold"
+        way_out = "make it writable, or choose another"
         raise ConfigError(
             f"TORCHINDUCTOR_CACHE_DIR = {folder}: compiled code cannot be written there ({error.strerror}); {way_out}"
         ) from error

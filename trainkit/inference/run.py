@@ -37,6 +37,8 @@ def run_forward(config: RunConfig, fallback: Sequence[RunConfig] = ()) -> Row:
     """
     check(config)
     with run_settings(config), ExitStack() as contexts:
+        if config.compile.mode != "eager":
+            require_writable_cache()
         devices = _select_device(config)
         data = build_data(config)
         meters = CallMeters(measured_first=bool(fallback))
@@ -44,8 +46,6 @@ def run_forward(config: RunConfig, fallback: Sequence[RunConfig] = ()) -> Row:
         loggers = build_loggers(config)
         contexts.enter_context(attention_kernel(config, devices))
         contexts.enter_context(compile_cache(config.compile.cache, config.trainer.attention))
-        if config.compile.mode != "eager":
-            require_writable_cache()
         for stage in stages:
             contexts.callback(stage.compiler.restore)
         device = torch.device("cuda", 0) if devices.type == "cuda" else torch.device("cpu")
