@@ -146,3 +146,9 @@ def test_what_is_no_regular_file_is_one_line_and_not_waited_for(make, path, tmp_
         ConfigError, match=r"train\.csv is no regular file; leave it out|no training|nothing|no rows|is none"
     ):
         set_up(Table(path=str(tmp_path / path), batch_size=2, cache_dir=str(tmp_path / "cache")))
+
+
+def test_a_file_whose_content_cannot_be_read_is_one_line(tmp_path):
+    (tmp_path / "train.csv").symlink_to("/proc/self/mem")
+    with pytest.raises(ConfigError, match=r"train\.csv cannot be read"):
+        Table(path=str(tmp_path), batch_size=2, cache_dir=str(tmp_path / "cache"))

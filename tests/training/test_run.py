@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from tests import forked
 from tests.conftest import CONF, parameters, same
@@ -129,6 +130,22 @@ class SpoilsParameters(Callback):
             next(task.parameters()).data.fill_(float("nan"))
 
 
+def test_a_run_that_is_stopped_prints_no_error_of_its_end(compose, capfd):
+    row = run(compose("compile.mode=eager", f"+callbacks.stops._target_={__name__}.StopsAndFails"))
+    assert (row.status, row.error) == ("interrupted", "stopped by SIGTERM")
+    assert "Traceback" not in capfd.readouterr().err
+
+
+class StopsAndFails(Callback):
+    """Is stopped in training, and fails as it ends, as Lightning does whose workers have not begun."""
+
+    def on_train_batch_start(self, trainer, task, batch, batch_idx):
+        raise SIGTERMException
+
+    def on_exception(self, trainer, task, exception):
+        raise RuntimeError("of the end")
+
+
 def test_a_clock_that_is_set_back_changes_no_measurement(compose, monkeypatch):
     clock, calls = time.time, iter(range(10**9))
     monkeypatch.setattr("time.time", lambda: clock() - 3600 * next(calls))
@@ -150,7 +167,7 @@ def test_what_was_measured_before_a_failure_is_in_the_row(compose, tmp_path, mon
 
     monkeypatch.setattr(module, "append_epoch", fails_in_the_third)
     row = run(compose("compile.mode=eager", "trainer.max_epochs=4"))
-    assert (row.status, row.error) == ("failed", "OSError: disk full (at tests/training/test_run.py:120)")
+    assert (row.status, row.error) == ("failed", "OSError: disk full (at tests/training/test_run.py:165)")
     assert row.num_epochs == 3
     assert row.step_time_ms_p50 > 0
     assert len(list(read_epochs(tmp_path / "run"))) == 2

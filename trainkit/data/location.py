@@ -1,7 +1,6 @@
 """`data.path` and `data.val_path`: files here or a data set of the Hugging Face hub, and the splits in them."""
 
 import logging
-import os
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -75,9 +74,18 @@ def unreadable_complaints(location: DataLocation, files: Sequence[Path]) -> list
     for file in files:
         if not file.is_file():
             complaints.append(location.complaint(f"{file} is no regular file", "leave it out"))
-        elif not os.access(file, os.R_OK):
+        elif not _is_readable(file):
             complaints.append(location.complaint(f"{file} cannot be read"))
     return complaints
+
+
+def _is_readable(file: Path) -> bool:
+    try:
+        with file.open("rb") as content:
+            content.read(1)
+    except OSError:
+        return False
+    return True
 
 
 def read_text(location: DataLocation, file: Path) -> str:

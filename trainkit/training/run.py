@@ -286,7 +286,8 @@ def finish(components: Components, error: BaseException | None) -> Row:
         row = replace(row, status=cause.status, error=cause.reason)
         if not trainer.is_global_zero:
             fail_row(recorder.run_dir, cause, row)
-        if cause == watch.ranks.own_cause:  # the other ranks failed because of this one, which prints its error
+        # The other ranks failed because of this one, which prints its error. A run that was stopped has none to show.
+        if cause == watch.ranks.own_cause and cause.status != "interrupted":
             print_error(error)
     if trainer.is_global_zero:
         end_row(recorder.run_dir, row)
@@ -309,6 +310,6 @@ def finish_unbuilt(watch: Watch, request: Row, error: BaseException | None) -> R
     cause = watch.ranks.cause()
     fail_row(watch.launch.run_dir, cause, request)
     watch.end(is_ok=False)
-    if cause == watch.ranks.own_cause:
+    if cause == watch.ranks.own_cause and cause.status != "interrupted":
         print_error(error)
     return replace(request, status=cause.status, error=cause.reason)
