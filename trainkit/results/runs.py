@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from trainkit.formatting import clean
 from trainkit.results.epoch import EpochRecord
 from trainkit.results.files import ROW_FILE, read_epochs, read_row
 from trainkit.results.row import Row
@@ -87,7 +88,7 @@ def _read_path(path: Path, complain: Complain) -> Iterator[Run]:
             row = read_row(file.parent)
             epochs = list(read_epochs(file.parent))
         except ValueError as error:
-            complain(str(error))
+            complain(clean(str(error)))
             continue
         if row is not None:
             yield Run(row, epochs, str(file.parent))
