@@ -27,4 +27,4 @@ def test_the_first_run_names_its_stages_reports_no_defect_and_ends_with_the_next
     assert [line.partition("  ")[0] for line in outcome] == ["step time", "compiling", "quality", "memory", "machine"]
     words = "-m logger=none trainer.max_epochs=2 trainer.accelerator=cpu compile.mode=eager,default"
     assert last.startswith("next: ")
-    assert last.endswith(f"train.py {words} hydra.launcher.repeats=3")
+    assert last.endswith(f"train.py {words} hydra.launcher.repeats=5")

@@ -24,9 +24,14 @@ def test_the_next_command_keeps_the_settings_and_quotes_them():
     typed = ["model=own", "compile.mode=default", "data.batch_sizes=[2, 3]"]
     on_cpu = next_command(replace(ROW, accelerator="cpu", overrides=typed), "python train.py", "")
     settings = "model=own 'data.batch_sizes=[2, 3]'"
-    assert on_cpu == f"python train.py -m {settings} compile.mode=eager,default hydra.launcher.repeats=3"
+    assert on_cpu == f"python train.py -m {settings} compile.mode=eager,default hydra.launcher.repeats=5"
     on_gpu = next_command(replace(ROW, accelerator="gpu", overrides=[]), "trainkit train", "")
-    assert on_gpu == "trainkit train -m compile.mode=eager,default,reduce-overhead hydra.launcher.repeats=3"
+    assert on_gpu == "trainkit train -m compile.mode=eager,default,reduce-overhead hydra.launcher.repeats=5"
+
+
+def test_the_next_command_starts_as_many_processes():
+    command = next_command(replace(ROW, accelerator="cpu", overrides=[], world_size=2), "python train.py", "")
+    assert command.endswith("hydra.launcher.repeats=5 hydra.launcher.nproc_per_node=2")
 
 
 def test_graph_breaks_lead_to_the_diagnosis():

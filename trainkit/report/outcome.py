@@ -67,11 +67,15 @@ def _quality_text(row: Row) -> str:
 
 
 def next_command(row: Row, train: str, diagnose: str) -> str:
-    """The command that answers the next question: what breaks the graphs, or which mode is faster than eager."""
+    """The command that answers the next question: what breaks the graphs, or which mode is faster than eager, with as
+    many processes."""
     if row.num_graph_breaks:
         return shlex.join([*diagnose.split(), *row.overrides])
     settings = [override for override in row.overrides if not override.startswith("compile.mode=")]
     modes = "compile.mode=eager,default"
     if row.accelerator == "gpu":
         modes += ",reduce-overhead"
-    return shlex.join([*train.split(), "-m", *settings, modes, "hydra.launcher.repeats=3"])
+    launched = ["hydra.launcher.repeats=5"]
+    if row.world_size > 1:
+        launched.append(f"hydra.launcher.nproc_per_node={row.world_size}")
+    return shlex.join([*train.split(), "-m", *settings, modes, *launched])
