@@ -76,8 +76,9 @@ docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 # The commands of the README and of the guides, with few batches; those that need a GPU where there is one.
+# `make docs-test PAGE=quickstart` runs those of one page.
 docs-test: setup
-	$(BIN)/python -m pytest -m "docs$(if $(GPU_FOUND),, and not gpu)" tests/docs
+	$(BIN)/python -m pytest -m "docs$(if $(GPU_FOUND),, and not gpu)" --durations=0 -k "$(PAGE)" tests/docs
 
 check: setup docs
 	$(BIN)/ruff check .

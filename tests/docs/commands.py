@@ -18,7 +18,8 @@ ENTRY = re.compile(rf"{SCRIPT}|trainkit (?:train|bench|diagnose)")
 
 @dataclass(frozen=True)
 class Command:
-    """A line of a page's shell blocks, without its comment. `needs` is what the page says that it needs, as `gpu`."""
+    """A line of a page's shell blocks, without its comment. `needs` is what the page says that it needs: `gpu`, or
+    `cluster` for several GPUs or hosts, which no test has."""
 
     line: str
     needs: str | None

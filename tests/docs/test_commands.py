@@ -1,6 +1,7 @@
 """The commands of the README and of the guides compose; `make docs-test` runs them, with few batches."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,11 +23,10 @@ NOT_RUN = {  # by the beginning of a command, the reason
     "pip install": "would change the environment of the tests",
     "docker": "needs Docker",
     "torchrun --nnodes": "needs several hosts, or agents in the background",
-    "python train.py -m hydra/launcher=submitit_slurm": "needs a cluster",
     "trainkit train -m hydra/sweeper=optuna": "needs hydra-optuna-sweeper",
     "python benchmarks/python_versions.py": "needs several versions of Python",
 }
-WITHOUT_SETTINGS = (" ...", "$network", "model=mlp", "interval(")  # left out, a loop's, of the reader, of Optuna
+WITHOUT_SETTINGS = (" ...", "model=mlp", "interval(")  # left out, of the reader, of Optuna
 FEW = {False: "trainer.max_epochs=1 trainer.limit_train_batches=4", True: "forward.num_calls=40"}  # by is_forward
 
 
@@ -67,6 +67,11 @@ def reason_not_to_run(command: Command) -> str | None:
     return None
 
 
+def shortened(line: str) -> str:
+    """The command of a race, with a budget of some jobs."""
+    return re.sub(r"(--budget |budget_min=)\d+", r"\g<1>2", line)
+
+
 def few_batches(command: Command) -> list[str]:
     """The settings that make a command short, without those that it names itself."""
     settings = FEW[command.is_forward].split()
@@ -83,10 +88,11 @@ def test_the_commands_of_a_page_run(page, needs, tmp_path):
             (tmp_path / path.name).symlink_to(path)
     env = os.environ | {"PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
     env["PYTHONPATH"] = os.pathsep.join([str(tmp_path), str(ROOT / "tests" / "outside")])
+    (tmp_path / "book.txt").write_text((ROOT / "CHANGELOG.md").read_text(encoding="utf-8") * 20, encoding="utf-8")
     for command in commands(page):
         if command.needs != needs or reason_not_to_run(command):
             continue
-        line = command.line
+        line = shortened(command.line)
         if command.overrides is not None and "diagnose" not in line:
             line = " ".join([line, *few_batches(command)])
         done = subprocess.run(["bash", "-c", line], cwd=tmp_path, env=env, capture_output=True, text=True)

@@ -7,6 +7,7 @@ import pytest
 from tests.report.conftest import shown
 from tests.sweeps import diagnosis
 from trainkit.report.diagnosis_tables import print_findings, print_measurements
+from trainkit.results.facts import LineSize
 from trainkit.stats import Estimate
 
 
@@ -50,3 +51,15 @@ def test_a_cost_whose_range_is_wider_than_the_step_asks_for_the_machine(cost, sa
     written = capsys.readouterr().out
     assert said in written
     assert written.count("is the machine busy?") == said.count("differ too much")
+
+
+def test_a_narrow_terminal_cuts_the_code_of_a_line_and_keeps_its_place_and_figures():
+    code = "return self.bn(torch.cat([branch(x) for branch in self.branches], 1)).relu()  # [B, width]"
+    lines = [LineSize("models/convnet_mix.py", 104, code, 14), LineSize("models/convnet_mix.py", 46, "x = f(x)", 3)]
+    whole = diagnosis()
+    phases = [replace(whole.phases[0], line_sizes=lines, compile_s=20.9)]
+    written = shown(print_measurements, replace(whole, phases=phases), width=80)
+    (line,) = [line for line in written.splitlines() if line.startswith("convnet_mix.py:104 ")]
+    assert line.split()[1:5] == ["14", "82.4", "%", "1"]
+    assert "17.21" in line
+    assert line.endswith("…")

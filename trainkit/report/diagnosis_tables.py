@@ -93,9 +93,9 @@ def _print_lines(phases: Sequence[Phase], console: Console) -> None:
     *counts, code = LINE_TITLES
     for title in counts:
         table.add_column(title, justify="left" if title == "line" else "right", no_wrap=True)
-    table.add_column(code, no_wrap=True, overflow="ellipsis")
-    for row in rows:
-        table.add_row(*[Text(cell) for cell in row])
+    table.add_column(code)  # the one column that gets narrower
+    for *cells, source in rows:
+        table.add_row(*map(Text, cells), Text(source, no_wrap=True, overflow="ellipsis"))
     console.print()
     console.print(Text(f"Operations of the graphs of {name} by source line"))
     console.print(table)
