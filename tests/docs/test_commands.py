@@ -68,8 +68,8 @@ def reason_not_to_run(command: Command) -> str | None:
 
 
 def shortened(line: str) -> str:
-    """The command of a race, with a budget of some jobs."""
-    return re.sub(r"(--budget |budget_min=)\d+", r"\g<1>2", line)
+    """The command with two repeats, and of a race with a budget of two minutes."""
+    return re.sub(r"(--budget |budget_min=|repeats=)\d+", r"\g<1>2", line)
 
 
 def few_batches(command: Command) -> list[str]:

@@ -57,6 +57,10 @@ from trainkit import cli
         (["ckpt_path=last"], [r"ckpt_path = last: no run of this model and data left one; .*"]),
         (["ckpt_path=corrupt.ckpt"], [r"ckpt_path = corrupt\.ckpt: is cut off, or no checkpoint .*; .*"]),
         (["model._target_=models.nowhere.Net"], [r"model\._target_ = models\.nowhere\.Net.*; give a class of an .*"]),
+        (
+            ["model=resnet18", "data=dataset", "data.train._target_=mine.Train"],
+            [r"model\.channels = .*: there is no data\.channels; add \+data\.channels=\.\.\. or set .*"],
+        ),
         (["+compile.foo=1", "+bar=2"], [r"bar = 2: no such setting; .*", r"compile\.foo = 1: no such setting; .*"]),
         (["experiment=next_token", "model.width=4"], [r"model\.width = 4: no such setting; .*"]),
         (["model=mini_transformer", "data=text", "data.path=x", "seed=a"], [r"seed = a: expected a whole number"]),

@@ -28,3 +28,14 @@ def test_the_first_run_names_its_stages_reports_no_defect_and_ends_with_the_next
     words = "-m logger=none trainer.max_epochs=2 trainer.accelerator=cpu compile.mode=eager,default"
     assert last.startswith("next: ")
     assert last.endswith(f"train.py {words} hydra.launcher.repeats=5")
+
+
+def test_without_a_compiler_eager_runs_and_the_next_step_is_to_install_one(train, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = train("logger=none", "trainer.max_epochs=1", "compile.mode=eager")
+    assert done.returncode == 0, done.stderr
+    assert "\nnext: install g++ or clang++, which torch.compile needs on a CPU; then " in done.stdout
+
+    refused = train("logger=none", "compile.mode=default")
+    assert refused.returncode == 2
+    assert "on a CPU it needs a C++ compiler and none was found; install g++ or clang++" in refused.stderr

@@ -27,6 +27,18 @@ def test_a_missing_package_of_nobodys_is_answered_by_an_installed_class():
         instantiate_node("model", "mine", {"_target_": "nowhere.Net"})
 
 
+@pytest.mark.parametrize(
+    ("target", "problem"),
+    [
+        ("models.simple_cnn.SimpleCnn", r"models\.simple_cnn has no SimpleCnn; did you mean SimpleCNN\?$"),
+        ("models.simple_cnn.Zebra", r"models\.simple_cnn has no Zebra$"),
+    ],
+)
+def test_a_name_that_its_module_lacks_is_answered_by_the_nearest_one(target, problem):
+    with pytest.raises(ConfigError, match=problem):
+        instantiate_node("model", "mine", {"_target_": target})
+
+
 def test_what_is_neither_a_number_nor_a_truth_value_is_the_classes_own_matter():
     def takes(some: int | None, either: int | str, late: int = None) -> None: ...  # noqa: RUF013
 

@@ -65,8 +65,8 @@ def _check_cpp_compiler(setting: str) -> None:
             find_compiler()
         except not_found:
             raise ConfigError(
-                f"{setting} = inductor: on a CPU it needs a C++ compiler and none was found; "
-                "install g++ or clang++, or use compile.mode=eager"
+                f"{setting} = inductor: on a CPU it needs a C++ compiler and none was found; install g++ or clang++, "
+                "or use compile.mode=eager; compile.backend=aot_eager shows graph breaks and recompiles without one"
             ) from None
     # Torch finds out the processor's vector instructions by compiling (16 s), once for each cache directory. Done
     # here, before the cache directory is changed, it is not done again in every cold cache.

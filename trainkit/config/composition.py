@@ -141,11 +141,18 @@ def run_config(cfg: DictConfig) -> RunConfig:
     try:
         config = OmegaConf.to_object(cfg)
     except InterpolationKeyError as error:
-        setting = error.full_key
-        raise ConfigError(f"{setting}: {' '.join(str(error.msg).split())}; set {setting} yourself") from None
+        raise ConfigError(_missing_value(error)) from None
     assert isinstance(config, RunConfig)
     check(config)
     return config
+
+
+def _missing_value(error: InterpolationKeyError) -> str:
+    """Which value a setting takes from another one that is not there: `model.channels = ${data.channels}: ...`."""
+    source = re.search(r"'([\w.]+)'", str(error.msg))
+    if source is None:
+        return f"{error.full_key}: {error.msg}"
+    return f"{error.full_key} = ${{{source[1]}}}: there is no {source[1]}; add +{source[1]}=... or set {error.full_key}"
 
 
 def _launcher_settings_of_one_run() -> Iterator[str]:

@@ -16,10 +16,12 @@ from trainkit.results.row import Row
 Line = tuple[str, str]  # a title and a text
 
 
-def print_outcome(row: Row, train: str, diagnose: str, console: Console | None = None) -> None:
+def print_outcome(
+    row: Row, train: str, diagnose: str, can_compile: bool = True, console: Console | None = None
+) -> None:
     """Print five lines about a run that ended well, and the next command; nothing of a job of a sweep.
 
-    `train` and `diagnose` start these commands.
+    `train` and `diagnose` start these commands. `can_compile` is false on a CPU without a C++ compiler.
     """
     if row.status != "ok" or row.sweep_id is not None:
         return
@@ -31,7 +33,8 @@ def print_outcome(row: Row, train: str, diagnose: str, console: Console | None =
     console = console or terminal()
     console.print()
     console.print(table)
-    console.print(Text(f"next: {next_command(row, train, diagnose)}"), soft_wrap=True)
+    first = "" if can_compile else "install g++ or clang++, which torch.compile needs on a CPU; then "
+    console.print(Text(f"next: {first}{next_command(row, train, diagnose)}"), soft_wrap=True)
 
 
 def outcome_lines(row: Row) -> Iterator[Line]:

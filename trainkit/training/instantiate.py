@@ -1,6 +1,8 @@
 """Objects of `_target_` nodes, and one readable line for each mistake in them."""
 
+import difflib
 import inspect
+import sys
 from collections.abc import Callable
 from importlib import metadata
 from types import NoneType, UnionType
@@ -19,9 +21,9 @@ def find_target(group: str, node: dict[str, Any]) -> Any:
     try:
         return get_object(node["_target_"])
     except (ImportError, ValueError) as error:
-        raise ConfigError(
-            f"{group}._target_ = {node['_target_']}: {located_line(error.__cause__ or error)}; {_way_to_import(error)}"
-        ) from error
+        target = str(node["_target_"])
+        problem = _missing_name(target) or f"{located_line(error.__cause__ or error)}; {_way_to_import(error)}"
+        raise ConfigError(f"{group}._target_ = {target}: {problem}") from error
 
 
 def instantiate_node(group: str, name: str, node: dict[str, Any]) -> Any:
@@ -45,6 +47,17 @@ def _way_to_call(target: Callable[..., Any]) -> str:
     if not names:
         return "choose other settings"
     return f"{target.__name__} takes ({', '.join(names)})"
+
+
+def _missing_name(target: str) -> str | None:
+    """The complaint where the module of `target` was imported and lacks the name."""
+    module_name, _, name = target.rpartition(".")
+    module = sys.modules.get(module_name)
+    if module is None or hasattr(module, name):
+        return None
+    near = difflib.get_close_matches(name, vars(module), 1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return f"{module_name} has no {name}{hint}"
 
 
 def _way_to_import(error: ImportError | ValueError) -> str:
