@@ -91,7 +91,7 @@ def test_a_page_answers_in_a_sentence_and_folds_the_rest(folder):
     )
     assert why == "Launches take longest."
     assert plot.endswith("(chain/plot0.svg)")
-    shown, *folded = page.split("<details><summary>")
+    shown, *folded = page.split('<details markdown="1"><summary>')
     assert [text.partition("<")[0] for text in folded] == [
         "More plots",
         "All that was measured",

@@ -33,7 +33,7 @@ def test_several_processes_are_said(tmp_path):
 
 def test_a_summary_says_what_broke_a_graph_what_made_it_compile_anew_and_what_to_do(tmp_path):
     again = {"recompiles": ["0/0: size mismatch"], "recompile_shapes": [[[40, 3], [40]]], "recompile_times_s": [1.5]}
-    text = shown(print_run, replace(ROW, graph_breaks=BREAKS, **again), tmp_path, width=400)
+    text = shown(print_run, replace(ROW, graph_breaks=BREAKS, **again), tmp_path, width=500)
     item, printed = (remedy_for_break(graph_break) for graph_break in BREAKS)
     order = [
         *("models/resnet.py:41: Unsupported Tensor.item()", f".item(): {item.fix}"),

@@ -82,7 +82,7 @@ def answers(comparisons: Sequence[MeasuredComparison]) -> str:
         sentences = [f"{pair_label(measured.planned)}: not measured."]
         if measured.pairs:
             sentences = pairwise_sentences(measured.pairs)
-        lines.append("- " + "\n  - ".join(escape(sentence) for sentence in sentences))
+        lines.append("- " + "\n    - ".join(escape(sentence) for sentence in sentences))
     return "\n".join(lines)
 
 
@@ -93,7 +93,7 @@ def _drawn(study_name: str, file_name: str, plot: Plot) -> str:
 
 def _folded(title: str, blocks: Sequence[str]) -> str:
     text = "\n\n".join(block.strip() for block in blocks)
-    return f"<details><summary>{title}</summary>\n\n{text}\n\n</details>"
+    return f'<details markdown="1"><summary>{title}</summary>\n\n{text}\n\n</details>'
 
 
 def _marked(text: str) -> str:

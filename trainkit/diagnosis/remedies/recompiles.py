@@ -35,7 +35,7 @@ CHANGING_SIZE = Remedy(
     why="The graph was compiled for another size.",
     fix="Set compile.dynamic=true. If the whole network is compiled, use compile.mark_dynamic for the one dimension "
     "(torch._dynamo.mark_dynamic). Padding to few sizes is better. If it is the short last batch of a training epoch, "
-    "give your DataLoader drop_last=True. The short last batch of a validation needs nothing: it is not compiled for. "
+    "give your DataLoader drop_last=True; that of a validation is not compiled for. "
     "compile.max_recompiles limits the recompiles.",
     clues=(
         Clue("size mismatch", unless=WEIGHTS_DIFFER),
