@@ -12,8 +12,8 @@ from trainkit.results.typed import parse_text, read_bounded
 from trainkit.stats import Estimate
 
 SKIP = "CUDA graphs skipped"
-LOOP = "unrolled loop"
-FINDING_KINDS = ("wrong result", "graph break", "recompile", SKIP, LOOP)
+UNROLLED_LOOP = "unrolled loop"
+FINDING_KINDS = ("wrong result", "graph break", "recompile", SKIP, UNROLLED_LOOP)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from trainkit.compiler.recompiles import Recompile
 from trainkit.compiler.source import SourceLocation, is_user_code, source_location
 from trainkit.config.schema import CompileConfig
-from trainkit.diagnosis.findings import LOOP, SKIP, Finding
+from trainkit.diagnosis.findings import SKIP, UNROLLED_LOOP, Finding
 from trainkit.diagnosis.remedies.cuda_graphs import remedy_for_skip
 from trainkit.diagnosis.remedies.graph_breaks import BELOW_BREAK, RANDOM, REPEATED_RANDOM, remedy_for_break
 from trainkit.diagnosis.remedies.matching import Remedy
@@ -46,7 +46,7 @@ def find_causes(config: CompileConfig, observed: Observed) -> list[Finding]:
 def loop_finding(body: LineSize, num_operations: int) -> Finding:
     """The finding of an unrolled loop in graphs of so many operations."""
     location = SourceLocation(body.file, body.line, body.code)
-    finding = _finding_with(LOOP, remedy_for_loop(body), "", location)
+    finding = _finding_with(UNROLLED_LOOP, remedy_for_loop(body), "", location)
     return replace(finding, num_repeats=body.num_repeats, operations_frac=body.num_operations / num_operations)
 
 

@@ -22,7 +22,7 @@ SIGNIFICANT = 9  # digits: the last ones of a logarithm depend on the processor
 ALWAYS = ("kind", "model", "data", "data.batch_size", "world_size", "amp.precision")  # settings, also if all are equal
 RANGED = ("step_time_ms", "compile_time_s", "samples_per_s")  # with the lowest and the highest repeat
 
-Line = Mapping[str, Any]  # a value by the name of its column
+CsvLine = Mapping[str, Any]  # a value by the name of its column
 
 
 def csv_comparison(comparison: Comparison) -> str:
@@ -58,7 +58,7 @@ def _settings(row: Row, names: Sequence[str]) -> dict[str, Any]:
     return settings
 
 
-def _candidate_line(group: Group, candidate: Candidate, names: Sequence[str]) -> Line:
+def _candidate_line(group: Group, candidate: Candidate, names: Sequence[str]) -> CsvLine:
     line = {"setting": candidate.label} | _settings(candidate.rows[0], names)
     line |= {"num_repeats": candidate.num_repeats, "num_failed": candidate.num_failed}
     line |= _spread_columns("step_time_ms", candidate.step_time_ms)
@@ -111,7 +111,7 @@ def _spread_columns(name: str, spread: Spread | None) -> dict[str, Any]:
     return {name: getattr(spread, attribute, None) for name, attribute in names.items()}
 
 
-def _text(lines: Sequence[Line], identifying: Iterable[str]) -> str:
+def _text(lines: Sequence[CsvLine], identifying: Iterable[str]) -> str:
     names: dict[str, None] = {}  # as a set that keeps its order
     filled = set(identifying)
     for line in lines:

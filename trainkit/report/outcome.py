@@ -9,11 +9,10 @@ from rich.text import Text
 
 from trainkit.formatting import clean, decimals, fixed, seconds, size
 from trainkit.report.labels import counted
+from trainkit.report.summary import Line
 from trainkit.report.terminal import terminal
 from trainkit.results.metric import metric_of
 from trainkit.results.row import Row
-
-Line = tuple[str, str]  # a title and a text
 
 
 def print_outcome(
@@ -44,13 +43,13 @@ def outcome_lines(row: Row) -> Iterator[Line]:
         f"{fixed(row.step_time_ms_p50, digits)} ms, the median of {counted(row.num_steady_steps or 0, 'steady step')}"
     )
     yield "step time", f"{step}; {fixed(row.samples_per_s, 0)} samples a second"
-    yield "compiling", _compile_text(row)
+    yield "compiling", _compiling_text(row)
     yield "quality", _quality_text(row)
     yield "memory", f"{size(row.peak_device_bytes)} at the peak of the steady steps"
     yield "machine", f"{row.num_devices} x {row.device_name}, torch {row.torch_version}"
 
 
-def _compile_text(row: Row) -> str:
+def _compiling_text(row: Row) -> str:
     if row.compile_mode == "eager":
         return "nothing is compiled (compile.mode=eager)"
     graphs = counted(row.num_graphs or 0, "graph")

@@ -132,19 +132,7 @@ def html_comparison(
         if number < MAX_PLOTTED_GROUPS:
             costs = _cost_plots(group, looks, f"g{number}")
             curves = _curve_plots(group, looks, epochs, f"g{number}")
-        section = GroupSection(
-            heading=heading,
-            recommendation=recommendation(group),
-            verdicts={candidate.label: verdict(candidate, group) for candidate in group.candidates},
-            notes=notes.by_group[number],
-            ranking=_settings_table(
-                [candidate.label for candidate in group.candidates], comparison_columns(group.candidates)
-            ),
-            costs=costs,
-            curves=curves,
-            facts=group_facts(group),
-        )
-        sections.append(section)
+        sections.append(_group_section(group, heading, notes.by_group[number], costs, curves))
     scalings = []
     for number, scaling in enumerate(comparison.scalings):
         scalings.append(_scaling_section(scaling, looks, f"s{number}"))
@@ -215,6 +203,22 @@ def _settings_table(labels: Iterable[str], columns: Iterable[TableColumn]) -> Se
         for (_, cells), cell in zip(lines, column.cells, strict=True):
             cells.append(cell)
     return SettingTable("", titles, lines)
+
+
+def _group_section(
+    group: Group, heading: Heading, notes: list[str], costs: list[Plot], curves: list[Plot]
+) -> GroupSection:
+    labels = [candidate.label for candidate in group.candidates]
+    return GroupSection(
+        heading=heading,
+        recommendation=recommendation(group),
+        verdicts={candidate.label: verdict(candidate, group) for candidate in group.candidates},
+        notes=notes,
+        ranking=_settings_table(labels, comparison_columns(group.candidates)),
+        costs=costs,
+        curves=curves,
+        facts=group_facts(group),
+    )
 
 
 def _cost_plots(group: Group, looks: Looks, name: str) -> list[Plot]:

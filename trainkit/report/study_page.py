@@ -42,9 +42,9 @@ def study_page(result: StudyResult, plots: dict[str, Plot], diagnoses: Sequence[
     drawn = [_drawn(study.name, file_name, plot) for file_name, plot in plots.items()]
     blocks += drawn[:1]
     if result.claims:
-        blocks += ["## Claimed and measured", _marked(claim_table(result))]
+        blocks += ["## Claimed and measured", _with_marks(claim_table(result))]
     if result.comparisons:
-        blocks += ["## Questions of our own", _marked(answers(result.comparisons))]
+        blocks += ["## Questions of our own", _with_marks(answers(result.comparisons))]
     blocks += ["## How it was measured", _how(result)]
     if len(drawn) > 1:
         blocks.append(_folded("More plots", drawn[1:]))
@@ -96,7 +96,7 @@ def _folded(title: str, blocks: Sequence[str]) -> str:
     return f'<details markdown="1"><summary>{title}</summary>\n\n{text}\n\n</details>'
 
 
-def _marked(text: str) -> str:
+def _with_marks(text: str) -> str:
     """A text, and below it the meaning of its marks."""
     return "\n\n".join(filter(None, [text, marks_of(text)]))
 

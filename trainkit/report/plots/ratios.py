@@ -37,7 +37,7 @@ ARROW_INSET = 3.0  # px from the edge of the axes
 CURVE_DISTANCE = 5  # px: curves are drawn beside each other, not one on the other
 NAMED_BY_VALUE = ("model", "amp.precision", "compile.mode")
 
-Curve = dict[float, Ratio]  # a ratio by the number on the x axis
+RatioCurve = dict[float, Ratio]  # a ratio by the number on the x axis
 
 
 @rc_context(STYLE)
@@ -66,7 +66,7 @@ def plot_speedups(group: Group, looks: Looks, name: str, condition: str = "") ->
 @rc_context(STYLE)
 def plot_speedups_over(series: Series, looks: Looks, name: str) -> Plot | None:
     """Each setting's speed-up over eager against a number, with its interval; None if there is none."""
-    curves: dict[str, Curve] = {}
+    curves: dict[str, RatioCurve] = {}
     for number, group in series.groups:
         for candidate in group.candidates:
             if candidate.speedup is not None and not candidate.is_eager:
@@ -80,7 +80,7 @@ def plot_speedups_over(series: Series, looks: Looks, name: str) -> Plot | None:
 def plot_dynamic_over(series: Series, looks: Looks, name: str) -> Plot | None:
     """The time with `compile.dynamic=true` over that with false against a number, with its interval, for each setting
     that has both; None without any."""
-    curves: dict[str, Curve] = {}
+    curves: dict[str, RatioCurve] = {}
     for number, group in series.groups:
         for label, over in dynamic_over_static(group.candidates).items():
             curves.setdefault(label, {})[number] = over
@@ -99,7 +99,7 @@ class _CurveTexts:
 
 
 def _plot_curves_over(
-    series: Series, curves: Mapping[str, Curve], looks: Looks, texts: _CurveTexts, name: str
+    series: Series, curves: Mapping[str, RatioCurve], looks: Looks, texts: _CurveTexts, name: str
 ) -> Plot | None:
     """Curves of ratios by the label of a setting, in the order of rank; None without any."""
     curves = {label: curves[label] for label in sorted(curves, key=ranked_labels(series).index)}
@@ -126,7 +126,7 @@ def _plot_curves_over(
     return Plot(title, figure_svg(figure, name, plot_description(title, keys)), texts.note, tuple(keys))
 
 
-def _draw_curve(axes: Axes, curve: Curve, look: Look, right: float) -> None:
+def _draw_curve(axes: Axes, curve: RatioCurve, look: Look, right: float) -> None:
     """Draw a curve some px to the right, with an interval at each number."""
     numbers, values = list(curve), [speedup.value for speedup in curve.values()]
     transform = shifted(axes, right)
@@ -150,7 +150,7 @@ def _draw_curve(axes: Axes, curve: Curve, look: Look, right: float) -> None:
 def plot_efficiency(scaling: Scaling, looks: Looks, name: str) -> Plot | None:
     """Each setting's efficiency against the number of processes, over the best setting with the fewest of them; None if
     there is none."""
-    curves: dict[str, Curve] = {}
+    curves: dict[str, RatioCurve] = {}
     for point in scaling.points:
         if point.best_efficiency is not None:
             curves.setdefault(point.label, {})[point.num_processes] = point.best_efficiency
