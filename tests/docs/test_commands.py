@@ -98,4 +98,7 @@ def test_the_commands_of_a_page_run(page, needs, tmp_path):
         if command.overrides is not None and "diagnose" not in line:
             line = " ".join([line, *few_batches(command)])
         done = subprocess.run(["bash", "-c", line], cwd=tmp_path, env=env, capture_output=True, text=True)
-        assert done.returncode == 0, f"{line}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+        allowed = (
+            (0, 1) if "--against" in line else (0,)
+        )  # 1: something got slower or larger, on a busy machine by chance
+        assert done.returncode in allowed, f"{line}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
