@@ -103,6 +103,14 @@ def test_the_advice_where_nothing_is_better_or_nothing_can_be_said():
     assert recommendation(compiled) == "No advice: eager was not measured."
 
 
+def test_one_seed_proves_no_difference_of_the_metric():
+    rows = [replace(row, seed=0) for row in gpu_sweep()]
+    (group,) = compare(rows).groups
+    candidate = replace(group.candidates[0], metric=metric(0.91), eager_metric=metric(0.95))
+    words = "; accuracy 0.910 is worse than eager's 0.950 with this seed; others may differ"
+    assert verdict(candidate, group).endswith(words)
+
+
 def test_a_faster_setting_with_a_worse_metric_is_not_advised_and_why_is_said():
     def rows(worse: str | None) -> list[Row]:
         found = []

@@ -119,7 +119,9 @@ def _metric_beside_eager(candidate: Candidate) -> str:
     side = "better" if metric.is_better_than(eager_metric) else "worse"
     digits = decimals([metric.spread.median, eager_metric.spread.median], 3)
     value, eager_value = fixed(metric.spread.median, digits), fixed(eager_metric.spread.median, digits)
-    return f"{metric.name} {value} is {side} than eager's {eager_value} by more than chance"
+    seeds = {row.seed for row in candidate.rows}
+    sure = "by more than chance" if len(seeds) > 1 else "with this seed; others may differ"
+    return f"{metric.name} {value} is {side} than eager's {eager_value} {sure}"
 
 
 def _faster_but_worse(group: Group, recommended: Candidate) -> str:
