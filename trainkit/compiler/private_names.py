@@ -102,6 +102,7 @@ PRIVATE_NAMES = (
     PrivateName("torch._inductor.exc", "InvalidCxxCompiler", "a missing C++ compiler is found while training"),
     PrivateName("torch._inductor.cpu_vec_isa", "pick_vec_isa", "a cold cache measures 16 s of torch's own tests"),
     # errors
+    PrivateName("torch._utils", "ExceptionWrapper", "a batch that a worker cannot hand on is waited for"),
     PrivateName("torch._dynamo.exc", "TorchDynamoException", "compile_error, compile.on_error=eager"),
     PrivateName("torch._dynamo.exc", "FailOnRecompileLimitHit", "compile_error at torch's recompile limit"),
     PrivateName("torch.fx.experimental.symbolic_shapes", "ConstraintViolationError", "marks that the network fixes"),

@@ -7,8 +7,7 @@ from contextlib import suppress
 from multiprocessing import queues, util
 from typing import Any
 
-from torch._utils import ExceptionWrapper
-
+from trainkit.compiler.private_names import require
 from trainkit.config.errors import ConfigError
 
 
@@ -40,10 +39,11 @@ def begin_worker(worker: int) -> None:
 
 
 def _hand_on_error(queue: Any, error: Exception, unsent: Any) -> None:
-    if isinstance(unsent[1], ExceptionWrapper):
+    wrapper = require("ExceptionWrapper")
+    if isinstance(unsent[1], wrapper):
         os._exit(1)  # not even an error can be handed on
     information = type(error), error, error.__traceback__
-    queue.put((unsent[0], ExceptionWrapper(information, where="in a DataLoader worker process")))
+    queue.put((unsent[0], wrapper(information, where="in a DataLoader worker process")))
 
 
 def _remove_after_parent(parent: int) -> None:

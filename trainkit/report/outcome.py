@@ -1,6 +1,7 @@
 """What a run measured, in five lines, and the command to type next."""
 
 import shlex
+import shutil
 from collections.abc import Iterator
 
 from rich.console import Console
@@ -15,12 +16,10 @@ from trainkit.results.metric import metric_of
 from trainkit.results.row import Row
 
 
-def print_outcome(
-    row: Row, train: str, diagnose: str, can_compile: bool = True, console: Console | None = None
-) -> None:
+def print_outcome(row: Row, train: str, diagnose: str, console: Console | None = None) -> None:
     """Print five lines about a run that ended well, and the next command; nothing of a job of a sweep.
 
-    `train` and `diagnose` start these commands. `can_compile` is false on a CPU without a C++ compiler.
+    `train` and `diagnose` start these commands.
     """
     if row.status != "ok" or row.sweep_id is not None:
         return
@@ -32,7 +31,7 @@ def print_outcome(
     console = console or terminal()
     console.print()
     console.print(table)
-    first = "" if can_compile else "install g++ or clang++, which torch.compile needs on a CPU; then "
+    first = "install g++ or clang++, which torch.compile needs on a CPU; then " if lacks_compiler(row) else ""
     console.print(Text(f"next: {first}{next_command(row, train, diagnose)}"), soft_wrap=True)
 
 
@@ -66,6 +65,12 @@ def _quality_text(row: Row) -> str:
     if metric is not None:
         text += f", {metric.name} {fixed(metric.value, 3)}"
     return f"{text}, after {counted(row.num_epochs or 0, 'epoch')} of {seconds(row.epoch_train_time_s)}"
+
+
+def lacks_compiler(row: Row) -> bool:
+    """Whether inductor would find no C++ compiler. Its own search takes longer than an eager run of some steps: it
+    imports inductor."""
+    return row.accelerator == "cpu" and not any(map(shutil.which, ("g++", "clang++")))
 
 
 def next_command(row: Row, train: str, diagnose: str) -> str:

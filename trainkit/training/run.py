@@ -139,8 +139,6 @@ def build(config: RunConfig, listeners: Listeners, watch: Watch, contexts: ExitS
     """
     seed_everything(config.seed, verbose=False)
     devices = select_devices(config)
-    contexts.enter_context(attention_kernel(config, devices))
-    contexts.enter_context(compile_cache(config.compile.cache, config.trainer.attention))
     if config.compile.mode != "eager":
         require_writable_cache()
         contexts.enter_context(shared_cores(devices.per_node))
@@ -153,6 +151,8 @@ def build(config: RunConfig, listeners: Listeners, watch: Watch, contexts: ExitS
     optimizer = build_optimizer(config)
     ckpt_path = checkpoint.resume_path(config, net, optimizer, devices.world_size)
 
+    contexts.enter_context(attention_kernel(config, devices))
+    contexts.enter_context(compile_cache(config.compile.cache, config.trainer.attention))
     if shares_autotuning(config, devices):
         contexts.enter_context(inductor.shared_autotuning())
     if config.compile.artifacts is not None:
