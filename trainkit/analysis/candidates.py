@@ -301,10 +301,15 @@ def metrics_differ(rows: Sequence[Row], others: Sequence[Row]) -> bool:
     values, other_values = _metric_values(metrics), _metric_values(other_metrics)
     if not values or not other_values:
         return False
-    if metrics[0].is_share:
-        sizes = [row.num_val_targets for row in (*rows, *others) if row.num_val_targets]
-        return shares_differ(values, other_values, sizes)
-    return means_differ(values, other_values) is True
+    sizes = [row.num_val_targets for row in (*rows, *others) if row.num_val_targets]
+    return values_differ(values, other_values, metrics[0].is_share, sizes)
+
+
+def values_differ(values: Sequence[float], others: Sequence[float], are_shares: bool, sizes: Sequence[int]) -> bool:
+    """Whether values of a metric differ by more than chance. `sizes` are those of the validation sets."""
+    if are_shares:
+        return shares_differ(values, others, sizes)
+    return means_differ(values, others) is True
 
 
 def _metrics(rows: Sequence[Row]) -> list[MeasuredMetric]:

@@ -139,7 +139,8 @@ def build(config: RunConfig, listeners: Listeners, watch: Watch, contexts: ExitS
     """
     seed_everything(config.seed, verbose=False)
     devices = select_devices(config)
-    if config.compile.mode != "eager":
+    compiles = config.compile.mode != "eager"
+    if compiles:
         require_writable_cache()
         contexts.enter_context(shared_cores(devices.per_node))
         if devices.type == "cuda" and config.compile.backend == "inductor":
@@ -159,7 +160,6 @@ def build(config: RunConfig, listeners: Listeners, watch: Watch, contexts: ExitS
         contexts.enter_context(inductor.own_artifacts())
     meters = Meters()
     events = meters.epoch_meter
-    compiles = config.compile.mode != "eager"
     progress = ProgressWriter(listeners.progress, config.trainer.max_steps, compiles)
 
     def on_compile_start(kind: str) -> None:

@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from statistics import mean
 
-from trainkit.analysis.candidates import shares_differ
+from trainkit.analysis.candidates import values_differ
 from trainkit.formatting import fixed
 from trainkit.results.ledger import Measurement
-from trainkit.stats import means_differ
 
 
 def worse_metric(jobs: Sequence[Measurement], base_jobs: Sequence[Measurement]) -> str | None:
@@ -15,11 +14,8 @@ def worse_metric(jobs: Sequence[Measurement], base_jobs: Sequence[Measurement]) 
     metric = base_jobs[0].metric if base_jobs else None
     if metric is None or not values or not base_values:
         return None
-    if metric.is_share:
-        sizes = [job.num_val_targets for job in (*jobs, *base_jobs) if job.num_val_targets]
-        differs = shares_differ(values, base_values, sizes)
-    else:
-        differs = means_differ(values, base_values) is True
+    sizes = [job.num_val_targets for job in (*jobs, *base_jobs) if job.num_val_targets]
+    differs = values_differ(values, base_values, metric.is_share, sizes)
     is_higher = mean(values) > mean(base_values)
     if not differs or is_higher == metric.higher_is_better:
         return None

@@ -10,11 +10,11 @@ from trainkit.results.row import Row
 from trainkit.tuning.accuracy import worse_metric
 from trainkit.tuning.batch_sizes import next_batch_size
 from trainkit.tuning.budget import Budget
-from trainkit.tuning.combinations import combinations, value_in
+from trainkit.tuning.combinations import combinations
 from trainkit.tuning.forecast import Entry, predicted_s
 from trainkit.tuning.goal import MEMORY, Goal, time_needed
 from trainkit.tuning.measuring import JobRequest, measurement_of
-from trainkit.tuning.space import ArmSettings, Overrides, Space
+from trainkit.tuning.space import ArmSettings, Overrides, Space, value_in
 
 MOST_UNUSABLE = 3  # jobs of an arm that left no figure through no fault of the arm
 MOST_CROSSED = 6  # combinations that are tried

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from trainkit.config.factors import MODE, Factor
-from trainkit.tuning.space import ArmSettings, Overrides, Space
+from trainkit.tuning.space import ArmSettings, Overrides, Space, value_in
 
 PROMISING = 0.01  # relative gain of a value over the reference
 NUM_MODES = 2  # that other values are combined with
@@ -74,12 +74,3 @@ def _promising(space: Space, factor: Factor, figures: Mapping[Overrides, float],
     if best.log_gain < math.log1p(PROMISING):
         return []
     return [best]
-
-
-def value_in(overrides: Overrides, setting: str) -> str | None:
-    """The value of a setting among the overrides of an arm."""
-    for override in overrides:
-        name, _, value = override.partition("=")
-        if name == setting:
-            return value
-    return None

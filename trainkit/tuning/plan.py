@@ -34,7 +34,7 @@ from trainkit.results.ledger import RaceIdentity
 from trainkit.results.requested import run_overrides
 from trainkit.sweep.slots import visible_gpus
 from trainkit.tuning.goal import MEMORY, TIME, Goal
-from trainkit.tuning.space import SEARCHED, Overrides, Space
+from trainkit.tuning.space import SEARCHED, Overrides, Space, value_in
 
 FILE_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 LENGTHS = ("trainer.max_epochs", "trainer.max_steps", "trainer.limit_train_batches")
@@ -133,12 +133,10 @@ class RacePlan:
 
     def _num_steps(self, overrides: Overrides) -> int:
         """Steps with about as many samples as those of the first batch size."""
-        for override in overrides:
-            setting, _, value = override.partition("=")
-            if setting == BATCH_SIZE and self.goal.batch_size is not None:
-                shorter = self.settings.job_steps * self.goal.batch_size // int(value)
-                return max(min(shorter, self.settings.job_steps), min(FEWEST_STEPS, self.settings.job_steps))
-        return self.settings.job_steps
+        size, most = value_in(overrides, BATCH_SIZE), self.settings.job_steps
+        if size is None or self.goal.batch_size is None:
+            return most
+        return max(min(most * self.goal.batch_size // int(size), most), min(FEWEST_STEPS, most))
 
 
 def plan_race(

@@ -113,3 +113,12 @@ class Space:
         if factor.is_named and begins not in factor.values and not is_searched:
             return next(iter(factor.values))
         return begins
+
+
+def value_in(overrides: Overrides, setting: str) -> str | None:
+    """The value of a setting among the overrides of an arm."""
+    for override in overrides:
+        name, _, value = override.partition("=")
+        if name == setting:
+            return value
+    return None

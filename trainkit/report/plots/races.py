@@ -67,7 +67,7 @@ def _last_text(rounds: Sequence[Round], label: str) -> str:
         if label == rounds[number].leader:
             text = "leads"
             continue
-        text = f"{bounds_text((low, high))}"
+        text = bounds_text((low, high))
         if is_out:
             break
     return text
