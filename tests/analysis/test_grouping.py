@@ -49,6 +49,16 @@ def test_what_all_settings_have_is_no_part_of_their_labels():
     assert "default, fallback=model=simple_cnn, late=wait" in [candidate.label for candidate in group.candidates]
 
 
+def test_gradients_averaged_within_the_graph_are_compared_with_eager_ddp():
+    eager = small_row(strategy="ddp", world_size=2, step_ms=5.0)
+    compiled = small_row("default", strategy="compiled", world_size=2, step_ms=4.0)
+    assert candidates_of(compare([eager, compiled]))["default, ddp.strategy=compiled"].speedup.value == 5 / 4
+    sharded = small_row("default", strategy="fsdp2", world_size=2, step_ms=4.0)
+    assert candidates_of(compare([eager, sharded]))["default, ddp.strategy=fsdp2"].speedup is None
+    alone = [small_row(step_ms=5.0), small_row("default", strategy="compiled", step_ms=4.0)]
+    assert candidates_of(compare(alone))["default, ddp.strategy=compiled"].speedup.value == 5 / 4
+
+
 def test_amp_says_no_more_than_the_precisions_do():
     half = {"precision": "bf16-mixed", "matmul_precision": "high"}  # conf/amp/bf16.yaml
     full = {"overrides": ["amp=off"], "matmul_precision": "highest"}

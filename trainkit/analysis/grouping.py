@@ -68,6 +68,8 @@ def baseline_key(row: Row) -> Hashable:
     _, settings = _work_and_settings(row)
     for name in COMPILE_ONLY | {"compile.mode", "forward.engine"}:
         settings.pop(name, None)
+    if row.strategy == "compiled":  # an eager run has none
+        settings["ddp.strategy"] = "ddp" if row.world_size > 1 else "single"
     return hashable(settings)
 
 
