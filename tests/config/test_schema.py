@@ -131,6 +131,15 @@ def built(config: RunConfig) -> None:
             ["ddp.strategy=compiled", "ddp.static_graph=true"],
             "ddp.static_graph = true: has no effect with ddp.strategy",
         ),
+        (["ddp.shard_optimizer=true"], "ddp.shard_optimizer = true: is for ddp.strategy = compiled, not auto; leave "),
+        (
+            ["ddp.shard_optimizer=true", "ddp.strategy=compiled", "trainer.activation_checkpointing=true"],
+            "ddp.shard_optimizer = true: what is computed again would find other parameters; use ",
+        ),
+        (
+            ["ddp.shard_optimizer=true", "ddp.strategy=compiled", "amp=fp16"],
+            "ddp.shard_optimizer = true: a rank finds overflow of fp16 in its own share alone; use amp=bf16",
+        ),
         (["ddp.strategy=fsdp2"], "ddp.strategy = fsdp2: gathers parameters between the blocks, where compile.scope ="),
         (
             ["ddp.strategy=fsdp2", "compile.scope=blocks", "compile.mode=reduce-overhead"],

@@ -26,7 +26,7 @@ COMPILED = DdpConfig(strategy=Strategy["compiled"], bucket_cap_mb=1)
 def test_buckets_begin_with_the_last_parameters_and_hold_one_dtype():
     net = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 4), nn.Linear(4, 4).half(), nn.Linear(4, 9))
     net[3].weight.requires_grad = False
-    names = [[member.name for member in bucket] for bucket in make_buckets(net, 100)]
+    names = [[member.name for member in bucket] for bucket in make_buckets(net.named_parameters(), 100)]
     assert names == [["3.bias"], ["2.bias", "2.weight"], ["1.bias", "1.weight"], ["0.weight"]]
 
 
@@ -34,7 +34,7 @@ def test_a_bucket_has_its_members_in_the_order_of_memory():
     weight = nn.Conv2d(3, 5, 2).to(memory_format=torch.channels_last).weight
     holder = nn.Module()
     holder.weight = weight
-    ((member,),) = make_buckets(holder, 100)
+    ((member,),) = make_buckets(holder.named_parameters(), 100)
     assert member.flat(weight).is_contiguous()
     assert member.shaped(member.flat(weight)).stride() == weight.stride()
 

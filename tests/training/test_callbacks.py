@@ -55,6 +55,14 @@ def test_what_cannot_be_is_one_line(requested, complaint, compose):
     assert "\n" not in str(raised.value)
 
 
+def test_averages_of_parameters_need_them_whole(compose):
+    average = "+callbacks.average._target_=lightning.pytorch.callbacks.WeightAveraging"
+    with pytest.raises(
+        ConfigError, match=r"^callbacks\.average: averages all parameters in each step, of which a rank"
+    ):
+        run(compose("ddp.strategy=compiled", "ddp.shard_optimizer=true", average))
+
+
 def test_arguments_of_the_trainer_reach_it_and_the_row(compose, tmp_path):
     row = run(compose(*QUICK, "+trainer.kwargs.check_val_every_n_epoch=2", "trainer.deterministic=true"))
     assert [record.val_time_s is None for record in read_epochs(tmp_path / "run")] == [True, False, True]

@@ -68,7 +68,8 @@ def baseline_key(row: Row) -> Hashable:
     _, settings = _work_and_settings(row)
     for name in COMPILE_ONLY | {"compile.mode", "forward.engine"}:
         settings.pop(name, None)
-    if row.strategy == "compiled":  # an eager run has none
+    if row.strategy == "compiled":  # which no eager run is: it is compared with plain DDP
+        settings = {name: value for name, value in settings.items() if not name.startswith("ddp.")}
         settings["ddp.strategy"] = "ddp" if row.world_size > 1 else "single"
     return hashable(settings)
 

@@ -89,6 +89,7 @@ PRIVATE_NAMES = (
     PrivateName("torch.nn", "Module._call_impl", "compile.scope=parts and blocks"),
     PrivateName("torch.nn", "Module._compiled_call_impl", "compile.scope=parts and blocks, compile.on_error=eager"),
     PrivateName("torch.nn.utils.stateless", "_reparametrize_module", "ddp.strategy=compiled"),
+    PrivateName("torch._dynamo", "mark_static_address", "ddp.shard_optimizer"),
     # backends
     PrivateName("torch._dynamo", "lookup_backend", "graphs in a profile, and their code"),
     PrivateName("torch._dynamo", "register_backend", "graphs in a profile, and their code"),

@@ -244,6 +244,9 @@ class DdpConfig:
         started_only=True,
     )
     bucket_cap_mb: int = setting(25, "as in DistributedDataParallel; of strategy=compiled too", bounds=(at_least(1),))
+    shard_optimizer: bool = setting(
+        False, "strategy=compiled: each rank updates its share of the parameters, and gathers the others' (ZeRO-1)"
+    )
     compression: Compression = setting(
         Compression["none"],
         "bf16: gradients are averaged in bfloat16, with half the traffic (ddp on a GPU, compiled)",

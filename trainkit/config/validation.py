@@ -324,7 +324,11 @@ def _true_precision(config: RunConfig) -> Iterator[str]:
 def _strategy(config: RunConfig) -> Iterator[str]:
     """A complaint for each setting that `ddp.strategy` cannot be combined with, or that it would ignore."""
     strategy = config.ddp.strategy
-    if config.job.kind == "forward" or strategy in ("auto", "ddp"):
+    if config.job.kind == "forward":
+        return
+    if config.ddp.shard_optimizer:
+        yield from _sharded_optimizer(config)
+    if strategy in ("auto", "ddp"):
         return
     if strategy == "compiled":
         ignored = OF_DDP
@@ -351,6 +355,16 @@ def _compiled_strategy(config: CompileConfig) -> Iterator[str]:
         if is_set:
             value = getattr(config, name)
             yield f"compile.{name} = {value}: may let a rank run uncompiled, which {subject} cannot; leave it out"
+
+
+def _sharded_optimizer(config: RunConfig) -> Iterator[str]:
+    subject = "ddp.shard_optimizer = true"
+    if config.ddp.strategy != "compiled":
+        yield f"{subject}: is for ddp.strategy = compiled, not {config.ddp.strategy}; leave one of them out"
+    if config.amp.precision == "16-mixed":
+        yield f"{subject}: a rank finds overflow of fp16 in its own share alone; use amp=bf16"
+    if config.trainer.activation_checkpointing:
+        yield f"{subject}: what is computed again would find other parameters; use ddp.strategy=fsdp2"
 
 
 def _fsdp2(config: RunConfig) -> Iterator[str]:

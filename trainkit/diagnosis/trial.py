@@ -34,7 +34,7 @@ from trainkit.training import checkpoint
 from trainkit.training.criterion import Criterion, build_criterion
 from trainkit.training.model import build_data, build_model
 from trainkit.training.objective import build_objective
-from trainkit.training.optimizer import build_optimizer, clip_in_kernel, clips_in_kernel
+from trainkit.training.optimizer import build_optimizer, clip_in_kernel, clips_in_kernel, gradient_norm
 from trainkit.training.precision import TRUE_DTYPES, attention_kernel, call_with_autocast
 
 NUM_BATCHES = NUM_WARMUP = 10  # steps: beyond torch's recompile limit of 8
@@ -176,7 +176,7 @@ class Trial:
             return
         if clips_in_kernel(self._optimizer):
             scaler = self._scaler if self._scaler.is_enabled() else None
-            clip_in_kernel(self._optimizer, max_norm, scaler)
+            clip_in_kernel(self._optimizer, max_norm, gradient_norm(self._optimizer, scaler))
         else:
             self._scaler.unscale_(self._optimizer)
             nn.utils.clip_grad_norm_(self._objective.parameters(), max_norm)

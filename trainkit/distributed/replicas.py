@@ -4,7 +4,7 @@ The idea is that of SimpleFSDP's replicate mode (https://arxiv.org/abs/2411.0028
 graph, so inductor orders them among the others, and CUDA graphs record them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,13 +50,9 @@ def average_gradients(module: nn.Module, ddp: DdpConfig) -> None:
     that the outputs do not depend on gets a gradient of zeros, which DDP refuses, or leaves None. Buffers are those of
     the rank.
     """
-    buckets = list(make_buckets(module, ddp.bucket_cap_mb * 2**20))
-    forward = module.forward
-    replaced_parameters = require("_reparametrize_module")
+    buckets = list(make_buckets(module.named_parameters(), ddp.bucket_cap_mb * 2**20))
 
-    def averaging_forward(*inputs: Any, **keywords: Any) -> Any:
-        if not torch.is_grad_enabled():
-            return forward(*inputs, **keywords)
+    def averaged_copies() -> dict[str, Tensor]:
         parameters = dict(module.named_parameters())
         copies = {}
         # Autograd runs backward first what forward ran last: so the bucket of the last parameters is averaged first.
@@ -65,17 +61,31 @@ def average_gradients(module: nn.Module, ddp: DdpConfig) -> None:
             averaged = AverageGradients.apply(ddp.compression, *tensors)  # type: ignore[no-untyped-call]
             for member, copied in zip(bucket, averaged, strict=True):
                 copies[member.name] = member.shaped(copied)
-        with replaced_parameters(module, copies, tie_weights=True):
+        return copies
+
+    compute_with(module, averaged_copies)
+
+
+def compute_with(module: nn.Module, make_tensors: Callable[[], dict[str, Tensor]]) -> None:
+    """Let the module's `forward` compute with these tensors in place of the parameters of the same names, wherever
+    gradients are recorded."""
+    forward = module.forward
+    replaced_parameters = require("_reparametrize_module")
+
+    def forward_with_tensors(*inputs: Any, **keywords: Any) -> Any:
+        if not torch.is_grad_enabled():
+            return forward(*inputs, **keywords)
+        with replaced_parameters(module, make_tensors(), tie_weights=True):
             return forward(*inputs, **keywords)
 
-    module.forward = averaging_forward
+    module.forward = forward_with_tensors
 
 
-def make_buckets(module: nn.Module, cap_bytes: int) -> Iterator[list[Member]]:
+def make_buckets(named: Iterable[tuple[str, nn.Parameter]], cap_bytes: int) -> Iterator[list[Member]]:
     """The trained parameters in buckets of one dtype and at most `cap_bytes`, or of one parameter; the last first."""
     bucket: list[Member] = []
     num_bytes, dtype = 0, None
-    for name, parameter in reversed(list(module.named_parameters())):
+    for name, parameter in reversed(list(named)):
         if not parameter.requires_grad:
             continue
         if bucket and (parameter.dtype != dtype or num_bytes + parameter.nbytes > cap_bytes):

@@ -82,6 +82,8 @@ class GradientMeter(Callback):
     def on_train_batch_start(self, trainer: Trainer, task: LightningModule, batch: Any, batch_idx: int) -> None:
         assert isinstance(task, Task)
         states_before = random_states(task.device)
+        if task.shards is not None:
+            task.shards.gather_parameters()
         self._load(task.objective)
         scale = LOSS_SCALE if self._precision == "16-mixed" else 1.0
         with isolate_rng(include_cuda=task.device.type == "cuda"):
@@ -95,6 +97,8 @@ class GradientMeter(Callback):
 
     def on_after_backward(self, trainer: Trainer, task: LightningModule) -> None:
         assert isinstance(task, Task)
+        if task.shards is not None:
+            task.shards.gather_gradients()
         scale = trainer.scaler.get_scale() if trainer.scaler is not None else 1.0
         for name, gradient in named_gradients(task.objective).items():
             key = TensorKey("gradients", trainer.global_step, name)

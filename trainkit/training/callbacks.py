@@ -4,12 +4,14 @@ from pathlib import Path
 from typing import Any
 
 from lightning import Trainer
-from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint, StochasticWeightAveraging, WeightAveraging
 
 from trainkit.config.errors import ConfigError
 from trainkit.config.open_groups import named_nodes
 from trainkit.config.schema import RunConfig
 from trainkit.training.instantiate import instantiate_node
+
+AVERAGING = (StochasticWeightAveraging, WeightAveraging)
 
 
 def build_callbacks(config: RunConfig) -> list[Callback]:
@@ -21,6 +23,11 @@ def build_callbacks(config: RunConfig) -> list[Callback]:
             raise ConfigError(
                 f"callbacks.{name}._target_ = {node['_target_']}: gives a {type(callback).__name__}; give a "
                 "lightning.pytorch.Callback"
+            )
+        if config.ddp.shard_optimizer and isinstance(callback, AVERAGING):
+            raise ConfigError(
+                f"callbacks.{name}: averages all parameters in each step, of which a rank has only its share up to "
+                "date with ddp.shard_optimizer = true; leave one of them out"
             )
         callbacks.append(callback)
     return callbacks

@@ -121,7 +121,8 @@ def build_objective(
     The order of all transformations of a network:
       1. channels_last                  here
       2. activation checkpointing       here
-      3. averaging in the graph         Task.configure_model, with ddp.strategy=compiled
+      3. averaging in the graph,
+         or shares of the optimizer     Task.configure_model, with ddp.strategy=compiled
       4. compilation, in place          Task.configure_model
       5. sharding                       Task.configure_model, with ddp.strategy=fsdp2
       6. move to the device             Lightning, from here on; with amp.precision=bf16-true conversion to it before

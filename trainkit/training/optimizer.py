@@ -1,7 +1,7 @@
 """The optimizer of a run: its implementation, its schedule, clipping, skipped steps and the state of a checkpoint."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import chain
 from math import cos, pi
 from typing import Any
@@ -11,14 +11,28 @@ from hydra.utils import instantiate
 from torch import Tensor, nn
 from torch.amp import GradScaler
 from torch.distributed.tensor import DTensor
-from torch.optim import SGD, Adam, Optimizer  # AdamW is an Adam
+from torch.optim import (
+    ASGD,
+    SGD,
+    Adadelta,
+    Adagrad,
+    Adam,
+    Adamax,
+    AdamW,  # is an Adam
+    NAdam,
+    Optimizer,
+    RAdam,
+    RMSprop,
+    Rprop,
+)
 
 from trainkit.compiler.errors import first_line, located_line
 from trainkit.config.errors import ConfigError, refuse
-from trainkit.config.schema import GROUPS, RunConfig, TrainerConfig
+from trainkit.config.schema import GROUPS, DdpConfig, RunConfig, TrainerConfig
 from trainkit.training.instantiate import find_target, instantiate_node, type_complaints
 from trainkit.training.muon import MuonAndAdamW
 
+ELEMENTWISE = (Adam, AdamW, Adamax, NAdam, RAdam, SGD, ASGD, RMSprop, Rprop, Adagrad, Adadelta)
 OptimizerFactory = Callable[[nn.Module], Optimizer]  # the network and the loss -> optimizer of their parameters
 
 
@@ -37,10 +51,7 @@ def build_optimizer(config: RunConfig) -> OptimizerFactory:
     for name, value in (("fused", fused), ("foreach", foreach)):
         if value is not None and name not in arguments:
             raise ConfigError(f"optimizer.{name} = {value}: {target.__name__} has no such setting; leave it out")
-    if target is MuonAndAdamW and config.ddp.strategy == "fsdp2":
-        raise ConfigError(
-            "ddp.strategy = fsdp2: has shards of matrices, and Muon needs whole ones; use optimizer=adamw"
-        )
+    refuse(_strategy_complaints(config.ddp, target))
     loses_momentum = _fused_loses_momentum(config, target)
     if fused and loses_momentum:
         raise ConfigError(
@@ -69,6 +80,18 @@ def build_optimizer(config: RunConfig) -> OptimizerFactory:
 
     _check_class(make, f"optimizer._target_ = {config.optimizer['_target_']}")
     return factory
+
+
+def _strategy_complaints(ddp: DdpConfig, target: Any) -> Iterator[str]:
+    """A complaint if an optimizer of this class cannot take what the strategy leaves to a rank."""
+    if target is MuonAndAdamW and ddp.strategy == "fsdp2":
+        yield "ddp.strategy = fsdp2: has shards of matrices, and Muon needs whole ones; use optimizer=adamw"
+    if ddp.shard_optimizer and target not in ELEMENTWISE:
+        name = target.__name__
+        yield (
+            f"ddp.shard_optimizer = true: divides parameters anywhere, and {name} may need whole ones; "
+            "use optimizer=adamw"
+        )
 
 
 def _grouping(node: dict[str, Any] | None) -> Callable[[nn.Module], Any]:
@@ -156,13 +179,12 @@ def gradient_norm(optimizer: Optimizer, scaler: GradScaler | None) -> Tensor:
     return norm
 
 
-def clip_in_kernel(optimizer: Optimizer, max_norm: float, scaler: GradScaler | None) -> None:
-    """Limit the norm of all gradients in the optimizer's next step.
+def clip_in_kernel(optimizer: Optimizer, max_norm: float, norm: Tensor) -> None:
+    """Limit the norm of all gradients, which is `norm` now, in the optimizer's next step.
 
     The kernel of a fused optimizer divides the gradients by `grad_scale` as it reads them, which saves one pass over
     them. With a GradScaler the gradients are still scaled, and it multiplies `grad_scale` by its own scale.
     """
-    norm = gradient_norm(optimizer, scaler)
     optimizer.grad_scale = ((norm + 1e-6) / max_norm).clamp(min=1.0)  # type: ignore[attr-defined]
 
 

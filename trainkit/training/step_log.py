@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from trainkit.training.host_copy import HostCopy
-from trainkit.training.optimizer import gradient_norm
+from trainkit.training.task import Task
 
 
 class StepLog(Callback):
@@ -29,8 +29,10 @@ class StepLog(Callback):
 
     def before_optimizer_step(self, trainer: Trainer) -> None:
         optimizer: Optimizer = trainer.optimizers[0]
+        task = trainer.lightning_module
+        assert isinstance(task, Task)
         self._learning_rate = float(optimizer.param_groups[0]["lr"])
-        self._norm = gradient_norm(optimizer, trainer.scaler)
+        self._norm = task.gradient_norm(optimizer)
 
     def end_step(self, trainer: Trainer, loss: Tensor) -> None:
         """The step of the batch with this loss has ended."""

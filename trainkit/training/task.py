@@ -16,6 +16,7 @@ from trainkit.compiler.compiler import Compiler
 from trainkit.config.schema import RunConfig
 from trainkit.distributed.collectives import gather
 from trainkit.distributed.replicas import CompiledReplicas, average_gradients
+from trainkit.distributed.sharded_optimizer import OptimizerShards
 from trainkit.distributed.shards import ShardedBlocks, shard
 from trainkit.inputs import shape_of
 from trainkit.training.criterion import Criterion
@@ -29,6 +30,7 @@ from trainkit.training.optimizer import (
     adapt_checkpoint_state,
     clip_in_kernel,
     clips_in_kernel,
+    gradient_norm,
     has_schedule,
     is_sharded,
     optimized_parameters,
@@ -90,6 +92,7 @@ class Task(LightningModule):
         self.val_metric: float | None = None
         self.num_val_targets: int | None = None
         self.num_skipped_steps: int | None = None
+        self.shards: OptimizerShards | None = None  # with ddp.shard_optimizer
         self._compiled = False
         self._epoch_to_resume: dict[str, Any] | None = None  # as `on_save_checkpoint` stores it, of this rank
         self._compiler, self._optimizer, self._config = compiler, optimizer, config
@@ -104,12 +107,17 @@ class Task(LightningModule):
             return
         self._compiled = True
         config, strategy = self._config, self.trainer.strategy
+        autocast_dtype = AUTOCAST_DTYPES.get(config.amp.precision)
         if isinstance(strategy, CompiledReplicas):
-            average_gradients(target_module(config.compile, self.objective), config.ddp)
+            target = target_module(config.compile, self.objective)
+            if config.ddp.shard_optimizer:
+                self.shards = OptimizerShards(target, config.ddp, autocast_dtype)
+            else:
+                average_gradients(target, config.ddp)
         self._compiler.apply(self.objective, config.ddp)
         if isinstance(strategy, ShardedBlocks):
             blocks = regions.blocks(self.objective.net).values()
-            shard(self.objective, blocks, strategy.data_parallel_mesh, AUTOCAST_DTYPES.get(config.amp.precision))
+            shard(self.objective, blocks, strategy.data_parallel_mesh, autocast_dtype)
 
     def forward(self, *batch: Tensor) -> Any:
         """The objective's outputs. DDP calls it: the training loop calls what `Trainer.model` is."""
@@ -118,6 +126,8 @@ class Task(LightningModule):
     def configure_optimizers(self) -> Optimizer | OptimizerLRSchedulerConfig:
         """The optimizer, with its schedule if it has one: to schedule a constant rate would cost each step time."""
         optimizer = self._optimizer(self.objective)
+        if self.shards is not None:
+            self.shards.divide(optimizer)
         optimizer.register_load_state_dict_pre_hook(adapt_checkpoint_state)
         settings = self._config.trainer
         if not has_schedule(settings):
@@ -132,13 +142,21 @@ class Task(LightningModule):
         self, optimizer: Optimizer, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
     ) -> None:
         """Limit the norm of all gradients, as `nn.utils.clip_grad_norm_` does, without waiting for the device."""
-        if gradient_clip_val is not None and is_sharded(optimizer):
+        if gradient_clip_val is not None and clips_in_kernel(optimizer):
+            clip_in_kernel(optimizer, gradient_clip_val, self.gradient_norm(optimizer))
+        elif gradient_clip_val is not None and (self.shards is not None or is_sharded(optimizer)):
             # Lightning refuses to clip for fused optimizers: their gradients may be scaled. Sharded ones never are.
-            nn.utils.clip_grad_norm_(optimized_parameters(optimizer), gradient_clip_val)
-        elif gradient_clip_val is None or not clips_in_kernel(optimizer):
-            self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
+            norm = self.gradient_norm(optimizer)
+            nn.utils.clip_grads_with_norm_(optimized_parameters(optimizer), gradient_clip_val, norm)
         else:
-            clip_in_kernel(optimizer, gradient_clip_val, self.trainer.scaler)
+            self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
+
+    def gradient_norm(self, optimizer: Optimizer) -> Tensor:
+        """The norm of all gradients before the optimizer's step, on the device. All ranks call it."""
+        norm = gradient_norm(optimizer, self.trainer.scaler)
+        if self.shards is not None:
+            norm = self.shards.norm_of_all(norm)
+        return norm
 
     def on_train_epoch_start(self) -> None:
         epoch_seed = random.Random(f"{self._config.seed} {self.current_epoch} {self.global_rank}")
@@ -201,6 +219,8 @@ class Task(LightningModule):
             self.num_skipped_steps = self._skipped_steps.count()
 
     def on_validation_epoch_start(self) -> None:
+        if self.shards is not None:
+            self.shards.gather_parameters()
         self.finish_train_epoch()  # so that the training loss is known even if validation fails
         self.val_loss = self.val_metric = None
         # BatchNorm's statistics differ between ranks. Validate one network: rank 0's, which checkpoints store.
@@ -243,6 +263,10 @@ class Task(LightningModule):
     def _sum_over_ranks(self, tensor: Tensor) -> Tensor:
         total: Tensor = self.trainer.strategy.reduce(tensor, reduce_op="sum")
         return total
+
+    def on_train_end(self) -> None:
+        if self.shards is not None:
+            self.shards.gather_parameters()
 
     def on_train_epoch_end(self) -> None:
         if self.train_loss is not None:
