@@ -165,6 +165,21 @@ def test_inductor_copies_no_gathered_parameter(process_group, needs_compiler):  
     assert not re.search(r"empty_strided_cpu\(\(512, 512\)", forward)
 
 
+def test_a_second_fit_begins_with_the_parameters_that_the_first_one_left(process_group):  # noqa: F811
+    """On a GPU Lightning moves them to the CPU in between."""
+    net, plain = Layers(), Layers()
+    shards = OptimizerShards(net, COMPILED, None)
+    shards.divide(torch.optim.SGD(net.parameters(), 0.1))
+    for parameter, moved in zip(net.parameters(), plain.parameters(), strict=True):
+        parameter.data = moved.detach().clone()
+    optimizers = [torch.optim.SGD(module.parameters(), 0.1) for module in (net, plain)]
+    shards.divide(optimizers[0])
+    for module, optimizer in zip((net, plain), optimizers, strict=True):
+        module(torch.ones(4, 512)).backward()
+        optimizer.step()
+    assert same(net.state_dict(), plain.state_dict())
+
+
 def test_an_optimizer_that_needs_whole_matrices_is_refused(compose):
     with pytest.raises(ConfigError, match=r"^ddp\.shard_optimizer = true: .* MuonAndAdamW may need whole ones; use"):
         build_optimizer(compose(*SHARDED, "optimizer=muon"))

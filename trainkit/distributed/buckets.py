@@ -52,9 +52,16 @@ class Bucket:
     whole: Tensor
     share: nn.Parameter
 
+    @torch.no_grad()
+    def hold_parameters(self) -> None:
+        """Move the parameters' memory to `whole`. Lightning moves them away from it, to the CPU, after each fit."""
+        self.whole.copy_(self.layout.join(self.parameters))
+        for parameter, part in zip(self.parameters, self.layout.split(self.whole), strict=True):
+            parameter.data = part
+
 
 def make_bucket(members: list[Member], parameters: list[nn.Parameter], dtype: torch.dtype) -> Bucket:
-    """A bucket to whose memory the parameters are moved."""
+    """A bucket of these parameters, which it does not hold yet."""
     group = dist.group.WORLD
     assert group is not None
     flat = [member.flat(parameter.detach()) for member, parameter in zip(members, parameters, strict=True)]
@@ -62,9 +69,7 @@ def make_bucket(members: list[Member], parameters: list[nn.Parameter], dtype: to
     num_elements = sum(tensor.numel() for tensor in flat) + sum(padding)
     padding[-1] += -num_elements % (ALIGNMENT * group.size())
     layout = Layout(members, [tensor.shape for tensor in flat], padding)
-    whole = layout.join([parameter.detach() for parameter in parameters])
-    for parameter, part in zip(parameters, layout.split(whole), strict=True):
-        parameter.data = part
+    whole = layout.join(parameters).detach()
     share = nn.Parameter(own_share(whole))
     require("mark_static_address")(share)  # else a CUDA graph copies it in each step
     return Bucket(parameters, layout, dtype, whole, share)

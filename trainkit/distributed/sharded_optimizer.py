@@ -49,6 +49,8 @@ class OptimizerShards:
                 buckets_of |= dict.fromkeys(bucket.parameters, bucket)
             in_order = [buckets_of[parameter] for parameter in self._module.parameters() if parameter in buckets_of]
             self._buckets_in_order = list({id(bucket): bucket for bucket in in_order}.values())
+        for bucket in self._buckets_in_order:
+            bucket.hold_parameters()
         for group, buckets in zip(optimizer.param_groups, self._buckets, strict=True):
             group["params"] = [bucket.share for bucket in buckets]
         optimizer.register_state_dict_post_hook(lambda _, state: whole_state(state, self._groups, self._buckets))
