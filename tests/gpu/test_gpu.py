@@ -350,13 +350,18 @@ def test_a_row_measured_beside_another_process_says_so_and_one_measured_alone_do
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 @pytest.mark.parametrize(
-    ("mode", "strategy"),
-    # The last one's CUDA graphs hold collectives, without which no process group ends.
-    [("eager", "ddp"), ("default", "ddp"), ("reduce-overhead", "ddp"), ("reduce-overhead", "compiled")],
+    ("mode", "settings"),
+    [
+        ("eager", ["ddp.strategy=ddp"]),
+        ("default", ["ddp.strategy=ddp"]),
+        ("reduce-overhead", ["ddp.strategy=ddp"]),
+        # The CUDA graphs of these hold collectives, without which no process group ends.
+        ("reduce-overhead", ["ddp.strategy=compiled"]),
+        ("reduce-overhead", ["ddp.strategy=compiled", "ddp.shard_optimizer=true", "check=true"]),
+    ],
 )
-def test_communication_that_nothing_hides_is_a_part_of_the_step(tmp_path, mode, strategy):
-    words = [*ON_GPU, f"compile.mode={mode}", "data.batch_size=256", "trainer.max_epochs=2", "logger=none"]
-    words.append(f"ddp.strategy={strategy}")
+def test_communication_that_nothing_hides_is_a_part_of_the_step(tmp_path, mode, settings):
+    words = [*ON_GPU, f"compile.mode={mode}", "data.batch_size=256", "trainer.max_epochs=2", "logger=none", *settings]
     words += ["meters.communication=true", "hydra.run.dir=run"]
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     done = subprocess.run(
@@ -366,3 +371,4 @@ def test_communication_that_nothing_hides_is_a_part_of_the_step(tmp_path, mode, 
     row = read_row(tmp_path / "run")
     assert (row.status, row.world_size) == ("ok", 2)
     assert 0 < row.exposed_comm_ms < row.step_time_ms
+    assert row.check_gradients_agree is (True if "check=true" in settings else None)
