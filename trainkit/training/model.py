@@ -1,6 +1,8 @@
 """The data and the network of a run, shown to fit each other before any device is touched."""
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from math import prod
 from typing import Any
@@ -10,6 +12,7 @@ from torch import nn
 
 from trainkit.compiler import apply
 from trainkit.compiler.errors import first_line, located_line
+from trainkit.compiler.startup import num_cores
 from trainkit.config.errors import ConfigError, refuse
 from trainkit.config.schema import NOT_ARGUMENTS, RunConfig
 from trainkit.config.settings import FINITE, WHOLE, at_least
@@ -105,13 +108,26 @@ def build_model(config: RunConfig, data: DataModule, devices: Devices, criterion
     if not isinstance(net, nn.Module):
         problem = f"gives a {type(net).__name__}; give an nn.Module"
         raise ConfigError(f"model._target_ = {arguments['_target_']}: {problem}")
-    outputs = _try_forward(config, net, data, inputs)
+    with share_of_cores(devices.per_node):
+        outputs = _try_forward(config, net, data, inputs)
     if criterion is not None:
         if criterion.takes_logits:
             outputs = trained_logits(outputs)
         check_criterion(config, criterion, outputs, targets, data.sizes)
     apply.check_network(config.compile, net, sample, devices.type, data.possible_sizes())
     return net
+
+
+@contextmanager
+def share_of_cores(num_ranks: int) -> Iterator[None]:
+    """Let torch compute on this rank's share of the machine's cores: torchrun leaves each rank one thread, with which a
+    large network's forward takes seconds."""
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(max(num_threads, num_cores() // num_ranks))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(num_threads)
 
 
 def _try_forward(config: RunConfig, net: nn.Module, data: DataModule, inputs: Inputs) -> Any:
