@@ -131,3 +131,8 @@ sys.exit(not restarted)
 """)
     done = forked.python(script, cwd=tmp_path, ranks=2, max_restarts=1)
     assert done.stdout.splitlines() == ["key of the rank before: False", "key of the rank before: True"], done.stderr
+
+
+def test_torch_caches_no_graph_with_an_autograd_function_by_default():
+    """CACHED in trainkit/compiler/compiler.py can go when it does."""
+    assert torch._functorch.config.autograd_cache_allow_custom_autograd_functions is False

@@ -3,7 +3,9 @@
 import os
 
 import pytest
+from torch._dynamo.utils import counters
 
+from tests.conftest import parameters, same
 from trainkit.compiler.caches import compile_cache
 from trainkit.config.errors import ConfigError
 from trainkit.training.run import run
@@ -13,6 +15,17 @@ def test_a_cache_that_has_it_all_is_warm(compose, tmp_path, needs_compiler):
     rows = [run(compose("trainer.max_epochs=1", run_dir=tmp_path / name)) for name in ("first", "second")]
     assert rows[1].cache_found == "warm"
     assert rows[1].num_graphs == rows[0].num_graphs
+
+
+def test_a_warm_cache_has_the_differentiated_graph_of_a_custom_function(compose, tmp_path, needs_compiler):
+    words = ["model=gpt2", "model.dim=16", "model.num_heads=1", "model.depth=1", "data=synthetic", "data.seq_len=8"]
+    words += ["trainer.max_epochs=1", "trainer.limit_train_batches=4", "trainer.limit_val_batches=0"]
+    for name in ("first", "second"):
+        row = run(compose(*words, run_dir=tmp_path / name))
+        counts = dict(counters["aot_autograd"])
+    assert (row.cache_found, row.cache_misses) == ("warm", 0)
+    assert counts["autograd_cache_hit"] == 1
+    assert same(parameters(tmp_path / "first"), parameters(tmp_path / "second"))
 
 
 def test_a_cold_cache_is_a_fresh_directory_and_the_environment_is_restored(monkeypatch, tmp_path):

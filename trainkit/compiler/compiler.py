@@ -29,6 +29,9 @@ OVERLAP = {
     "reorder_for_compute_comm_overlap": True,
     "reorder_for_compute_comm_overlap_passes": ["sink_waits", "raise_comms"],
 }
+# Without it torch caches no differentiated graph with an autograd.Function in it, as the fused loss is one, and a warm
+# start traces and differentiates it again. torch will make it the default: https://github.com/pytorch/pytorch/pull/149751
+CACHED = {"autograd_cache_allow_custom_autograd_functions": True}
 
 
 class Compiler:
@@ -97,7 +100,7 @@ class Compiler:
         self._undo_settings.enter_context(dynamo.metrics_limit(MAX_COMPILES))
         if not self._compiles:
             return
-        self._undo_settings.enter_context(dynamo.settings(optimize_ddp=ddp.optimize_ddp))
+        self._undo_settings.enter_context(dynamo.settings(optimize_ddp=ddp.optimize_ddp, **CACHED))
         if ddp.strategy == "compiled":
             self._undo_settings.enter_context(dynamo.settings(**OVERLAP))
         modes = {equivalent_mode(self.config)}

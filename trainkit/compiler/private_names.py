@@ -77,6 +77,11 @@ PRIVATE_NAMES = (
     PrivateName("torch._inductor.distributed_autotune", "_AUTOTUNE_PG", "compile.share_autotuning in a second run"),
     PrivateName("torch._inductor.config", "reorder_for_compute_comm_overlap", "ddp.strategy=compiled"),
     PrivateName("torch._inductor.config", "reorder_for_compute_comm_overlap_passes", "ddp.strategy=compiled"),
+    PrivateName(
+        "torch._functorch.config",
+        "autograd_cache_allow_custom_autograd_functions",
+        "a warm cache lacks graphs",
+    ),
     PrivateName("torch._dynamo", "mark_dynamic", "compile.mark_dynamic"),
     PrivateName(
         "torch.compiler._cache", "CacheArtifactManager", "compile.artifacts has earlier runs of the process too"
