@@ -16,10 +16,8 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from torch.distributed.launcher.api import LaunchConfig, elastic_launch
-
 from trainkit import cli
-from trainkit.sweep.torchrun import NVML_CHECK
+from trainkit.sweep.torchrun import NVML_CHECK, ONE_HOST, run_torchrun
 
 ROOT = Path(__file__).parent.parent
 IMPORTED = (
@@ -143,14 +141,6 @@ def _run(argv: list[str], cwd: str, env: dict[str, str], said: list[str], ranks:
     sys.path[:] = [str(Path(argv[0]).parent), *own, *sys.path[1:]]
     sys.argv = argv
     if ranks == 1:
-        _script()
+        runpy.run_path(argv[0], run_name="__main__")
     else:
-        config = LaunchConfig(
-            1, 1, ranks, run_id=str(os.getpid()), rdzv_backend="c10d", rdzv_endpoint="localhost:0",
-            max_restarts=max_restarts, start_method="fork",
-        )  # fmt: skip
-        elastic_launch(config, _script)()
-
-
-def _script() -> None:
-    runpy.run_path(sys.argv[0], run_name="__main__")
+        run_torchrun([*ONE_HOST, f"--nproc-per-node={ranks}", f"--max-restarts={max_restarts}", *argv])

@@ -8,6 +8,7 @@ import torch._dynamo
 from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.strategies import DDPStrategy
 from torch import nn
+from torch.distributed.elastic.multiprocessing.api import MultiprocessContext
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tests import forked
@@ -136,3 +137,8 @@ sys.exit(not restarted)
 def test_torch_caches_no_graph_with_an_autograd_function_by_default():
     """CACHED in trainkit/compiler/compiler.py can go when it does."""
     assert torch._functorch.config.autograd_cache_allow_custom_autograd_functions is False
+
+
+def test_torchs_agent_waits_forever_for_a_forked_rank_that_is_killed_late():
+    """sweep.torchrun.ForkedRank"""
+    assert "died on event.wait() calling set() method will deadlock" in inspect.getsource(MultiprocessContext)
