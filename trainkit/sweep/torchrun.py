@@ -1,5 +1,6 @@
 """torchrun in a process that has the imports of its ranks: it forks them."""
 
+import math
 import multiprocessing
 import os
 import runpy
@@ -9,6 +10,8 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+
+from trainkit.process_tree import signal_at_end_of_parent
 
 # With it, counting CUDA devices does not initialize CUDA. After that no fork is possible.
 NVML_CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
@@ -57,7 +60,7 @@ class ForkedRank:
     def poll(self) -> int | None:
         return self._process.exitcode
 
-    def wait(self, timeout: float) -> None:
+    def wait(self, timeout: float = math.inf) -> None:
         deadline = time.monotonic() + timeout
         while self.poll() is None:
             if time.monotonic() > deadline:
@@ -73,6 +76,7 @@ def run_rank(environment: dict[str, str], script: str, *arguments: str) -> None:
     """Run the script in this fork as in a process of its own: in its own session, with Python's own signal handlers."""
     import torch
 
+    signal_at_end_of_parent(signal.SIGKILL)
     os.environ.update(environment)
     os.setsid()
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
