@@ -1,4 +1,4 @@
-"""The end of a process by SIGINT or SIGTERM where no run handles them: before it, after it, and in its imports."""
+"""The end of a process by SIGINT, SIGTERM or SIGHUP before a run handles them, and after it."""
 
 import signal
 import sys
@@ -10,18 +10,30 @@ from typing import NoReturn
 
 @contextmanager
 def end_on_signals() -> Iterator[None]:
-    """A context that ends the process with status 130 on SIGINT and 143 on SIGTERM, without a traceback, after what
-    was entered within it has been left. A run within it handles both itself. For the main thread, which ends after it:
-    from then on both end the process as the system does, for Python's own last steps print a traceback of each."""
-    signal.signal(signal.SIGTERM, _end)
+    """A context that ends the process with status 130 on SIGINT, 143 on SIGTERM and 129 on SIGHUP, without a traceback,
+    after what was entered within it has been left. SIGHUP is left alone where it is ignored, as under nohup. A run
+    within it handles all three itself.
+
+    For the main thread, which ends after it. From then on the first signal changes nothing: Python's own last steps
+    remove temporary files, and would print a traceback. A second one ends the process at once.
+    """
+    numbers = [signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    for number in numbers:
+        signal.signal(number, _end)
     try:
         yield
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        for number in (*numbers, signal.SIGINT):
+            signal.signal(number, _ignore_once)
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:
     sys.exit(128 + number)
+
+
+def _ignore_once(number: int, frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_DFL)

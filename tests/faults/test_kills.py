@@ -143,14 +143,14 @@ def try_killed_run(killed: KilledRun, folder: Path) -> tuple[str, list[str]]:
         if not attempt.is_killed:
             break
         outcome = outcome_of_kill(folder)
-        if finished(attempt):
+        if finished(killed, attempt):
             break
         problems += attempt_problems(killed, number, attempt, folder, row_before)
     row = read_row(folder / "run")
     if row is None or row.status != "ok":
         attempt = train(killed, folder, *resuming(folder))
         problems += left_problems(folder)
-        if attempt.status != 0 and not finished(attempt):
+        if attempt.status != 0 and not finished(killed, attempt):
             problems.append(f"resumed with exit status {attempt.status}: {attempt.said}")
     return outcome, problems or expected.differences(folder / "run")
 
@@ -159,8 +159,10 @@ def resuming(folder: Path) -> list[str]:
     return ["ckpt_path=last"] if (folder / "run" / "checkpoints" / "last.ckpt").exists() else []
 
 
-def finished(attempt: Attempt) -> bool:
-    return attempt.status == 2 and "the checkpoint has finished" in attempt.said
+def finished(killed: KilledRun, attempt: Attempt) -> bool:
+    """Whether the run was refused because the kill came between its last checkpoint and its last row."""
+    refused = 2 if killed.num_ranks == 1 else 1  # torchrun's own, whatever a rank ends with
+    return attempt.status == refused and "the checkpoint has finished" in attempt.said
 
 
 def outcome_of_kill(folder: Path) -> str:

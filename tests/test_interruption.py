@@ -1,0 +1,42 @@
+"""How the process of a command ends by a signal that no run handles."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import atexit, os, signal
+from trainkit.interruption import end_on_signals
+number = signal.Signals[{name!r}]
+signal.signal(signal.SIGHUP, signal.SIG_IGN if {ignores} else signal.SIG_DFL)
+with end_on_signals():
+    atexit.register(print, "cleaned up")
+    for _ in range({num_late}):
+        atexit.register(os.kill, os.getpid(), number)
+    if {is_early}:
+        os.kill(os.getpid(), number)
+"""
+
+
+def ended(name: str, is_early: bool = False, num_late: int = 0, ignores: bool = False) -> tuple[int, str, str]:
+    """Exit status, output and errors of a process with signals before its last steps, and within them."""
+    program = PROGRAM.format(name=name, is_early=is_early, num_late=num_late, ignores=ignores)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(("name", "status"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
+def test_a_signal_ends_a_process_after_its_last_steps(name, status):
+    assert ended(name, is_early=True) == (status, "cleaned up\n", "")
+    assert ended(name, is_early=True, num_late=1) == (status, "cleaned up\n", "")
+    assert ended(name, num_late=1) == (0, "cleaned up\n", "")
+
+
+def test_a_second_signal_within_the_last_steps_ends_a_process_at_once():
+    assert ended("SIGTERM", num_late=2) == (-signal.SIGTERM, "", "")
+
+
+def test_a_hangup_that_is_ignored_stays_ignored():
+    assert ended("SIGHUP", is_early=True, num_late=2, ignores=True) == (0, "cleaned up\n", "")
