@@ -185,12 +185,19 @@ def _with_overrides(argv: list[str], overrides: list[str]) -> list[str]:
 
 @contextmanager
 def one_line_errors_of_job() -> Iterator[None]:
-    """`one_line_errors` inside of a Hydra main, which else prints a line of its own about an exception that leaves it,
-    and `entry` would take a file of the run that cannot be written for one of Hydra's, and an error of trainkit for a
-    mistake of the user. In a shared process the sweep gets the exception, and goes on."""
+    """`one_line_errors_within` for a job. In a shared process the sweep gets the exception, and goes on."""
     if shares_process():
         yield
         return
+    with one_line_errors_within():
+        yield
+
+
+@contextmanager
+def one_line_errors_within() -> Iterator[None]:
+    """`one_line_errors` inside of a Hydra main, where Hydra's own work is done. Hydra would print a line of its own
+    about an exception that leaves it, and `entry` would take a file of the run that cannot be written for one of
+    Hydra's, and an error of trainkit for a mistake of the user."""
     with one_line_errors():
         try:
             yield

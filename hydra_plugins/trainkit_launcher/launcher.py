@@ -18,6 +18,7 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
+from trainkit import cli
 from trainkit.config.composition import FORWARD
 from trainkit.config.errors import ConfigError
 from trainkit.config.validation import CALLED_BY_TRAIN, OTHER_KIND, of_other_kind
@@ -116,7 +117,8 @@ class TrainkitLauncher(Launcher):
         for note in jobs.notes:
             print(note, flush=True)
         searches = is_search(self.config.hydra)
-        result = run_sweep(sweep, settings, reports=not searches)
+        with cli.one_line_errors_within():
+            result = run_sweep(sweep, settings, reports=not searches)
         if result.stopped is not None:
             print(f"interrupted; the same command with sweep={sweep.name} goes on", flush=True)
             sys.exit(result.stopped)

@@ -15,6 +15,7 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
+from trainkit import cli
 from trainkit.config.errors import ConfigError
 from trainkit.sweep.search import LAUNCHER
 
@@ -67,13 +68,14 @@ class RaceSweeper(Sweeper):
         narrowed = [f"{name}={value}" for name, value in self.params.items()]
         plan = plan_race(self.settings, [*narrowed, *arguments], self.config.hydra, self.launcher.process_counts)
         load_config = self.hydra_context.config_loader.load_sweep_config
-        status = advise(
-            plan,
-            self.config,
-            partial(load_config, self.config),
-            nproc_per_node=self.launcher.process_counts[0],
-            timeout_s=self.launcher.timeout_s,
-            into=self.into,
-        )
+        with cli.one_line_errors_within():
+            status = advise(
+                plan,
+                self.config,
+                partial(load_config, self.config),
+                nproc_per_node=self.launcher.process_counts[0],
+                timeout_s=self.launcher.timeout_s,
+                into=self.into,
+            )
         if status:
             sys.exit(status)

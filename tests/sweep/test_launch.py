@@ -304,6 +304,20 @@ def test_a_sweep_runs_each_setting_with_each_number_of_processes_under_torchrun(
     assert len(read_rows(tmp_path)) == 2
 
 
+def test_an_error_of_a_sweep_is_no_mistake_of_the_user(tmp_path):
+    script = tmp_path / "program.py"
+    script.write_text(
+        "from trainkit.commands.train import main\n"
+        "from trainkit.sweep import sweep\n"
+        "def fail(*_, **settings):\n"
+        "    raise ValueError('a mistake of ours')\n"
+        "sweep.run_sweep = fail\n"
+        "main()\n"
+    )
+    done = forked.python(script, "-m", "optimizer.lr=0.1,-1", *EAGER, cwd=tmp_path)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, "ValueError: a mistake of ours")
+
+
 def test_the_last_checkpoint_of_two_ranks_loads_in_one(single_process):
     state = torch.load(single_process / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
     assert all(key.startswith("objective.net.") for key in state)
