@@ -86,6 +86,7 @@ def test_synthetic_batches_are_a_function_of_the_seed_and_the_rank():
         ({"num_distinct": 0}, "data.num_distinct = 0: expected 1 or more; try data.num_distinct=4"),
         ({"num_batches": 0}, "data.num_batches = 0: expected 1 or more; try data.num_batches=4"),
         ({"num_val_batches": -1}, "data.num_val_batches = -1: expected 0 or more; try 5"),
+        ({"inputs": "tokens", "seq_len": -1}, "data.seq_len = -1: expected 1 or more"),
         ({"next_token": True}, "data.next_token = True: images have no next token; choose a model that takes tokens"),
         (
             {"inputs": "tokens", "next_token": True},

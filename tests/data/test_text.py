@@ -143,7 +143,7 @@ def test_an_interrupted_encoding_leaves_nothing_that_is_trusted(make_text, tmp_p
         ({"next_token": False}, "data.next_token = False: text has True; say data.next_token=True"),
         ({"val_fraction": 0}, "data.val_fraction = 0: expected a fraction between 0 and 1; try 0.1"),
         ({"val_fraction": "most"}, "data.val_fraction = most: expected a fraction between 0 and 1; try 0.1"),
-        ({"seq_len": 0}, "data.seq_len = 0: expected 1 or more; try data.seq_len=128"),
+        ({"seq_len": 0}, "data.seq_len = 0: expected 1 or more"),
     ],
 )
 def test_a_setting_that_text_cannot_use_is_one_line_at_once(make_text, tmp_path, settings, complaint):

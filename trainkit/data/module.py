@@ -15,6 +15,7 @@ from trainkit.data.loader import EpochLoader, EpochPlan
 from trainkit.inputs import Batch
 
 TOKENS = ("tokens", "tokens_and_mask")  # the kinds of inputs that are made of tokens
+LENGTHS = ("channels", "image_size", "num_classes", "vocab_size", "seq_len")  # the sizes that are at least 1
 
 
 class DataModule(lightning.LightningDataModule):
@@ -27,8 +28,8 @@ class DataModule(lightning.LightningDataModule):
 
     Training batches are full. Batch k of all processes together holds the same samples however the same global batch
     is split over processes. Validation has every sample exactly once over all processes, in order; its last batch may
-    be short. A new iterator draws nothing from the global random state. Raises ConfigError if there are fewer samples
-    than one global batch, or fewer to validate on than processes.
+    be short. A new iterator draws nothing from the global random state. Raises ConfigError for a size below 1, and if
+    there are fewer samples than one global batch, or fewer to validate on than processes.
 
     A subclass sets `train_set` and `val_set` in `setup` (stage "fit", or "predict" if the network is only called).
     Both are map-style; a data set with `__getitems__` returns whole batches. Costly work that is done once belongs in
@@ -49,6 +50,11 @@ class DataModule(lightning.LightningDataModule):
         self.seed = seed
         self.inputs = inputs  # images | tokens | tokens_and_mask; None: of the user's own
         self.sizes = sizes  # channels, image_size, num_classes, vocab_size, seq_len, ...: those that apply
+        complaints = []
+        for name in LENGTHS:
+            if sizes.get(name, 1) < 1:
+                complaints.append(f"data.{name} = {sizes[name]}: expected 1 or more")
+        refuse(complaints)
 
     @property
     def world_size(self) -> int:

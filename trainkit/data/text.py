@@ -154,10 +154,8 @@ class Text(DataModule):
 
 
 def _text_complaints(data: Text) -> list[str]:
-    vocab_size, seq_len = data.sizes["vocab_size"], data.sizes["seq_len"]
+    vocab_size = data.sizes["vocab_size"]
     complaints = token_complaints(data) + contradictions(data, next_token=True, num_classes=vocab_size)
-    if seq_len < 1:
-        complaints.append(f"data.seq_len = {seq_len}: expected 1 or more; try data.seq_len=128")
     if vocab_size < bpe.NUM_BYTES:
         complaints.append(
             f"data.vocab_size = {vocab_size}: byte-level BPE starts from the {bpe.NUM_BYTES} bytes; "
