@@ -3,8 +3,10 @@
 import multiprocessing
 import os
 import shutil
+import sys
 from contextlib import suppress
 from multiprocessing import queues, util
+from types import TracebackType
 from typing import Any
 
 from trainkit.compiler.private_names import require
@@ -31,10 +33,11 @@ def remove_shared_folder() -> None:
 
 
 def begin_worker(worker: int) -> None:
-    """Have this worker tell the process that trains of a batch that it cannot hand on, and remove the folder if that
-    process is gone."""
+    """Have this worker tell the process that trains of a batch that it cannot hand on, end in silence if that process
+    is gone, and remove the folder then."""
     # A hook of Python for its own executors. Python prints a traceback, and the process that trains waits forever.
     queues.Queue._on_queue_feeder_error = _hand_on_error  # type: ignore[attr-defined]
+    sys.excepthook = _print_own_error
     util.Finalize(None, _remove_after_parent, args=[os.getppid()], exitpriority=-200)
 
 
@@ -44,6 +47,12 @@ def _hand_on_error(queue: Any, error: Exception, unsent: Any) -> None:
         os._exit(1)  # not even an error can be handed on
     information = type(error), error, error.__traceback__
     queue.put((unsent[0], wrapper(information, where="in a DataLoader worker process")))
+
+
+def _print_own_error(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Called by the thread that hands on batches: the process that trains may be killed while it takes one."""
+    if not isinstance(error, EOFError | ConnectionError):
+        sys.__excepthook__(kind, error, trace)
 
 
 def _remove_after_parent(parent: int) -> None:
