@@ -30,10 +30,11 @@ test: coverage
 	$(BIN)/python -m pytest -n 2 $(addprefix --ignore=,$(COVERING))
 
 # The campaign of tests/faults: `make faults FAULTS_SEED=7` repeats that of a seed. Counts go to tests/faults/tally.jsonl.
+# Each test has a time limit, in all 30 minutes on two cores: a slow or busy machine makes fewer tries.
 faults: FAULTS_SEED ?= $(shell date +%s)
 faults: setup
 	@echo "seed $(FAULTS_SEED)"
-	TRAINKIT_FAULTS_SEED=$(FAULTS_SEED) $(BIN)/python -m pytest -n 2 tests/faults
+	TRAINKIT_FAULTS_SEED=$(FAULTS_SEED) $(BIN)/python -m pytest -n 2 --dist worksteal tests/faults
 
 # Coverage's tracer and Dynamo's slow each other down many times over.
 coverage: setup

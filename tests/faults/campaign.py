@@ -1,11 +1,14 @@
 """How many tries a test of the campaign makes: few in `make test`, the same ones each time; many, by a seed, in `make
 faults`, which adds their numbers to tally.jsonl."""
 
+import functools
 import json
 import os
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 
@@ -13,9 +16,16 @@ SEED = os.environ.get("TRAINKIT_FAULTS_SEED")  # of `make faults`
 TALLY = Path(__file__).with_name("tally.jsonl")
 
 
-def num_tries(short: int, whole: int) -> int:
-    """The number of tries in `make test`, or in `make faults`."""
-    return short if SEED is None else whole
+def tries_within(limit_min: float, short: int, whole: int) -> Iterator[int]:
+    """The numbers of the tries: `short` of them in `make test`; in `make faults` up to `whole`, as many as begin
+    within the limit. The limits of all campaigns keep `make faults` within 30 minutes on two cores."""
+    if SEED is None:
+        yield from range(short)
+        return
+    deadline = time.monotonic() + 60 * limit_min
+    for number in range(whole):
+        if time.monotonic() < deadline:
+            yield number
 
 
 def random_seed() -> int:
@@ -23,15 +33,22 @@ def random_seed() -> int:
     return 0 if SEED is None else int(SEED)
 
 
-def tries(short: int, whole: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Have hypothesis call a test so many times."""
+def tries(limit_min: float, short: int, whole: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Have hypothesis call a test so many times, as `tries_within` counts them."""
 
-    def decorate(test: Callable[..., None]) -> Callable[..., None]:
-        number = num_tries(short, whole)
+    def decorate(test: Any) -> Callable[..., None]:
         checks = list(hypothesis.HealthCheck)
         if SEED is None:
-            return hypothesis.settings(max_examples=number, suppress_health_check=checks)(test)
-        chosen = hypothesis.settings(max_examples=number, derandomize=False, suppress_health_check=checks)(test)
+            return hypothesis.settings(max_examples=short, suppress_health_check=checks)(test)
+        inner_test, numbers = test.hypothesis.inner_test, tries_within(limit_min, short, whole)
+
+        @functools.wraps(inner_test)
+        def within_limit(*values: Any, **named_values: Any) -> None:
+            if next(numbers, None) is not None:
+                inner_test(*values, **named_values)
+
+        test.hypothesis.inner_test = within_limit
+        chosen = hypothesis.settings(max_examples=whole, derandomize=False, suppress_health_check=checks)(test)
         return hypothesis.seed(int(SEED))(chosen)
 
     return decorate

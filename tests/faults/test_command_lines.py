@@ -11,7 +11,7 @@ from hypothesis import given
 
 from tests import forked
 from tests.conftest import CONF, ROOT
-from tests.faults.campaign import Outcomes, num_tries, random_seed, tries
+from tests.faults.campaign import Outcomes, random_seed, tries, tries_within
 from tests.faults.rows import problems_of_run
 from trainkit.config.complaints import compose_typed
 from trainkit.config.errors import ConfigError
@@ -51,7 +51,7 @@ TINY = (
 composed = Outcomes("command lines composed")
 
 
-@tries(short=12, whole=500)
+@tries(limit_min=6, short=12, whole=500)
 @given(words=command_lines, name=st.sampled_from(CONFIGS))
 def compose_or_refuse(words, name):
     outcome, problems = "composed", []
@@ -93,7 +93,7 @@ def random_words(chance: random.Random) -> list[str]:
 def test_a_command_line_runs_or_is_refused_in_lines():
     chance = random.Random(random_seed())
     outcomes = Outcomes("command lines run")
-    for _ in range(num_tries(short=4, whole=100)):
+    for _ in tries_within(limit_min=6, short=4, whole=100):
         words = random_words(chance)
         with TemporaryDirectory() as folder:
             try:

@@ -16,7 +16,7 @@ from PIL import Image
 
 from tests import forked
 from tests.conftest import ROOT
-from tests.faults.campaign import Outcomes, num_tries, random_seed
+from tests.faults.campaign import Outcomes, random_seed, tries_within
 from tests.faults.rows import problems_of_run
 
 SHORT = "trainer.max_epochs=1", "trainer.accelerator=cpu", "compile.mode=eager", "logger=none", "hydra.run.dir=run"
@@ -176,7 +176,7 @@ DAMAGES = (
 def test_damaged_data_ends_in_lines_or_in_a_true_row():
     chance = random.Random(random_seed())
     outcomes = Outcomes("data files")
-    for _ in range(num_tries(short=4, whole=100)):
+    for _ in tries_within(limit_min=6, short=4, whole=100):
         kind, damage = chance.choice(KINDS), chance.choice(DAMAGES)
         num_damaged = chance.choice([1, 1, 2, 99])
         with TemporaryDirectory() as name:

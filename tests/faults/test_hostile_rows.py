@@ -25,7 +25,7 @@ changes = st.dictionaries(st.sampled_from(sorted(Row.__dataclass_fields__)), ANY
 outcomes = Outcomes("hostile rows")
 
 
-@tries(short=25, whole=500)
+@tries(limit_min=3, short=25, whole=500)
 @given(changed=changes)
 def compare_or_leave_out(changed):
     with TemporaryDirectory() as folder:

@@ -18,29 +18,43 @@ import torch
 from benchmarks.kills import SIGNALS, problems_after, random_kill, temporary_files
 from tests import forked
 from tests.conftest import ROOT, parameters, same
-from tests.faults.campaign import SEED, Outcomes, num_tries, random_seed
+from tests.faults.campaign import SEED, Outcomes, random_seed, tries_within
 from tests.networks import network
+from trainkit.compiler.caches import COLD_PREFIX
 from trainkit.process_tree import running_processes, tree
 from trainkit.results.files import RUN_LOCK, read_epochs, read_row
 from trainkit.results.row import Row
 
+NUM_EPOCHS = 8
+LONGEST_START_S, LONGEST_EPOCH_S = 2.0, 0.1  # of the moments of kills
 JOB = (
-    network("Dropout"), "logger=none", "trainer.accelerator=cpu", "trainer.warmup_steps=20", "trainer.max_epochs=8",
-    "trainer.limit_train_batches=7", "trainer.limit_val_batches=2", "hydra.run.dir=run",
+    network("Dropout"), "logger=none", "trainer.accelerator=cpu", "trainer.warmup_steps=20",
+    f"trainer.max_epochs={NUM_EPOCHS}", "trainer.limit_train_batches=7", "trainer.limit_val_batches=2",
+    "hydra.run.dir=run",
 )  # fmt: skip
 TIMEOUT_S = 120
 TORCHRUN = "torchelastic_", "pytorch-errorfile"  # the files that it leaves
+POLL_S = 0.002
 GONE_S = 10.0  # for the processes of a run to end after it
 
 
 @dataclass(frozen=True)
+class Kill:
+    """A signal, so long after the epoch of this number, or after the start of the process."""
+
+    number: signal.Signals
+    num_epochs: int
+    delay_s: float
+
+
+@dataclass(frozen=True)
 class KilledRun:
-    """A run, and the signals that end it, each after a part of the seconds of the run, counted from its n-th start."""
+    """A run, and the signals that end it, one for each start of it."""
 
     overrides: tuple[str, ...]
     num_ranks: int
     every_n_steps: int | None  # steps between checkpoints inside of an epoch
-    signals: tuple[tuple[float, signal.Signals], ...]
+    kills: tuple[Kill, ...]
     kills_rank: bool = False  # a rank, not torchrun
 
     @property
@@ -53,14 +67,16 @@ def random_run(chance: random.Random) -> KilledRun:
     compiler = chance.choice(["compile.mode=eager"] * 14 + ["compile.backend=aot_eager"] * 5 + ["compile.cache=cold"])
     num_ranks = chance.choice([1] * 11 + [2])
     num_workers = chance.choice([0, 1, 4])
-    signals = []
+    kills = []
     for _ in range(chance.choice([1, 1, 2])):
-        signals.append((chance.uniform(0.1, 1.0), chance.choice(SIGNALS)))
+        num_epochs = chance.choice([0, *range(NUM_EPOCHS + 1)])
+        longest_s = LONGEST_START_S if num_epochs == 0 else LONGEST_EPOCH_S
+        kills.append(Kill(chance.choice(SIGNALS), num_epochs, chance.uniform(0, longest_s)))
     return KilledRun(
         (compiler, f"data.num_workers={num_workers}"),
         num_ranks,
         chance.choice([None, 1, 3, 5]),
-        tuple(signals),
+        tuple(kills),
         kills_rank=num_ranks > 1 and chance.random() < 0.5,
     )
 
@@ -74,19 +90,24 @@ class Attempt:
     is_killed: bool  # whether the signal was sent
 
 
-def train(killed: KilledRun, folder: Path, *words: str, delay_s: float = TIMEOUT_S, number: int = 0) -> Attempt:
-    """Start the run, and send the signal so long after, unless it has ended."""
+def train(killed: KilledRun, folder: Path, *words: str, kill: Kill | None = None) -> Attempt:
+    """Start the run, and send the signal, unless it has ended."""
     over, sent = threading.Event(), threading.Event()
 
     def send(pid: int) -> None:
-        if over.wait(delay_s):
+        if kill is None:
+            return
+        while len(list(read_epochs(folder / "run"))) < kill.num_epochs:
+            if over.wait(POLL_S):
+                return
+        if over.wait(kill.delay_s):
             return
         target = pid
         if killed.kills_rank:
             ranks = [process.pid for process in tree(pid) if process.parent == pid]
             target = max(ranks, default=pid)
         with suppress(ProcessLookupError):
-            os.kill(target, number)
+            os.kill(target, kill.number)
             sent.set()
 
     ended = forked.python(
@@ -121,31 +142,28 @@ def result(run_dir: Path) -> Result:
 
 
 @cache
-def uninterrupted(overrides: tuple[str, ...], num_ranks: int) -> tuple[Result, float]:
-    """The result, and the seconds of the run."""
+def uninterrupted(overrides: tuple[str, ...], num_ranks: int) -> Result:
     with tempfile.TemporaryDirectory() as folder:
         killed = KilledRun(overrides, num_ranks, None, ())
-        assert train(killed, Path(folder)).status == 0  # compiles what the others find in the cache
-        start = time.monotonic()
         assert train(killed, Path(folder)).status == 0
-        return result(Path(folder, "run")), time.monotonic() - start
+        return result(Path(folder, "run"))
 
 
 def try_killed_run(killed: KilledRun, folder: Path) -> tuple[str, list[str]]:
     """Kill the run and resume it. Returns the outcome, and what is wrong with what was left and what came of it."""
-    expected, duration_s = uninterrupted(killed.overrides, killed.num_ranks)
+    expected = uninterrupted(killed.overrides, killed.num_ranks)
     outcome = "ended before"
     problems = []
-    for part, number in killed.signals:
+    for kill in killed.kills:
         row_before = read_row(folder / "run")
-        attempt = train(killed, folder, *resuming(folder), delay_s=part * duration_s, number=number)
-        problems += left_problems(folder)
+        attempt = train(killed, folder, *resuming(folder), kill=kill)
+        problems += left_problems(folder, kill.number)
         if not attempt.is_killed:
             break
         outcome = outcome_of_kill(folder)
         if finished(killed, attempt):
             break
-        problems += attempt_problems(killed, number, attempt, folder, row_before)
+        problems += attempt_problems(killed, kill.number, attempt, folder, row_before)
     row = read_row(folder / "run")
     if row is None or row.status != "ok":
         attempt = train(killed, folder, *resuming(folder))
@@ -178,8 +196,8 @@ def outcome_of_kill(folder: Path) -> str:
     return "between epochs" if checkpoint.get("end_of_epoch") else "inside of an epoch"
 
 
-def left_problems(folder: Path) -> list[str]:
-    """Processes in the folder and temporary files that outlive a run."""
+def left_problems(folder: Path, number: signal.Signals | None = None) -> list[str]:
+    """Processes in the folder and temporary files that outlive a run, which a signal may have ended."""
     deadline = time.monotonic() + GONE_S
     while (pids := processes_in(folder)) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -188,7 +206,10 @@ def left_problems(folder: Path) -> list[str]:
         problems.append(f"processes {pids}")
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
-    left = [name for name in temporary_files(folder / "tmp") if not name.startswith(TORCHRUN)]
+    expected = TORCHRUN
+    if number is signal.SIGKILL:
+        expected = (*TORCHRUN, COLD_PREFIX)  # a process that is killed cannot remove it
+    left = [name for name in temporary_files(folder / "tmp") if not name.startswith(expected)]
     if left:
         problems.append(f"temporary files {' '.join(left)}")
     for name in left:
@@ -239,7 +260,7 @@ def test_a_killed_run_resumes_to_the_same_bits(monkeypatch):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup a process ignores it, as would those it starts
     outcomes = Outcomes("kills and resumes")
     chance = random.Random(random_seed())
-    for number in range(num_tries(short=2, whole=80)):
+    for number in tries_within(limit_min=12, short=2, whole=80):
         killed = random_run(chance)
         if SEED is None:  # the others take seconds to start
             killed = replace(killed, overrides=("compile.mode=eager", f"data.num_workers={number % 2}"), num_ranks=1)
@@ -257,7 +278,7 @@ def test_a_killed_run_resumes_to_the_same_bits(monkeypatch):
 def test_a_killed_sweep_leaves_nothing_behind():
     outcomes = Outcomes("kills of sweeps")
     chance = random.Random(random_seed())
-    for _ in range(num_tries(short=0, whole=12)):
+    for _ in tries_within(limit_min=6, short=0, whole=12):
         kill = random_kill(chance)
         with tempfile.TemporaryDirectory() as folder:
             problems = problems_after(kill, Path(folder), ["trainer.accelerator=cpu", "compile.backend=eager"])
