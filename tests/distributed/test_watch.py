@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from tests import forked
 from trainkit.distributed.launch import Launch
 from trainkit.distributed.peers import Peers
+from trainkit.distributed.watch import Watch
 from trainkit.results.files import read_row
-from trainkit.results.ranks import FOLDER, RankReport, write_report
+from trainkit.results.ranks import FOLDER, Cause, RankReport, write_report
+from trainkit.results.row import Row
 
 ROOT = Path(__file__).parents[2]
 NETWORK = r"""
@@ -117,3 +120,14 @@ def test_a_rank_that_compiles_in_c_is_ended_with_a_row(train_chosen):
     done, row = train_chosen(1, "compile.backend=slow", "compile.scope=net", "compile.cache=cold", in_compile=IN_C)
     assert done.returncode != 0
     assert (row.status, row.error) == ("interrupted", f"stopped by {signal.SIGTERM.name} while compiling")
+
+
+def test_a_signal_before_a_run_begins_ends_it_where_it_becomes_a_row(tmp_path):
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    with Watch(Launch(tmp_path), Row(run_id="run", status="interrupted")) as watch:
+        os.kill(os.getpid(), signal.SIGHUP)
+        with pytest.raises(SIGTERMException):
+            watch.begin()
+        assert watch.ranks.cause() == Cause("interrupted", "stopped by SIGHUP")
+        watch.end(is_ok=False)
+    signal.signal(signal.SIGHUP, before)

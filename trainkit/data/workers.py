@@ -27,9 +27,9 @@ def prepare_for_workers(num_workers: int) -> None:
 
 
 def remove_shared_folder() -> None:
-    """Remove the folder, in a process that ends without leaving Python."""
+    """Remove the folder, in a process that ends without leaving Python. Several processes may do so at once."""
     with suppress(OSError):
-        shutil.rmtree(util.get_temp_dir())
+        shutil.rmtree(util.get_temp_dir(), ignore_errors=True)
 
 
 def begin_worker(worker: int) -> None:

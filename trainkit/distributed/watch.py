@@ -40,7 +40,8 @@ class Watch:
         self._request = request
         self._stopped_by: int | None = None  # the signal
         self._told_at = self._ended_at = math.inf  # when this rank was told to stop, and when another rank had ended
-        self._unwinds = self._is_over = False
+        self._unwinds = True  # until the run begins
+        self._is_over = False
         self._cause: Cause | None = None  # as it is in the row
         self._signals = SignalPipe(self._handle)
         self._thread = threading.Thread(target=self._watch, name="trainkit-watch", daemon=True)
@@ -59,6 +60,12 @@ class Watch:
         self.ranks.close()
         if self._stopped_by is not None:
             self._signals.pass_on(self._stopped_by)
+
+    def begin(self) -> None:
+        """Let signals raise in the main thread, from where their exception ends in a row; raise at once if one came."""
+        self._unwinds = False
+        if self._stopped_by is not None:
+            self._handle(self._stopped_by)
 
     def record(self, status: str, reason: str, follows: bool = False) -> None:
         """Note, before anything else is done about it, why this rank ends. The first reason stays.

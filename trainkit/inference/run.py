@@ -58,6 +58,7 @@ def run_forward(config: RunConfig, fallback: Sequence[RunConfig] = ()) -> Row:
         contexts.enter_context(only_run_in(config.job.run_dir))
         watch = contexts.enter_context(Watch(Launch(Path(config.job.run_dir)), request))
         try:
+            watch.begin()
             data.prepare_data()
             data.setup("predict")
             serving.begin()

@@ -96,6 +96,7 @@ def run_watched(config: RunConfig, listeners: Listeners, watch: Watch, request: 
     error: BaseException | None = None
     with ExitStack() as contexts:
         try:
+            watch.begin()
             config = config_of_attempt(config)
             listeners.progress.on_stage(f"building {config.job.model} and the data {config.job.data}")
             components = build(config, listeners, watch, contexts)
