@@ -100,7 +100,7 @@ def test_the_advice_where_nothing_is_better_or_nothing_can_be_said():
     (eager,) = compare(slow_rows()).groups
     assert recommendation(eager) == "No advice: there is nothing to compare eager with."
     (compiled,) = compare(alike((2.0, 2.1, 2.2))[3:]).groups
-    assert recommendation(compiled) == "No advice: eager was not measured."
+    assert recommendation(compiled) == "No advice: eager was not measured; run compile.mode=eager too."
 
 
 def test_one_seed_proves_no_difference_of_the_metric():

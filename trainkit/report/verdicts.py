@@ -212,7 +212,7 @@ def _why_eager(group: Group, eager: Candidate) -> str:
 
 def _why_unknown(group: Group) -> str:
     if not group.eager:
-        return "eager was not measured"
+        return "eager was not measured; run compile.mode=eager too"
     if not group.compiled:
         return "there is nothing to compare eager with"
     doubts = [candidate.doubt for candidate in group.compiled if candidate.doubt and candidate.doubt.hides_gain]
