@@ -31,21 +31,17 @@ from omegaconf import OmegaConf
 
 from trainkit.analysis.dropping import step_times_ms
 from trainkit.analysis.race import Rules
+from trainkit.config.factors import MODE
 from trainkit.formatting import percent
 from trainkit.results.ledger import read_measurements
 from trainkit.results.row import Row
 from trainkit.results.runs import has_rows, read_rows
+from trainkit.tuning.plan import short_training
 
 ROOT = Path(__file__).parents[1]
 SPACES = Path(__file__).with_name("race_spaces.yaml")
-MODE = "compile.mode"
 REPEATS = 3
 STEPS = 100
-JOB = (
-    "logger=none", f"trainer.max_steps={STEPS}", f"trainer.max_epochs={STEPS}", "trainer.limit_val_batches=0",
-    "checkpoint.save_last=false",
-)  # fmt: skip
-INTERRUPTED = 130
 Setting = frozenset[tuple[str, str]]
 
 
@@ -103,7 +99,7 @@ def run_judge(space: JudgedSpace, folder: Path, minutes: float) -> int:
     """Run what is missing of the whole space, eager first. The seconds of each session go to a file."""
     words = [
         f"sweep={space.name}-judge", f"hydra.sweep.dir={folder}/{space.name}-judge",
-        f"hydra.launcher.repeats={REPEATS}", *JOB, *space.fixed,
+        f"hydra.launcher.repeats={REPEATS}", *short_training(STEPS), *space.fixed,
     ]  # fmt: skip
     started_s = time.monotonic()
     status = 0
@@ -127,8 +123,7 @@ def interrupted_after(words: Sequence[str], limit_s: float) -> int:
         return process.wait(max(limit_s, 1.0))
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGINT)
-        process.wait()
-        return INTERRUPTED
+        return process.wait()
 
 
 def seconds_file(folder: Path, space: JudgedSpace) -> Path:

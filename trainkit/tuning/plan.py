@@ -39,6 +39,7 @@ from trainkit.tuning.space import SEARCHED, Overrides, Space, value_in
 FILE_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 LENGTHS = ("trainer.max_epochs", "trainer.max_steps", "trainer.limit_train_batches")
 FEWEST_STEPS = 20  # of a job with a large batch
+NO_LOG = "logger=none"
 
 
 @dataclass(frozen=True)
@@ -102,19 +103,14 @@ class RacePlan:
         return f"race-{self.config.job.model}-{self.config.job.data}-{digest}"
 
     def job_overrides(self, overrides: Overrides, check: bool) -> list[str]:
-        """The overrides of a job of an arm. It trains for a few steps, validates nothing, and leaves no log
-        and no checkpoint."""
-        added = []
-        typed = self.typed.fixed_settings
-        if "logger" not in typed:
-            added.append("logger=none")
+        """The overrides of a job of an arm: those of a short job, but for what the user typed."""
+        short = [NO_LOG]
         if self.goal.kind == "train":
-            if not typed.intersection(LENGTHS):
-                num_steps = self._num_steps(overrides)
-                added += [f"trainer.max_steps={num_steps}", f"trainer.max_epochs={num_steps}"]
-            for override in ("trainer.limit_val_batches=0", "checkpoint.save_last=false"):
-                if override.partition("=")[0] not in typed:
-                    added.append(override)
+            short = short_training(self._num_steps(overrides))
+        typed = set(self.typed.fixed_settings)
+        if typed.intersection(LENGTHS):
+            typed.update(LENGTHS)
+        added = [override for override in short if override.partition("=")[0] not in typed]
         words = [*self.typed.fixed, *added, *overrides]
         if check and self.complaint([*words, "check=true"]) is None:
             words.append("check=true")
@@ -137,6 +133,14 @@ class RacePlan:
         if size is None or self.goal.batch_size is None:
             return most
         return max(min(most * self.goal.batch_size // int(size), most), min(FEWEST_STEPS, most))
+
+
+def short_training(num_steps: int) -> list[str]:
+    """The overrides of a job that trains for a few steps, validates nothing, and leaves no log and no checkpoint."""
+    return [
+        NO_LOG, f"trainer.max_steps={num_steps}", f"trainer.max_epochs={num_steps}", "trainer.limit_val_batches=0",
+        "checkpoint.save_last=false",
+    ]  # fmt: skip
 
 
 def plan_race(
