@@ -20,7 +20,8 @@ class Peers:
         self.reports: list[RankReport] = []
         self.gone: set[int] = set()  # ranks whose process has ended
         self._launch, self._timeout_s = launch, timeout_s
-        self._heard: dict[int, tuple[float, float]] = {}  # by rank: time of its report, and when that changed
+        # By rank: the time of its report, and when that changed, by the clock of this process: the system's may be set.
+        self._heard: dict[int, tuple[float, float]] = {}
         self._state: object = None  # of all ranks
         self._changed_at = time.monotonic()
 
@@ -32,7 +33,7 @@ class Peers:
         for report in read_reports(self._launch.run_dir):
             if report.launch == own.launch and report.rank != own.rank:
                 reports.append(report)
-            self._silence_s(report)
+            self._hear(report)
         self.reports, self.gone = reports, gone
         state = [(report.rank, report.place, report.num_collectives) for report in reports]
         may_wait = len(reports) < self._launch.world_size or any(report.compiling for report in reports)
@@ -82,14 +83,15 @@ class Peers:
             return not is_running(report.pid)
         return self._silence_s(report) > SILENCE_S
 
+    def _hear(self, report: RankReport) -> None:
+        """Note when a rank's report has changed."""
+        if report.rank not in self._heard or self._heard[report.rank][0] != report.time:
+            self._heard[report.rank] = report.time, time.monotonic()
+
     def _silence_s(self, report: RankReport) -> float:
-        """How long a rank's report is the same, by the clock of this process: the system's may be set back or on."""
-        now = time.monotonic()
-        written, heard_at = self._heard.get(report.rank, (0.0, now))
-        if written != report.time:
-            heard_at = now
-        self._heard[report.rank] = report.time, heard_at
-        return now - heard_at
+        """How long a rank's report has been the same."""
+        _, heard_at = self._heard[report.rank]
+        return time.monotonic() - heard_at
 
 
 def num_collectives() -> int | None:
