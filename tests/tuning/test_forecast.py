@@ -39,3 +39,12 @@ def test_a_compile_that_was_ended_by_its_limit_is_expected_to_take_at_least_as_l
     ended = entry("compile.mode=max-autotune", 10.0, 0.0, status="timeout", figure=None, wall_s=300.0)
     crossed = entry("compile.mode=max-autotune trainer.channels_last=true", 10.0)
     assert predicted_compile_s(crossed, [EAGER, ended]) == pytest.approx(300.0)
+
+
+@pytest.mark.parametrize(("num_jobs", "is_final", "times"), [(1, False, 1), (2, False, 2), (3, False, 1), (3, True, 2)])
+def test_a_job_whose_numbers_are_checked_takes_twice_as_long(num_jobs: int, is_final: bool, times: float):
+    default = entry("compile.mode=default", 1.0)
+    for repeat in range(num_jobs):
+        wall_s = 20.0 if default.is_checked(repeat, is_final=False) else 10.0
+        default.jobs += entry("compile.mode=default", 1.0, 0.0, repeat=repeat, wall_s=wall_s).jobs
+    assert predicted_s(default, is_final, [EAGER, default]) == 10 * times

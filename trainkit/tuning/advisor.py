@@ -18,7 +18,6 @@ from trainkit.tuning.space import ArmSettings, Overrides, Space, value_in
 
 MOST_UNUSABLE = 3  # jobs of an arm that left no figure through no fault of the arm
 MOST_CROSSED = 6  # combinations that are tried
-CHECKED_REPEAT = 2  # its numbers are checked before an arm gets many jobs, and again in the final
 
 
 class Advisor:
@@ -71,7 +70,7 @@ class Advisor:
             overrides=entry.settings.overrides,
             repeat=len(entry.jobs),
             is_final=turn.is_final,
-            check=entry.is_compiled and (turn.is_final or len(entry.jobs) == CHECKED_REPEAT),
+            check=entry.is_checked(len(entry.jobs), turn.is_final),
             timeout_s=self.budget.share_s(entry, turn.is_final, list(self.entries.values())),
         )
 

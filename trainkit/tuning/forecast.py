@@ -11,6 +11,7 @@ from trainkit.tuning.space import ArmSettings
 FIRST_COMPILE_S = 30.0  # of mode default, until an arm was compiled
 WARM_SAVES = 0.5  # of the last job's compile time: the next job finds the cache as warm, or warmer
 CHECK_TIMES = 2.0  # the time of a job with check=true, over that of the job without
+CHECKED_REPEAT = 2  # its numbers are checked before an arm gets many jobs, and again in the final
 
 
 @dataclass
@@ -24,6 +25,16 @@ class Entry:
     @property
     def is_compiled(self) -> bool:
         return self.settings.compile > 0
+
+    def is_checked(self, repeat: int, is_final: bool) -> bool:
+        """Whether the numbers of a job are compared with eager's."""
+        return self.is_compiled and (is_final or repeat == CHECKED_REPEAT)
+
+    @property
+    def last_unchecked(self) -> Measurement:
+        """The last job whose numbers were not compared with eager's. The first job is one."""
+        unchecked = [job for job in self.jobs if not self.is_checked(job.repeat, job.is_final)]
+        return unchecked[-1]
 
     @property
     def compile_s(self) -> float:
@@ -46,12 +57,12 @@ class Entry:
 def predicted_s(entry: Entry, is_final: bool, entries: Sequence[Entry]) -> float:
     """The time of the next job of an arm. The first of the entries is the base. 0 while nothing was measured.
 
-    It takes as long as the arm's last job, with half of its compile time. A first job takes as long as a job of the
-    base, with the compile time of the arms that are most like it.
+    It takes as long as the arm's last job without a check, with half of its compile time. A first job takes as long as
+    a job of the base, with the compile time of the arms that are most like it.
     """
     if entry.jobs:
-        times = CHECK_TIMES if is_final and entry.is_compiled else 1.0
-        last = entry.jobs[-1]
+        times = CHECK_TIMES if entry.is_checked(len(entry.jobs), is_final) else 1.0
+        last = entry.last_unchecked
         return times * (last.wall_s - WARM_SAVES * (last.compile_s or 0.0))
     base = entries[0]
     if not base.jobs:
