@@ -9,8 +9,14 @@ from torch._dynamo import register_backend
 DIGITS = 64
 
 
+@torch._dynamo.disable
+def pause() -> None:
+    """Break the graph, and take so long that what disturbs a machine is small beside it."""
+    time.sleep(0.004)
+
+
 class Net(nn.Module):
-    """Takes 40 ms uncompiled."""
+    """Takes 44 ms uncompiled and 4 ms compiled."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -20,7 +26,7 @@ class Net(nn.Module):
         if not torch.compiler.is_compiling():
             time.sleep(0.04)
         hidden = images.flatten(1)
-        torch._dynamo.graph_break()
+        pause()
         return self.linear(hidden)
 
 

@@ -25,7 +25,7 @@ WRONG, OOM, HANG = "compile.backend=planted_wrong", "compile.backend=planted_oom
 
 
 def test_planted_settings_are_not_chosen_and_are_said_and_nothing_is_measured_twice(train, tmp_path: Path):
-    """The network is 200 times as fast compiled: the race is decided however much a machine disturbs it."""
+    """The network is ten times as fast compiled: the race is decided however much a machine disturbs it."""
     shutil.copy(PLANTED, tmp_path)
     done = train(*RACE)
     assert done.returncode == 0, done.stderr

@@ -24,7 +24,7 @@ BUDGET_SHARE = "its share of hydra.sweeper.budget_min"
 class JobRunner:
     """Runs jobs while it is entered, and holds the lock of the race's folder. ConfigError if the race runs already.
 
-    A server starts the jobs of a repeat. The next repeat gets another server.
+    A server starts one job of each arm, so each repeat of an arm is from another server.
     """
 
     def __init__(
@@ -34,7 +34,8 @@ class JobRunner:
         self._nproc_per_node = nproc_per_node
         self._resources = ExitStack()
         self._servers = ExitStack()
-        self._server: tuple[int, Forkserver] | None = None
+        self._server: Forkserver | None = None
+        self._served: set[str] = set()  # the arms that the server has started
         self._lock = 0
         self._earlier_rows: list[Row] = []
         self.stop = StopSignal()
@@ -60,7 +61,7 @@ class JobRunner:
         if finished is not None:
             return finished
         run_dir = new_run_dir(sweep.folder, job.label)
-        row, is_interrupted = run_job(sweep, job, run_dir, self._server_of(request.repeat))
+        row, is_interrupted = run_job(sweep, job, run_dir, self._server_for(request.name))
         if is_interrupted:
             raise KeyboardInterrupt
         return row
@@ -76,11 +77,12 @@ class JobRunner:
             return self._sweep
         return replace(self._sweep, timeout_s=round(share_s, 1), timeout_source=BUDGET_SHARE)
 
-    def _server_of(self, repeat: int) -> Forkserver | None:
+    def _server_for(self, arm: str) -> Forkserver | None:
         if sys.platform != "linux":  # a fork does not go well with the system's libraries
             return None
-        if self._server is None or self._server[0] != repeat:
+        if self._server is None or arm in self._served:
             self._servers.close()
-            server = self._servers.enter_context(forkserver_of(self._sweep, 0, self._lock))
-            self._server = (repeat, server)
-        return self._server[1]
+            self._server = self._servers.enter_context(forkserver_of(self._sweep, 0, self._lock))
+            self._served = set()
+        self._served.add(arm)
+        return self._server
