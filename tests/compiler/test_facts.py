@@ -30,6 +30,7 @@ def test_the_parts_of_the_compile_time_add_up(compose, needs_compiler):
     parts = [getattr(row, f"compile_{kind}_s") for kind in COMPILE_KINDS]
     assert sum(parts) == pytest.approx(row.compile_time_s)
     assert row.compile_forward_s > 0
+    assert 0 < row.before_inductor_s < row.compile_time_s
     assert row.compile_startup_s > 0
     assert (row.compile_cudagraph_s, row.compile_recompile_s, row.cache_found) == (0, 0, "cold")
 

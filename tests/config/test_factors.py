@@ -102,7 +102,7 @@ def test_typed_values_narrow_a_factor_and_one_value_fixes_it(compose):
         "optimizer.foreach": ["true"],
     }
     costs = {factor.setting: factor.values for factor in chosen}["compile.mode"]
-    assert costs["reduce-overhead"].compile == 1.2
+    assert costs["reduce-overhead"].inductor == 1.2
 
 
 def test_a_setting_without_a_file_is_a_factor_when_it_is_typed_with_several_values(compose):

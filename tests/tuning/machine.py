@@ -20,7 +20,7 @@ GIB = 2**30
 FACTORS = [
     Factor(
         "compile.mode",
-        {"default": FactorValue(), "reduce-overhead": FactorValue(), "max-autotune": FactorValue(compile=10)},
+        {"default": FactorValue(), "reduce-overhead": FactorValue(), "max-autotune": FactorValue(inductor=10)},
     ),
     Factor("trainer.channels_last", {"true": FactorValue()}),
 ]
@@ -67,6 +67,8 @@ class Machine:
         self.now_s += wall_s
         measured = {
             "run_id": f"race/{len(self.jobs):03d}",
+            "seed": request.repeat,
+            "val_accuracy": None,
             "compile_mode": "eager" if "compile.mode=eager" in request.overrides else "default",
             "batch_size": batch_size,
             "step_time_ms": step_ms * math.exp(chance.normal(0, self.spread)),

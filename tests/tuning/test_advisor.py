@@ -185,10 +185,13 @@ def test_accuracy_is_a_constraint_where_the_jobs_validate(tmp_path: Path):
     accuracies = {"compile.mode=eager": 0.90, "compile.mode=default": 0.905, "compile.mode=reduce-overhead": 0.80}
     machine = Machine(fails={name: fields | {"val_accuracy": value} for name, value in accuracies.items()})
     machine.fails["compile.mode=max-autotune"] = fields | {"val_accuracy": 0.99}
-    advisor = race(machine, tmp_path, budget_s=3600)
+    advisor = race(machine, tmp_path, budget_s=3600, factors=FACTORS[:1])
     reasons = {name: entry.arm.excluded for name, entry in advisor.entries.items()}
     assert reasons["compile.mode=reduce-overhead"] == "accuracy 0.8000 is worse than 0.9000 at first"
     assert reasons["compile.mode=max-autotune"] is None
-    resumed = machine.advisor(tmp_path, budget_s=3600)
+    seeds = [job.repeat for job in machine.jobs if job.name == "compile.mode=reduce-overhead"]
+    assert seeds == [0, 1, 2]  # one seed proves nothing
+    assert [job.repeat for job in machine.jobs if job.name == "compile.mode=eager"] == [0, 1, 2]
+    resumed = machine.advisor(tmp_path, budget_s=3600, factors=FACTORS[:1])
     assert {name: entry.arm.excluded for name, entry in resumed.entries.items()} == reasons
     assert "max-autotune" in chosen(advisor)

@@ -8,9 +8,9 @@ from trainkit.tuning.forecast import FIRST_COMPILE_S, Entry, predicted_compile_s
 from trainkit.tuning.space import ArmSettings
 
 
-def entry(overrides: str, compile_multiple: float, compile_s: float | None = None, **fields) -> Entry:
+def entry(overrides: str, inductor_multiple: float, compile_s: float | None = None, **fields) -> Entry:
     """An arm, with a job if it has a compile time."""
-    settings = ArmSettings(tuple(overrides.split()), compile_multiple)
+    settings = ArmSettings(tuple(overrides.split()), float(inductor_multiple > 0), inductor_multiple)
     made = Entry(Arm(overrides), settings)
     if compile_s is not None:
         values = {"repeat": 0, "is_final": False, "run_id": "r", "status": "ok", "used_s": 0.0, "figure": 1.0} | fields
@@ -48,3 +48,11 @@ def test_a_job_whose_numbers_are_checked_takes_twice_as_long(num_jobs: int, is_f
         wall_s = 20.0 if default.is_checked(repeat, is_final=False) else 10.0
         default.jobs += entry("compile.mode=default", 1.0, 0.0, repeat=repeat, wall_s=wall_s).jobs
     assert predicted_s(default, is_final, [EAGER, default]) == 10 * times
+
+
+def test_a_mode_multiplies_the_stages_of_inductor_alone():
+    default = entry("compile.mode=default", 1.0, 20.0, before_inductor_s=8.0)
+    tuned = entry("compile.mode=max-autotune", 10.0)
+    assert predicted_compile_s(tuned, [EAGER, default]) == pytest.approx(8 + 10 * 12)
+    by_shape = Entry(Arm("dynamic"), ArmSettings(("compile.dynamic=false",), compile=4.0, inductor=10.0))
+    assert predicted_compile_s(by_shape, [EAGER, default]) == pytest.approx(4 * (8 + 10 * 12))

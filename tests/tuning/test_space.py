@@ -7,7 +7,7 @@ from trainkit.tuning.space import ArmSettings, Space
 
 MODE = Factor(
     "compile.mode",
-    {"default": FactorValue(), "reduce-overhead": FactorValue(compile=1.2), "max": FactorValue(compile=10)},
+    {"default": FactorValue(), "reduce-overhead": FactorValue(inductor=1.2), "max": FactorValue(inductor=10)},
 )
 SCOPE = Factor("compile.scope", {"net": FactorValue()})
 LAYOUT = Factor("trainer.channels_last", {"true": FactorValue()})
@@ -33,7 +33,7 @@ def test_each_value_is_tried_by_itself_eager_first_and_what_compiles_long_last()
         ("compile.mode=reduce-overhead",),
         ("compile.mode=max",),
     ]
-    assert [arm.compile for arm in space.screening()] == [0, 1, 1, 1, 1.2, 10]
+    assert [arm.compile_multiple for arm in space.screening()] == [0, 1, 1, 1, 1.2, 10]
 
 
 def test_with_a_fixed_mode_the_race_begins_with_it():

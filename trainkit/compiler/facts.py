@@ -64,6 +64,7 @@ def collect(config: CompileConfig, observed: Observations) -> CompileFacts:
         cache_misses=misses,
         cache_found=_cache_found(hits, misses),
         tuned_kernels=_tuned_kernels(observed, misses),
+        before_inductor_s=_before_inductor_s(),
         compiled_parts=[_region(region, observed.regions) for region in observed.regions] or None,
     )
     if metrics is not None:
@@ -226,6 +227,13 @@ def autotune_s() -> dict[str, float]:
             kind = compile_kind(trigger, compiled.compile_id)
             seconds[kind] = seconds.get(kind, 0.0) + compile_us / 1e6
     return seconds
+
+
+def _before_inductor_s() -> float | None:
+    seconds = stages_s()
+    if seconds is None:
+        return None
+    return seconds["capture"] + seconds["differentiation"]
 
 
 def stages_s() -> dict[str, float] | None:

@@ -35,11 +35,12 @@ CONDITIONS = {
 @dataclass
 class FactorValue:
     """The conditions of a value, the values of other settings that it needs, and its compile time in multiples of that
-    of mode `default`."""
+    of mode `default`: `compile` of all stages, `inductor` of those of inductor alone."""
 
     needs: list[str] = field(default_factory=list)
     together: dict[str, str] = field(default_factory=dict)
     compile: float = 1.0
+    inductor: float = 1.0
 
 
 @dataclass

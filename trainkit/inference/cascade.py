@@ -167,6 +167,7 @@ SUMMED = (
     "num_compile_failures",
     "num_graphs",
     "num_recompiles",
+    "before_inductor_s",
     "num_cudagraph_skips",
     "num_cudagraphs",
     "cache_hits",

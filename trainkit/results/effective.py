@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from trainkit.results.columns import OverRanks, Section, column
+from trainkit.results.columns import OverRanks, OverRepeats, Section, column
 from trainkit.results.facts import GraphBreak, GraphSize, Policy, Region, TunedKernel
 
 
@@ -33,6 +33,12 @@ class Effective:
         None, "Shapes of the inputs and targets of the batch that caused each recompile."
     )
     recompile_times_s: list[float] | None = column(None, "Time of each recompile, forward and backward.", unit="s")
+    before_inductor_s: float | None = column(
+        None,
+        "Time of compiles before inductor: Dynamo's capture and AOTAutograd's differentiation. No mode changes it.",
+        unit="s",
+        over_repeats=OverRepeats.MEDIAN,
+    )
     num_cudagraphs: int | None = column(None, "Recorded CUDA graphs.", shown={Section.COMPILER: "CUDA graphs"})
     num_cudagraph_skips: int | None = column(
         None, "How many times a CUDA graph was skipped.", shown={Section.COMPILER: "skipped"}

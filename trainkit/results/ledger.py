@@ -33,7 +33,8 @@ class Measurement:
 
     `overrides` tell its arm from the base, `is_final` says that it was one of the last two's. Without a `figure`, which
     is lower for better ones, `reason` says why. `excludes` is true if the arm cannot win for that reason. `used_s` is
-    the time that the race had taken when the job had ended, over all its starts.
+    the time that the race had taken when the job had ended, over all its starts. `before_inductor_s` is the part of
+    `compile_s` that no mode changes.
     """
 
     overrides: list[str]
@@ -49,11 +50,13 @@ class Measurement:
     step_time_ms: float | None = None
     samples_per_s: float | None = None
     compile_s: float | None = None
+    before_inductor_s: float | None = None
     peak_bytes: int | None = None
     batch_size: int | None = None
     num_graph_breaks: int | None = None
     device_name: str | None = None
     torch_version: str | None = None
+    seed: int | None = None
     metric: MeasuredMetric | None = None
     num_val_targets: int | None = None
 

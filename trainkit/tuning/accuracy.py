@@ -7,12 +7,15 @@ from trainkit.analysis.candidates import values_differ
 from trainkit.formatting import fixed
 from trainkit.results.ledger import Measurement
 
+LEAST_SEEDS = 3  # of each side: one seed proves no difference of a metric
+
 
 def worse_metric(jobs: Sequence[Measurement], base_jobs: Sequence[Measurement]) -> str | None:
-    """What is worse than the base by more than chance: than repeats, or of accuracy validation sets of that size."""
+    """What is worse than the base by more than chance: than seeds, or of accuracy validation sets of that size. None
+    before both have LEAST_SEEDS."""
     values, base_values = _job_metrics(jobs), _job_metrics(base_jobs)
     metric = base_jobs[0].metric if base_jobs else None
-    if metric is None or not values or not base_values:
+    if metric is None or min(num_seeds(jobs), num_seeds(base_jobs)) < LEAST_SEEDS:
         return None
     sizes = [job.num_val_targets for job in (*jobs, *base_jobs) if job.num_val_targets]
     differs = values_differ(values, base_values, metric.is_share, sizes)
@@ -22,10 +25,23 @@ def worse_metric(jobs: Sequence[Measurement], base_jobs: Sequence[Measurement]) 
     return f"{metric.name} {fixed(mean(values), 4)} is worse than {fixed(mean(base_values), 4)} at first"
 
 
+def num_seeds(jobs: Sequence[Measurement]) -> int:
+    """The seeds with which jobs have measured the metric."""
+    return len({job.seed for job in jobs if _metric_value(job) is not None})
+
+
 def _job_metrics(jobs: Sequence[Measurement]) -> list[float]:
     """The metrics of the jobs that have a figure."""
     values = []
     for job in jobs:
-        if job.figure is not None and job.metric is not None and job.metric.value is not None:
-            values.append(job.metric.value)
+        value = _metric_value(job)
+        if value is not None:
+            values.append(value)
     return values
+
+
+def _metric_value(job: Measurement) -> float | None:
+    """The metric of a job that has a figure; None if it did not validate."""
+    if job.figure is None or job.metric is None:
+        return None
+    return job.metric.value

@@ -7,7 +7,7 @@ from trainkit.analysis.race import Arm, Race, Turn
 from trainkit.config.factors import AUTO, BATCH_SIZE, LeftOut
 from trainkit.results.ledger import Ledger, Measurement
 from trainkit.results.row import Row
-from trainkit.tuning.accuracy import worse_metric
+from trainkit.tuning.accuracy import LEAST_SEEDS, num_seeds, worse_metric
 from trainkit.tuning.batch_sizes import next_batch_size
 from trainkit.tuning.budget import Budget
 from trainkit.tuning.combinations import combinations
@@ -60,7 +60,10 @@ class Advisor:
     def next_turn(self) -> Turn | None:
         """The next turn that fits into the budget."""
         self._extend()
-        return self.race.next_turn(self._may_run)
+        turn = self.race.next_turn(self._may_run)
+        if turn is not None and self._needs_base(turn):
+            return Turn(self.race.arms[0], is_final=False)
+        return turn
 
     def request(self, turn: Turn) -> JobRequest:
         """The job of a turn."""
@@ -82,6 +85,14 @@ class Advisor:
             if size is not None and entry.jobs and self._size_arm(size).overrides == entry.settings.overrides:
                 fits[int(size)] = entry.arm.excluded is None
         return fits
+
+    def _needs_base(self, turn: Turn) -> bool:
+        """Whether a comparison of the metric with the turn's arm needs another seed of the base."""
+        base, entry = self.entries[self.race.arms[0].name], self.entries[turn.arm.name]
+        if entry is base or base.arm.excluded is not None or num_seeds(base.jobs) == 0:
+            return False
+        needed = min(len(entry.jobs) + 1, LEAST_SEEDS)
+        return len(base.jobs) < needed and self._may_run(Turn(base.arm, is_final=False))
 
     def _may_run(self, turn: Turn) -> bool:
         return self.budget.has_room(self.entries[turn.arm.name], turn.is_final, list(self.entries.values()))

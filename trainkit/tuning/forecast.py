@@ -50,6 +50,11 @@ class Entry:
         return self.compile_s
 
     @property
+    def before_inductor_s(self) -> float:
+        """The part of the compile time that no mode changes, as far as torch has told it."""
+        return max([job.before_inductor_s or 0.0 for job in self.jobs], default=0.0)
+
+    @property
     def peak_bytes(self) -> int:
         return max([job.peak_bytes or 0 for job in self.jobs], default=0)
 
@@ -71,8 +76,7 @@ def predicted_s(entry: Entry, is_final: bool, entries: Sequence[Entry]) -> float
 
 
 def predicted_compile_s(entry: Entry, entries: Iterable[Entry]) -> float:
-    """The compile time of an arm's first job, from the compiled arms that share the most overrides with it. Theirs is
-    scaled by the multiples of mode default that both are expected to take."""
+    """The compile time of an arm's first job, from the compiled arms that share the most overrides with it."""
     most_shared = -1
     compiles_s: list[float] = []
     for other in entries:
@@ -82,10 +86,18 @@ def predicted_compile_s(entry: Entry, entries: Iterable[Entry]) -> float:
         if num_shared > most_shared:
             most_shared, compiles_s = num_shared, []
         if num_shared == most_shared:
-            compiles_s.append(other.least_compile_s * entry.settings.compile / other.settings.compile)
+            compiles_s.append(_scaled_compile_s(other, entry.settings))
     if not compiles_s:
-        return entry.settings.compile * FIRST_COMPILE_S
+        return entry.settings.compile_multiple * FIRST_COMPILE_S
     return median(compiles_s)
+
+
+def _scaled_compile_s(entry: Entry, settings: ArmSettings) -> float:
+    """The compile time of a measured arm, scaled to other settings by the multiples of mode default that both are
+    expected to take. What a mode multiplies is inductor's part alone."""
+    before_s = min(entry.before_inductor_s, entry.least_compile_s)
+    inductor_s = (entry.least_compile_s - before_s) * settings.inductor / entry.settings.inductor
+    return (before_s + inductor_s) * settings.compile / entry.settings.compile
 
 
 def final_s(entries: Iterable[Entry]) -> float:

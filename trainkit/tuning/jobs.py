@@ -67,7 +67,7 @@ class JobRunner:
         return row
 
     def _job(self, request: JobRequest) -> Job:
-        overrides = self._plan.job_overrides(request.overrides, request.check)
+        overrides = self._plan.job_overrides(request.overrides, request.repeat, request.check)
         config = self._load_config(overrides)
         return Job(overrides, config, self._nproc_per_node, request.name, request.repeat, "")
 

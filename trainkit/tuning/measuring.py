@@ -54,11 +54,13 @@ def measurement_of(
         step_time_ms=row.step_time_ms,
         samples_per_s=throughput(row),
         compile_s=compile_s,
+        before_inductor_s=before_inductor_s(row),
         peak_bytes=row.peak_device_bytes,
         batch_size=row.batch_size,
         num_graph_breaks=row.num_graph_breaks,
         device_name=row.device_name,
         torch_version=row.torch_version,
+        seed=row.seed,
         metric=metric_of(row),
         num_val_targets=row.num_val_targets,
     )
@@ -69,3 +71,10 @@ def all_compile_s(row: Row) -> float | None:
     if row.compile_time_s is None:
         return None
     return row.compile_time_s + (row.compile_startup_s or 0.0)
+
+
+def before_inductor_s(row: Row) -> float | None:
+    """The part of `all_compile_s` that no mode changes: start-up, capture, differentiation."""
+    if row.before_inductor_s is None:
+        return None
+    return row.before_inductor_s + (row.compile_startup_s or 0.0)

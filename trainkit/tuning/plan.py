@@ -102,8 +102,9 @@ class RacePlan:
         digest = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:8]
         return f"race-{self.config.job.model}-{self.config.job.data}-{digest}"
 
-    def job_overrides(self, overrides: Overrides, check: bool) -> list[str]:
-        """The overrides of a job of an arm: those of a short job, but for what the user typed."""
+    def job_overrides(self, overrides: Overrides, repeat: int, check: bool) -> list[str]:
+        """The overrides of a job of an arm: those of a short job, but for what the user typed. Where the user has the
+        jobs validate, each repeat has a seed of its own."""
         short = [NO_LOG]
         if self.goal.kind == "train":
             short = short_training(self._num_steps(overrides))
@@ -112,6 +113,8 @@ class RacePlan:
             typed.update(LENGTHS)
         added = [override for override in short if override.partition("=")[0] not in typed]
         words = [*self.typed.fixed, *added, *overrides]
+        if "trainer.limit_val_batches" in typed and repeat > 0:
+            words.append(f"seed={self.config.seed + repeat}")
         if check and self.complaint([*words, "check=true"]) is None:
             words.append("check=true")
         return words

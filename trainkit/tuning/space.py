@@ -15,10 +15,17 @@ Overrides = tuple[str, ...]
 
 @dataclass(frozen=True)
 class ArmSettings:
-    """The overrides of an arm beside those of all arms, and its compile time in multiples of that of mode default."""
+    """The overrides of an arm beside those of all arms, and its compile time in multiples of that of mode default:
+    `compile` of all stages, `inductor` of those of inductor alone."""
 
     overrides: Overrides
     compile: float = 1.0
+    inductor: float = 1.0
+
+    @property
+    def compile_multiple(self) -> float:
+        """The most that the compile takes: all of it in inductor."""
+        return self.compile * self.inductor
 
 
 @dataclass(frozen=True)
@@ -59,7 +66,7 @@ class Space:
             arm = self.arm(choice)
             arms.setdefault(arm.overrides, arm)
         base, *others = arms.values()
-        return [base, *sorted(others, key=lambda arm: arm.compile)]
+        return [base, *sorted(others, key=lambda arm: arm.compile_multiple)]
 
     def effects(self) -> list[tuple[str, Overrides, Overrides]]:
         """Each value of a factor, the arm that has it, and the arm that differs by this value alone."""
@@ -83,7 +90,7 @@ class Space:
         for factor in self.factors:
             values[factor.setting] = choice.get(factor.setting, self._begin(factor))
         is_eager = values[MODE] == "eager"
-        overrides, compile_multiple = [], 1.0
+        overrides, compile_times, inductor_times = [], 1.0, 1.0
         for factor in self.factors:
             setting, value = factor.setting, values[factor.setting]
             is_same = value == self.begins[setting] and setting != MODE
@@ -91,8 +98,9 @@ class Space:
                 continue
             overrides.append(f"{setting}={value}")
             if value in factor.values:
-                compile_multiple *= factor.values[value].compile
-        return ArmSettings(tuple(overrides), 0.0 if is_eager else compile_multiple)
+                compile_times *= factor.values[value].compile
+                inductor_times *= factor.values[value].inductor
+        return ArmSettings(tuple(overrides), 0.0 if is_eager else compile_times, inductor_times)
 
     def _single_choices(self) -> dict[tuple[str, str], dict[str, str]]:
         """By setting and value: the choice of a value that the base does not have, beside the reference."""
