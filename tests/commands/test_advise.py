@@ -3,6 +3,7 @@
 import sys
 
 import pytest
+from hydra._internal.utils import get_args_parser
 
 from trainkit.commands import advise, bench, train
 from trainkit.config.errors import ConfigError
@@ -29,3 +30,13 @@ def test_the_command_is_a_sweep_of_training_or_of_calls(option, edge, monkeypatc
         edge.__file__, "-m", "hydra/sweeper=race", "hydra.sweeper.budget_min=1.5", "hydra.sweeper.steps=50000",
         "hydra.sweeper.memory_gib=40", "model=gpt2", "amp=off,bf16",
     ]  # fmt: skip
+
+
+def test_hydra_takes_a_config_directory_beside_overrides(monkeypatch: pytest.MonkeyPatch):
+    typed = ["model=gpt2", "--config-dir", "mine", "data=text"]
+    monkeypatch.setattr(sys, "argv", ["advise.py", *typed])
+    monkeypatch.setattr(train, "main", lambda: 0)
+    assert advise.main() == 0
+    parsed = get_args_parser().parse_args(sys.argv[1:])
+    assert parsed.config_dir == "mine"
+    assert parsed.overrides[-2:] == ["model=gpt2", "data=text"]

@@ -37,9 +37,10 @@ def _sweeper_words(arguments: argparse.Namespace) -> list[str]:
         value = getattr(arguments, name)
         if value is not None:
             words.append(f"hydra.sweeper.{name}={value}")
-    if arguments.config_dir is not None:
-        words.append(f"--config-dir={arguments.config_dir}")
-    return [*words, *arguments.overrides]
+    words += arguments.overrides
+    if arguments.config_dir is not None:  # Hydra takes no option between overrides
+        words.insert(0, f"--config-dir={arguments.config_dir}")
+    return words
 
 
 def budget_min(text: str) -> float:
