@@ -4,7 +4,7 @@ import pytest
 
 from trainkit.analysis.race import Arm
 from trainkit.results.ledger import Measurement
-from trainkit.tuning.forecast import FIRST_COMPILE_S, Entry, predicted_compile_s, predicted_s
+from trainkit.tuning.forecast import FIRST_COMPILE_S, Entry, final_s, predicted_compile_s, predicted_s
 from trainkit.tuning.space import ArmSettings
 
 
@@ -56,3 +56,10 @@ def test_a_mode_multiplies_the_stages_of_inductor_alone():
     assert predicted_compile_s(tuned, [EAGER, default]) == pytest.approx(8 + 10 * 12)
     by_shape = Entry(Arm("dynamic"), ArmSettings(("compile.dynamic=false",), compile=4.0, inductor=10.0))
     assert predicted_compile_s(by_shape, [EAGER, default]) == pytest.approx(4 * (8 + 10 * 12))
+
+
+def test_no_time_is_kept_for_a_final_before_two_arms_can_be_in_it():
+    default = entry("compile.mode=default", 1.0, 20.0, wall_s=32.0)
+    failed = entry("compile.scope=net", 1.0, 20.0, figure=None)
+    assert final_s([EAGER, failed]) == 0
+    assert final_s([EAGER, failed, default]) == 2 * 12

@@ -101,10 +101,16 @@ def _scaled_compile_s(entry: Entry, settings: ArmSettings) -> float:
 
 
 def final_s(entries: Iterable[Entry]) -> float:
-    """The time that a job of each of the last two needs, at most. The cache has what they compile by then."""
+    """The time that a job of each of the last two needs, at most; 0 before two arms have a figure. The cache has what
+    they compile by then."""
     longest_s = 0.0
+    num_measured = 0
     for entry in entries:
-        for job in entry.jobs:
-            if job.figure is not None:
-                longest_s = max(longest_s, job.wall_s - (job.compile_s or 0.0))
+        measured = [job for job in entry.jobs if job.figure is not None]
+        if measured:
+            num_measured += 1
+        for job in measured:
+            longest_s = max(longest_s, job.wall_s - (job.compile_s or 0.0))
+    if num_measured < 2:
+        return 0.0
     return 2 * longest_s
