@@ -63,6 +63,7 @@ def test_a_gpu_several_processes_varying_lengths_and_a_limit_add_theirs(compose)
         "compile.scope": ["net", "blocks"],
         "ddp.bucket_cap_mb": ["100"],
         "ddp.optimize_ddp": ["no_optimization"],
+        "ddp.shard_optimizer": ["true"],
         "ddp.static_graph": ["true"],
         "ddp.strategy": ["compiled", "fsdp2"],
         "optimizer.foreach": ["true"],
@@ -121,6 +122,10 @@ def test_a_setting_without_a_file_is_a_factor_when_it_is_typed_with_several_valu
 def test_another_work_is_no_factor(override: str, complaint: str):
     with pytest.raises(ConfigError, match=complaint):
         narrow(FACTORS, split_typed([override]), set(), "train")
+
+
+def test_true_and_false_are_values_of_a_factor_as_its_file_has_them():
+    assert split_typed(["ddp.shard_optimizer=false,true"]).swept == {"ddp.shard_optimizer": ["false", "true"]}
 
 
 def test_a_range_is_no_list_of_values():

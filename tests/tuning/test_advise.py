@@ -83,27 +83,36 @@ def test_what_was_typed_wrongly_is_one_line(words: list[str], complaint: str, tr
 
 
 def test_ranks_race_with_each_strategy_that_averages_their_gradients(tmp_path: Path):
-    """Two gloo ranks, until each strategy has a job. FSDP2 goes with compiled blocks alone."""
+    """Two gloo ranks, until each strategy has a job. FSDP2 goes with compiled blocks alone, shares of the optimizer's
+    work with gradients that are averaged in the graph."""
     words = [
         "-m", "hydra/sweeper=race", "sweep=ranks", "hydra.sweeper.budget_min=20", "hydra.sweeper.job_steps=8",
         "hydra.launcher.nproc_per_node=2", "model=mini_transformer", "model.depth=2", "data=synthetic",
         "data.batch_size=8", "trainer.accelerator=cpu", "logger=none", "compile.mode=default",
         "compile.backend=aot_eager", "compile.scope=step,blocks", "ddp.strategy=auto,compiled,fsdp2",
-        "ddp.optimize_ddp=true", "ddp.static_graph=false", "ddp.bucket_cap_mb=25", "optimizer.foreach=null",
+        "ddp.optimize_ddp=true", "ddp.static_graph=false", "ddp.bucket_cap_mb=25", "ddp.shard_optimizer=false,true",
+        "optimizer.foreach=null",
     ]  # fmt: skip
     ledger = tmp_path / "runs" / "sweeps" / "ranks" / LEDGER_FILE
     race = subprocess.Popen([sys.executable, str(ROOT / "train.py"), *words], cwd=tmp_path, stdout=subprocess.PIPE)
     try:
-        while race.poll() is None and (not ledger.exists() or len(ledger.read_text().splitlines()) < 5):
+        while race.poll() is None and (not ledger.exists() or len(ledger.read_text().splitlines()) < 6):
             time.sleep(0.2)
         race.send_signal(signal.SIGINT)
         output, _ = race.communicate()
     finally:
         race.kill()
     assert race.returncode == 130, output
-    measured = {job.run_id: job for job in read_measurements(ledger.parent)[:4]}
+    measured = {job.run_id: job for job in read_measurements(ledger.parent)[:5]}
     rows = [row for row in read_rows(ledger.parent) if row.run_id in measured]
-    assert [row.error for row in rows] == [None] * 4
+    assert [row.error for row in rows] == [None] * 5
     assert {row.world_size for row in rows} == {2}
-    settings = {(row.strategy, row.compile_scope) for row in rows}
-    assert settings == {("ddp", "step"), ("ddp", "blocks"), ("compiled", "step"), ("fsdp2", "blocks")}
+    shares = "ddp.shard_optimizer=true"
+    settings = {(row.strategy, row.compile_scope, shares in row.overrides) for row in rows}
+    assert settings == {
+        ("ddp", "step", False),
+        ("ddp", "blocks", False),
+        ("compiled", "step", False),
+        ("compiled", "step", True),
+        ("fsdp2", "blocks", False),
+    }

@@ -97,7 +97,9 @@ def split_typed(overrides: Iterable[str]) -> Typed:
         elif not override.is_sweep_override():
             fixed.append(typed)
         elif override.is_discrete_sweep():
-            swept[name.lstrip("+")] = list(map(str, override.sweep_string_iterator()))
+            values = map(str, override.sweep_string_iterator())
+            # Hydra's sweeps capitalise true and false.
+            swept[name.lstrip("+")] = [value.lower() if value in ("True", "False") else value for value in values]
         else:
             raise ConfigError(f"{typed.replace('=', ' = ', 1)}: a race tries single values; list them, as in a,b,c")
     return Typed(fixed, swept)
