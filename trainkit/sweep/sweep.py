@@ -12,6 +12,7 @@ import signal
 import stat
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ from trainkit.sweep.progress import JobClock
 from trainkit.sweep.side_by_side import run_side_by_side
 
 INDUCTOR = "torch._inductor.compile_fx"  # most of the imports of a process's first compile
+AGAIN_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,14 @@ class StopSignal:
             _print_into_nothing()
         raise KeyboardInterrupt
 
+    def send_again(self, lost: "sys.UnraisableHookArgs") -> None:
+        """Send a signal again that came in a callback of Python's own, as of a weak reference, whose exceptions Python
+        only prints."""
+        if issubclass(lost.exc_type, KeyboardInterrupt):
+            threading.Timer(AGAIN_S, os.kill, [os.getpid(), self.number]).start()
+        else:
+            sys.__unraisablehook__(lost)
+
 
 def handle_signals() -> StopSignal:
     """Have SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt. Returns the signal, once one has come.
@@ -106,6 +116,7 @@ def handle_signals() -> StopSignal:
     A shell's background job ignores SIGINT, and a job inherits that: it could not be stopped in time.
     """
     stop = StopSignal()
+    sys.unraisablehook = stop.send_again
     signal.signal(signal.SIGINT, stop.receive)
     signal.signal(signal.SIGTERM, stop.receive)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup
