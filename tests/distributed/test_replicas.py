@@ -141,16 +141,22 @@ def process_group():
     dist.destroy_process_group()
 
 
+def calls_in_order(code: str, names: tuple[str, ...]) -> list[str]:
+    """Those of the functions with these names that inductor's code calls, one by one."""
+    calls = []
+    for line in code.splitlines():
+        for name in names:
+            if f"{name}.default(" in line or f"{name}(" in line:
+                calls.append(name)
+    return calls
+
+
 def test_inductor_exchanges_gradients_while_it_computes_others(process_group, needs_compiler):
     net = Layers()
     average_gradients(net, COMPILED)
     with Compiler(CompileConfig()) as compiler:
         compiler.apply(net, COMPILED)
         _, codes = run_and_get_code(lambda: compiler(torch.ones(4, 512)).backward())
-    calls = []
-    for line in codes[-1].splitlines():
-        for call in ("all_reduce_", "wait_tensor", "extern_kernels.mm"):
-            if f"{call}.default(" in line or f"{call}(" in line:
-                calls.append(call)
+    calls = calls_in_order(codes[-1], ("all_reduce_", "wait_tensor", "extern_kernels.mm"))
     assert calls.count("all_reduce_") == 3
     assert "extern_kernels.mm" in calls[calls.index("all_reduce_") : calls.index("wait_tensor")]

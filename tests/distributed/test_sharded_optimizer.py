@@ -8,7 +8,7 @@ from torch import nn
 from torch._inductor.utils import run_and_get_code
 
 from tests.conftest import parameters, same
-from tests.distributed.test_replicas import COMPILED, SMALL, Layers, process_group  # noqa: F401
+from tests.distributed.test_replicas import COMPILED, SMALL, Layers, calls_in_order, process_group  # noqa: F401
 from tests.forked import twice
 from trainkit.compiler.compiler import Compiler
 from trainkit.config.errors import ConfigError
@@ -152,7 +152,7 @@ def test_only_what_autocast_casts_everywhere_is_gathered_in_its_type():
     assert _cast_by_autocast(net) == {net.conv.weight, net.conv.bias}  # the head's weight is an embedding, too
 
 
-def test_inductor_copies_no_gathered_parameter(process_group, needs_compiler):  # noqa: F811
+def test_inductor_copies_no_gathered_parameter_and_computes_while_it_gathers(process_group, needs_compiler):  # noqa: F811
     net = Layers()
     shards = OptimizerShards(net, COMPILED, None)
     shards.divide(torch.optim.SGD(net.parameters(), 0.1))
@@ -163,6 +163,8 @@ def test_inductor_copies_no_gathered_parameter(process_group, needs_compiler):  
     assert len(re.findall(r"all_gather_into_tensor(_out)?\.default\(", forward)) == 3
     assert backward.count("reduce_scatter_tensor.default(") == 3
     assert not re.search(r"empty_strided_cpu\(\(512, 512\)", forward)
+    # The second layer's parameters are waited for when the first one is done.
+    assert calls_in_order(forward, ("wait_tensor", "extern_kernels.mm")) == ["wait_tensor", "extern_kernels.mm"] * 3
 
 
 def test_a_second_fit_begins_with_the_parameters_that_the_first_one_left(process_group):  # noqa: F811

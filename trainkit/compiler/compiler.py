@@ -15,6 +15,7 @@ from trainkit.compiler.budget import RecompileBudget
 from trainkit.compiler.errors import first_line, is_compile_error
 from trainkit.compiler.facts import Observations
 from trainkit.compiler.observer import Observer
+from trainkit.compiler.overlap import wait_where_used
 from trainkit.compiler.policies import MIN_BATCH_SIZE, ON_ERROR, REST, STANCES, START, Policies
 from trainkit.compiler.recompiles import Recompile
 from trainkit.compiler.regions import CompiledRegion
@@ -27,7 +28,7 @@ MAX_COMPILES = 100_000  # whose metrics torch keeps; by default the last 64, and
 # that wait later choose the order of collectives by costs, and two ranks must not choose two orders.
 OVERLAP = {
     "reorder_for_compute_comm_overlap": True,
-    "reorder_for_compute_comm_overlap_passes": ["sink_waits", "raise_comms"],
+    "reorder_for_compute_comm_overlap_passes": ["sink_waits", "raise_comms", wait_where_used],
 }
 # Without it torch caches no differentiated graph with an autograd.Function in it, as the fused loss is one, and a warm
 # start traces and differentiates it again. torch will make it the default: https://github.com/pytorch/pytorch/pull/149751

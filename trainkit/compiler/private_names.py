@@ -82,6 +82,7 @@ PRIVATE_NAMES = (
         "autograd_cache_allow_custom_autograd_functions",
         "a warm cache lacks graphs",
     ),
+    PrivateName("torch._inductor.utils", "contains_wait", "ddp.strategy=compiled"),
     PrivateName("torch._dynamo", "mark_dynamic", "compile.mark_dynamic"),
     PrivateName(
         "torch.compiler._cache", "CacheArtifactManager", "compile.artifacts has earlier runs of the process too"
