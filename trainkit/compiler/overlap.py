@@ -10,8 +10,9 @@ Node = Any  # torch._inductor.scheduler.BaseSchedulerNode
 def wait_where_used(nodes: list[Node]) -> list[Node]:
     """Move each wait down to the first node that uses its result. A wait whose result is the graph's own stays.
 
-    A pass of inductor's `reorder_for_compute_comm_overlap_passes`. Inductor has each collective depend on the one before
-    it, to keep their order, and so on its wait: of gathers in a row only the last one would run beside other work.
+    A pass of inductor's `reorder_for_compute_comm_overlap_passes`. Inductor has each collective depend on the one
+    before it, to keep their order, and so on its wait: of gathers in a row only the last one would run beside other
+    work.
     """
     contains_wait = require("contains_wait")
     used = set()
