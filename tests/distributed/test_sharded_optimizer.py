@@ -13,8 +13,7 @@ from tests.forked import twice
 from trainkit.compiler.compiler import Compiler
 from trainkit.config.errors import ConfigError
 from trainkit.config.schema import CompileConfig
-from trainkit.distributed.buckets import ALIGNMENT, Layout
-from trainkit.distributed.replicas import Member
+from trainkit.distributed.buckets import ALIGNMENT, lay_out
 from trainkit.distributed.sharded_optimizer import OptimizerShards, _cast_by_autocast
 from trainkit.results.files import read_row
 from trainkit.training.optimizer import build_optimizer
@@ -137,8 +136,7 @@ def test_breaks_accumulation_groups_frozen_unused_and_tied_parameters(tmp_path):
 
 
 def test_parameters_begin_at_aligned_places():
-    members = [Member("bias", [0]), Member("weight", [1, 0])]
-    layout = Layout(members, [torch.Size([3]), torch.Size([5, 2])], [ALIGNMENT - 3, ALIGNMENT - 10])
+    layout = lay_out([torch.empty(3), torch.empty(2, 5).T.contiguous().T], group_size=2)
     parts = [torch.arange(3.0), torch.arange(10.0).view(2, 5)]
     whole = layout.join(parts)
     assert whole.shape == (2 * ALIGNMENT,)

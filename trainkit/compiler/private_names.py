@@ -83,6 +83,7 @@ PRIVATE_NAMES = (
         "a warm cache lacks graphs",
     ),
     PrivateName("torch._inductor.utils", "contains_wait", "ddp.strategy=compiled"),
+    PrivateName("torch._inductor.config", "unsafe_marked_cacheable_functions", "a warm cache lacks graphs"),
     PrivateName("torch._dynamo", "mark_dynamic", "compile.mark_dynamic"),
     PrivateName(
         "torch.compiler._cache", "CacheArtifactManager", "compile.artifacts has earlier runs of the process too"
@@ -94,7 +95,6 @@ PRIVATE_NAMES = (
     # modules
     PrivateName("torch.nn", "Module._call_impl", "compile.scope=parts and blocks"),
     PrivateName("torch.nn", "Module._compiled_call_impl", "compile.scope=parts and blocks, compile.on_error=eager"),
-    PrivateName("torch.nn.utils.stateless", "_reparametrize_module", "ddp.strategy=compiled"),
     PrivateName("torch._dynamo", "mark_static_address", "ddp.shard_optimizer"),
     # backends
     PrivateName("torch._dynamo", "lookup_backend", "graphs in a profile, and their code"),

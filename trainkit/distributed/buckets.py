@@ -10,16 +10,17 @@ from torch import Tensor, nn
 from torch.distributed import _functional_collectives as collectives
 
 from trainkit.compiler.private_names import require
-from trainkit.distributed.replicas import Member
+from trainkit.distributed.replicas import dims_in_memory, group_of_all, inverse
 
 ALIGNMENT = 64  # elements; matrix products are slow on parameters that begin just anywhere
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The places of parameters in one flat tensor: their shapes as they lie in memory, and the zeros after each."""
+    """The places of parameters in one flat tensor: the order of dimensions in which each lies there, its shape in this
+    order, and the zeros after it."""
 
-    members: list[Member]
+    dims: list[list[int]]
     shapes: list[torch.Size]
     padding: list[int]
 
@@ -27,25 +28,38 @@ class Layout:
         """The parts of such a tensor, each in the shape of its parameter."""
         sizes = chain.from_iterable(zip([shape.numel() for shape in self.shapes], self.padding, strict=True))
         parts = []
-        for member, shape, part in zip(self.members, self.shapes, whole.split(list(sizes))[::2], strict=True):
-            parts.append(member.shaped(part.view(shape)))
+        for dims, shape, part in zip(self.dims, self.shapes, whole.split(list(sizes))[::2], strict=True):
+            parts.append(part.view(shape).permute(inverse(dims)))
         return parts
 
     def join(self, parts: Sequence[Tensor]) -> Tensor:
         """Such a tensor from its parts."""
         pieces = []
-        for member, part, num_zeros in zip(self.members, parts, self.padding, strict=True):
-            pieces.append(member.flat(part).flatten())
+        for dims, part, num_zeros in zip(self.dims, parts, self.padding, strict=True):
+            pieces.append(part.permute(dims).flatten())
             if num_zeros > 0:
                 pieces.append(part.new_zeros(num_zeros))
         return torch.cat(pieces)
 
 
+def lay_out(parameters: Sequence[Tensor], group_size: int) -> Layout:
+    """The layout of parameters in a tensor that a group of so many ranks can share evenly."""
+    dims, shapes, padding = [], [], []
+    for parameter in parameters:
+        dims.append(dims_in_memory(parameter))
+        shapes.append(torch.Size([parameter.shape[dim] for dim in dims[-1]]))
+        padding.append(-parameter.numel() % ALIGNMENT)
+    num_elements = sum(parameter.numel() for parameter in parameters) + sum(padding)
+    padding[-1] += -num_elements % (ALIGNMENT * group_size)
+    return Layout(dims, shapes, padding)
+
+
 @dataclass(frozen=True)
 class Bucket:
-    """Parameters whose memory is `whole`, and which are gathered at once, in `dtype`. `share` is this rank's part of
-    that memory, which the optimizer updates."""
+    """Parameters, and their names, whose memory is `whole`, and which are gathered at once, in `dtype`. `share` is this
+    rank's part of that memory, which the optimizer updates."""
 
+    names: list[str]
     parameters: list[nn.Parameter]
     layout: Layout
     dtype: torch.dtype
@@ -60,19 +74,14 @@ class Bucket:
             parameter.data = part
 
 
-def make_bucket(members: list[Member], parameters: list[nn.Parameter], dtype: torch.dtype) -> Bucket:
+def make_bucket(names: list[str], parameters: list[nn.Parameter], dtype: torch.dtype) -> Bucket:
     """A bucket of these parameters, which it does not hold yet."""
-    group = dist.group.WORLD
-    assert group is not None
-    flat = [member.flat(parameter.detach()) for member, parameter in zip(members, parameters, strict=True)]
-    padding = [-tensor.numel() % ALIGNMENT for tensor in flat]
-    num_elements = sum(tensor.numel() for tensor in flat) + sum(padding)
-    padding[-1] += -num_elements % (ALIGNMENT * group.size())
-    layout = Layout(members, [tensor.shape for tensor in flat], padding)
+    _, group_size = group_of_all()
+    layout = lay_out(parameters, group_size)
     whole = layout.join(parameters).detach()
     share = nn.Parameter(own_share(whole))
     require("mark_static_address")(share)  # else a CUDA graph copies it in each step
-    return Bucket(parameters, layout, dtype, whole, share)
+    return Bucket(names, parameters, layout, dtype, whole, share)
 
 
 def own_share(whole: Tensor) -> Tensor:

@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from torch.distributed import _functional_collectives as collectives
 from torch.optim import Optimizer
 
+from trainkit.compiler.in_graph import allow_in_graph
 from trainkit.config.schema import DdpConfig
-from trainkit.distributed.buckets import Bucket, Layout, gather_shares, make_bucket
-from trainkit.distributed.replicas import compute_with, make_buckets
+from trainkit.distributed.buckets import Bucket, Layout, gather_shares, lay_out, make_bucket
+from trainkit.distributed.replicas import compute_with, group_of_all, make_buckets
 from trainkit.distributed.sharded_state import own_state, whole_state
 
 CAST_BY_AUTOCAST = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -36,6 +37,7 @@ class OptimizerShards:
         self._groups: list[list[nn.Parameter]] = []  # of the optimizer
         self._buckets: list[list[Bucket]] = []  # by group
         self._buckets_in_order: list[Bucket] = []  # of the module's parameters
+        allow_in_graph(gathered)
         compute_with(module, self._gathered)
         module.register_state_dict_pre_hook(lambda *_: self.gather_parameters())
 
@@ -76,13 +78,12 @@ class OptimizerShards:
         dist.all_reduce(square)
         return square.sqrt()
 
-    def _gathered(self) -> dict[str, Tensor]:
-        tensors = {}
+    def _gathered(self, parameters: dict[str, Tensor]) -> dict[str, Tensor]:
+        tensors: dict[str, Tensor] = {}
         for bucket in self._buckets_in_order:
-            arguments = (bucket.share, bucket.layout, bucket.dtype, self._ddp.compression)
-            parts = GatherParameters.apply(*arguments)  # type: ignore[no-untyped-call]
-            for member, part in zip(bucket.layout.members, parts, strict=True):
-                tensors[member.name] = part
+            own = [parameters[name] for name in bucket.names]
+            parts = gathered(*group_of_all(), bucket.dtype, self._ddp.compression, bucket.share, *own)
+            tensors.update(zip(bucket.names, parts, strict=True))
         return tensors
 
     def _make_buckets(self, group: list[nn.Parameter]) -> list[Bucket]:
@@ -91,10 +92,10 @@ class OptimizerShards:
         buckets = []
         for is_cast in (True, False):
             chosen = [(name, parameter) for name, parameter in named.items() if (parameter in cast) == is_cast]
-            for members in make_buckets(chosen, self._ddp.bucket_cap_mb * 2**20):
-                parameters = [named[member.name] for member in members]
+            for names in make_buckets(chosen, self._ddp.bucket_cap_mb * 2**20):
+                parameters = [named[name] for name in names]
                 dtype = self._autocast_dtype if is_cast else None
-                buckets.append(make_bucket(members, parameters, dtype or parameters[0].dtype))
+                buckets.append(make_bucket(names, parameters, dtype or parameters[0].dtype))
         return buckets
 
 
@@ -106,6 +107,15 @@ def _cast_by_autocast(module: nn.Module) -> set[nn.Parameter]:
         found = cast if type(owner) in CAST_BY_AUTOCAST else uncast
         found.update(owner.parameters(recurse=False))
     return cast - uncast
+
+
+def gathered(
+    group_name: str, group_size: int, dtype: torch.dtype, compression: str, share: Tensor, *parameters: Tensor
+) -> tuple[Tensor, ...]:
+    """The parameters of a bucket, in a dtype, from all ranks' shares. Of `parameters` only the shapes are read."""
+    assert group_of_all() == (group_name, group_size)
+    parts = GatherParameters.apply(share, lay_out(parameters, group_size), dtype, compression)  # type: ignore[no-untyped-call]
+    return tuple(parts)
 
 
 class GatherParameters(torch.autograd.Function):
