@@ -1,6 +1,8 @@
 """One run in one process: what it trains, what it leaves on disk, how it resumes, and how it fails."""
 
 import json
+import os
+import signal
 import time
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from tests.conftest import CONF, parameters, same
 from tests.networks import network
 from trainkit.config.errors import ConfigError
 from trainkit.results.files import read_epochs, read_row
+from trainkit.training.recorder import Recorder
 from trainkit.training.run import run
 
 QUICK = ("trainer.max_epochs=2", "trainer.limit_train_batches=6")
@@ -146,6 +149,24 @@ class StopsAndFails(Callback):
         raise RuntimeError("of the end")
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, None), (signal.SIGTERM, 143)])
+def test_a_run_that_is_stopped_in_its_last_row_says_so_and_does_not_end_with_0(
+    number, code, compose, tmp_path, monkeypatch
+):
+    final_row = Recorder.final_row
+
+    def stopped(*values, **named_values):
+        os.kill(os.getpid(), number)
+        return final_row(*values, **named_values)
+
+    monkeypatch.setattr(Recorder, "final_row", stopped)
+    with pytest.raises((KeyboardInterrupt, SystemExit)) as caught:
+        run(compose("compile.mode=eager", "trainer.max_epochs=1"))
+    assert getattr(caught.value, "code", None) == code  # train.py ends with 130 after a KeyboardInterrupt
+    row = read_row(tmp_path / "run")
+    assert (row.status, row.error) == ("interrupted", f"stopped by {number.name}")
+
+
 def test_a_clock_that_is_set_back_changes_no_measurement(compose, monkeypatch):
     clock, calls = time.time, iter(range(10**9))
     monkeypatch.setattr("time.time", lambda: clock() - 3600 * next(calls))
@@ -211,6 +232,7 @@ def test_a_cold_cache_does_not_try_out_the_vector_instructions_again(tmp_path, n
 import os
 from pathlib import Path
 from trainkit.config.composition import compose_config
+from trainkit.training.recorder import Recorder
 from trainkit.training.run import run
 
 def show(record):

@@ -3,6 +3,7 @@
 import math
 import os
 import signal
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -52,14 +53,21 @@ class Watch:
         self._thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        has_last_row = self._is_over
         self._is_over = True
         self._signals.wake()
         self._thread.join()
+        is_cut_off = self._stopped_by is not None and isinstance(error, KeyboardInterrupt | SystemExit)
+        if is_cut_off and not has_last_row:  # the signal came while the last row was made
+            fail_row(self.launch.run_dir, self.ranks.cause(), self._request)
+            self.ranks.end(is_ok=False)
         self._signals.close()
         self.ranks.close()
         if self._stopped_by is not None:
             self._signals.pass_on(self._stopped_by)
+        if self._stopped_by is not None and isinstance(error, SIGTERMException):  # whose exit status would be 0
+            sys.exit(128 + self._stopped_by)
 
     def begin(self) -> None:
         """Let signals raise in the main thread, from where their exception ends in a row; raise at once if one came."""
