@@ -150,6 +150,8 @@ def built(config: RunConfig) -> None:
         (["seed=-1"], "seed = -1: "),
         (["compile.fullgraph=5"], "compile.fullgraph = 5: expected true or false"),
         (["optimizer.fused=maybe"], "optimizer.fused = maybe: expected true, false or null"),
+        (["forward.fallback=${seed}"], "forward.fallback = 0: expected a list, [VALUE, ...]"),
+        (["compile.options=${seed}"], "compile.options = 0: expected a mapping, {NAME: VALUE}"),
         (["optimizer.foreach=1.5"], "optimizer.foreach = 1.5: expected true, false or null"),
         (["optimizer.fused=true", "optimizer.foreach=true"], "optimizer.fused = True: excludes optimizer.foreach = "),
     ],

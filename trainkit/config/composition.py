@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
@@ -16,7 +16,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import setup_globals
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import InterpolationKeyError
 
 from trainkit.config.errors import TYPE_NAMES, ConfigError, refuse
@@ -96,6 +96,7 @@ IN_RUN_NAME = {"amp.precision": "", "compile.dynamic": "dynamic=", "ddp.strategy
 JOB_SETTINGS = ("kind", "runs_dir")  # of job: the others are what Hydra knows of it
 FORWARD = "bench"  # conf/bench.yaml, of scripts/bench.py
 CONF = Path(__file__).parents[1] / "conf"
+CONTAINERS = {list: ("a list, [VALUE, ...]", list | ListConfig), dict: ("a mapping, {NAME: VALUE}", dict | DictConfig)}
 
 
 @contextmanager
@@ -130,6 +131,7 @@ def run_config(cfg: DictConfig) -> RunConfig:
     refuse(_facts_of_the_job())
     refuse(_numbers_for_booleans(cfg))
     refuse(_unknown_settings(cfg))
+    refuse(_values_for_containers(cfg))
     for override in cfg.job.overrides:  # the row and its complaints name the class that runs
         if override.lstrip("+").startswith("objective._target_="):
             if cfg.objective._target_ is None:
@@ -181,6 +183,18 @@ def _numbers_for_booleans(cfg: DictConfig) -> Iterator[str]:
         setting, _, value = override.lstrip("+").partition("=")
         if re.fullmatch(r"[-+]?\d+", value) and isinstance(OmegaConf.select(cfg, setting), bool):
             yield f"{setting} = {value}: expected {TYPE_NAMES[bool]}"
+
+
+def _values_for_containers(cfg: DictConfig) -> Iterator[str]:
+    """Complaints about a list or a mapping that is none: OmegaConf does not check where an interpolation leads."""
+    for name, setting in SETTINGS.items():
+        container = get_origin(setting.annotation)
+        if container not in CONTAINERS:
+            continue
+        expected, containers = CONTAINERS[container]
+        value = OmegaConf.select(cfg, name, throw_on_resolution_failure=False)
+        if value is not None and not isinstance(value, containers):
+            yield f"{name} = {value}: expected {expected}"
 
 
 def _unknown_settings(cfg: DictConfig) -> Iterator[str]:
