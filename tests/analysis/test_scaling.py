@@ -112,8 +112,20 @@ def test_the_best_setting_is_of_the_same_precision():
 
 def test_a_setting_without_a_base_has_no_efficiency():
     rows = scaled("eager", 1, 20.0) + scaled("eager", 2, 25.0) + scaled("default", 2, 12.0)
-    assert point(only(rows), "default", 2).efficiency is None
-    assert point(only(rows), "default", 2).best_efficiency.value == pytest.approx(20 / 12)
+    default = point(only(rows), "default", 2)
+    assert default.efficiency is None
+    assert default.best_efficiency is None  # 1.67 of eager would be what the mode gains, not what two processes cost
+    assert point(only(rows), "eager", 2).best_efficiency.value == pytest.approx(0.8)
+
+
+def test_modes_that_were_measured_with_other_numbers_of_processes_are_no_scaling():
+    assert find_scalings(scaled("default", 1, 10.0) + scaled("eager", 2, 25.0)) == ()
+
+
+def test_a_setting_that_was_measured_with_fewer_processes_alone_is_left_out():
+    rows = scaled("default", 1, 10.0) + scaled("eager", 2, 25.0) + scaled("eager", 4, 27.0)
+    assert only(rows).process_counts == [2, 4]
+    assert point(only(rows), "eager", 4).efficiency.value == pytest.approx(25 / 27)
 
 
 def test_indistinguishable_are_those_whose_difference_may_be_chance():

@@ -52,6 +52,11 @@ def test_a_setting_that_was_measured_alone_is_not_called_best():
     assert sentences(eager)[1].startswith("With 2 GPUs eager alone was measured, 41.")
 
 
+def test_a_best_setting_that_was_not_measured_with_one_says_why_it_has_no_efficiency():
+    rows = [row for row in scaling_sweep() if row.world_size > 1 or row.compile_mode == "eager"]
+    assert sentences(rows)[2].endswith("; not measured with 1 GPU, so it has no efficiency.")
+
+
 def test_ranks_of_a_cpu_are_processes():
     rows = [replace(row, accelerator="cpu", exposed_comm_ms=None) for row in scaling_sweep()]
     (scaling,) = compare(rows).scalings

@@ -25,7 +25,8 @@ class ScalingPoint:
     """A setting with one number of processes: its repeats, and medians with their spread.
 
     `efficiency` is that over the same setting with the fewest processes, `best_efficiency` that over the fastest
-    setting of the same precision with the fewest processes; None if that was not measured.
+    setting of the same precision with the fewest processes. Both are None if the same setting was not measured with the
+    fewest: the ratio would mix what the setting gains with what the processes cost.
     """
 
     label: str
@@ -69,14 +70,16 @@ class Scaling:
 
 
 def find_scalings(rows: Iterable[Row]) -> tuple[Scaling, ...]:
-    """The scalings among rows that can be compared: weak ones first."""
+    """The scalings among rows that can be compared: weak ones first. In each some setting was measured with the fewest
+    processes and with more."""
     trained = [row for row in rows if row.kind == "train"]
     divisible = [row for row in trained if row.batch_size is not None]  # several batch sizes are never split
     scalings = []
     for is_strong, candidates, work in ((False, trained, _weak_work), (True, divisible, _strong_work)):
         for scaled_rows in grouping.group_by(candidates, work).values():
-            if len({row.world_size for row in scaled_rows}) > 1:
-                scalings.append(_scaling(scaled_rows, is_strong))
+            base_rows, other_rows = _split(scaled_rows)
+            if other_rows:
+                scalings.append(_scaling(base_rows, other_rows, is_strong))
     return tuple(scalings)
 
 
@@ -108,15 +111,37 @@ def _work(row: Row, batch_size: int | None) -> Hashable:
     return grouping.hashable(work | {"batch_size": batch_size})
 
 
-def _scaling(rows: list[Row], is_strong: bool) -> Scaling:
-    fewest = min(row.world_size for row in rows)
-    ignored = OF_SEVERAL if fewest == 1 else ("trainer.num_nodes",)
+def _split(rows: list[Row]) -> tuple[list[Row], list[Row]]:
+    """The rows with the fewest processes and those with more, of which one has a setting of the first.
+
+    Rows with fewer processes that share no setting with the others are left out. Without rows with more there is no
+    scaling.
+    """
+    base_rows: list[Row] = []
+    other_rows = rows
+    while other_rows:
+        fewest = min(row.world_size for row in other_rows)
+        base_rows = [row for row in other_rows if row.world_size == fewest]
+        other_rows = [row for row in other_rows if row.world_size > fewest]
+        ignored = _ignored(fewest)
+        base_settings = {_settings(row, ignored) for row in base_rows}
+        if any(_settings(row, ignored) in base_settings for row in other_rows):
+            break
+    return base_rows, other_rows
+
+
+def _ignored(fewest: int) -> Sequence[str]:
+    """The settings that do not tell a setting with the fewest processes from the same with more."""
+    return OF_SEVERAL if fewest == 1 else ("trainer.num_nodes",)
+
+
+def _scaling(base_rows: list[Row], other_rows: list[Row], is_strong: bool) -> Scaling:
+    rows = base_rows + other_rows
+    ignored = _ignored(base_rows[0].world_size)
 
     def setting(row: Row) -> Hashable:
         return _settings(row, ignored)
 
-    base_rows = [row for row in rows if row.world_size == fewest]
-    other_rows = [row for row in rows if row.world_size > fewest]
     base_settings = grouping.group_by(base_rows, setting)
     best_settings = _best_settings(base_settings.values())
     base_names = [name for name in _varying_names(base_rows) if not in_groups(name, ignored)]
@@ -127,8 +152,8 @@ def _scaling(rows: list[Row], is_strong: bool) -> Scaling:
     names = dict.fromkeys([*_varying_names(other_rows), *base_names])
     for repeats in grouping.group_by(other_rows, grouping.candidate_key).values():
         own = base_settings.get(setting(repeats[0]))
-        fastest = best_settings.get(_numerics(repeats[0]))
-        points.append(_point(grouping.label(repeats[0], names), repeats, own, fastest))
+        best = None if own is None else best_settings[_numerics(own[0])]
+        points.append(_point(grouping.label(repeats[0], names), repeats, own, best))
     precision = None if "amp.precision" in names else rows[0].precision
     return Scaling(is_strong, tuple(_by_setting(points)), grouping.shared_overrides(rows), precision)
 

@@ -114,9 +114,11 @@ def _sentence(scaling: Scaling, count: int) -> str:
         elif rivals:
             names = ", ".join(f"{point.label} ({_step_text(point)} ms)" for point in rivals)
             sentence = f"With {devices} {best.label} ({step_ms}) cannot be told from {names}"
-    if count == scaling.process_counts[0] or best.best_efficiency is None:
+    if count == scaling.process_counts[0]:
         return f"{sentence}."
     fewest = device_count(scaling, scaling.process_counts[0])
+    if best.best_efficiency is None:
+        return f"{sentence}; not measured with {fewest}, so it has no efficiency."
     return f"{sentence}: efficiency {efficiency_text(best.best_efficiency)} of the best with {fewest}."
 
 
