@@ -26,6 +26,7 @@ VERSIONS = {
     "Python": "python_version",
     "lightning": "lightning_version",
 }
+ENOUGH_REPEATS = 5  # of a sweep: what every advice to repeat names
 
 
 def step_noun(measured: Row | Group | Change) -> str:

@@ -10,11 +10,11 @@ from trainkit.formatting import clean, decimals, fixed, percent
 from trainkit.report.cascades import served_shares
 from trainkit.report.compiler_facts import compiled_regions, skipped_steps, tuned_kernels
 from trainkit.report.figures import ratio_text
-from trainkit.report.labels import schema_changes, versioned_run_counts
+from trainkit.report.labels import ENOUGH_REPEATS, schema_changes, versioned_run_counts
 from trainkit.results.row import Row
 
-SINGLE_RUN = "One run only of {settings}: its spread is unknown. hydra.launcher.repeats=2 or more shows it."
-TWO_RUNS = "Two runs only of {settings}: such intervals are wide. hydra.launcher.repeats=3 or more narrows them."
+SINGLE_RUN = "One run only of {settings}: its spread is unknown. hydra.launcher.repeats={enough} shows it."
+TWO_RUNS = "Two runs only of {settings}: such intervals are wide. hydra.launcher.repeats={enough} narrows them."
 SHARED_CACHE = (
     "The compile cache was shared: kernels that one setting compiled or chose are found by the next, however cold its "
     "graphs. compile.cache=cold measures what each costs alone."
@@ -73,7 +73,7 @@ def _candidate_notes(group: Group) -> Iterator[str]:
         few = [candidate.label for candidate in candidates if candidate.num_repeats == num_repeats]
         if few:
             settings = "every setting" if len(few) == len(candidates) else "; ".join(few)
-            yield note.format(settings=settings)
+            yield note.format(settings=settings, enough=ENOUGH_REPEATS)
     for candidate in candidates:
         most_skipped = max(candidate.rows, key=lambda row: row.num_skipped_steps or 0)
         skipped = skipped_steps(most_skipped)

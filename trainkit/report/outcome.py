@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trainkit.formatting import clean, decimals, fixed, seconds, size
-from trainkit.report.labels import counted
+from trainkit.report.labels import ENOUGH_REPEATS, counted
 from trainkit.report.summary import Line
 from trainkit.report.terminal import terminal
 from trainkit.results.metric import metric_of
@@ -82,7 +82,7 @@ def next_command(row: Row, train: str, diagnose: str) -> str:
     modes = "compile.mode=eager,default"
     if row.accelerator == "gpu":
         modes += ",reduce-overhead"
-    launched = ["hydra.launcher.repeats=5"]
+    launched = [f"hydra.launcher.repeats={ENOUGH_REPEATS}"]
     if row.world_size > 1:
         launched.append(f"hydra.launcher.nproc_per_node={row.world_size}")
     return shlex.join([*train.split(), "-m", *settings, modes, *launched])
