@@ -1,4 +1,4 @@
-"""The network of the config directory `mine`."""
+"""The network of the config directory `mine`; apart from the package `lab` of tests/outside, which it would hide."""
 
 from torch import Tensor, nn
 
