@@ -152,8 +152,8 @@ def _scaling(base_rows: list[Row], other_rows: list[Row], is_strong: bool) -> Sc
     names = dict.fromkeys([*_varying_names(other_rows), *base_names])
     for repeats in grouping.group_by(other_rows, grouping.candidate_key).values():
         own = base_settings.get(setting(repeats[0]))
-        best = None if own is None else best_settings[_numerics(own[0])]
-        points.append(_point(grouping.label(repeats[0], names), repeats, own, best))
+        fastest = None if own is None else best_settings[_numerics(own[0])]
+        points.append(_point(grouping.label(repeats[0], names), repeats, own, fastest))
     precision = None if "amp.precision" in names else rows[0].precision
     return Scaling(is_strong, tuple(_by_setting(points)), grouping.shared_overrides(rows), precision)
 
