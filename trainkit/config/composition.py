@@ -193,8 +193,14 @@ def _values_for_containers(cfg: DictConfig) -> Iterator[str]:
             continue
         expected, containers = CONTAINERS[container]
         value = OmegaConf.select(cfg, name, throw_on_resolution_failure=False)
-        if value is not None and not isinstance(value, containers):
+        if _is_interpolation(cfg, name) and value is not None and not isinstance(value, containers):
             yield f"{name} = {value}: expected {expected}"
+
+
+def _is_interpolation(cfg: DictConfig, name: str) -> bool:
+    parent, _, key = name.rpartition(".")
+    node = OmegaConf.select(cfg, parent, throw_on_resolution_failure=False) if parent else cfg
+    return isinstance(node, DictConfig) and key in node and OmegaConf.is_interpolation(node, key)
 
 
 def _unknown_settings(cfg: DictConfig) -> Iterator[str]:
