@@ -256,14 +256,13 @@ def is_true(row: Row, killed: KilledRun, number: signal.Signals) -> bool:
     return row.status == "interrupted" and str(row.error).startswith(f"stopped by {number.name}")
 
 
-def heed_signals() -> None:
-    """A process ignores SIGHUP under nohup, and SIGINT as a shell's background job, as would those that it starts."""
+def heed_sighup() -> None:
+    """A process ignores SIGHUP under nohup, as would those that it starts."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def test_a_killed_run_resumes_to_the_same_bits(monkeypatch):
-    heed_signals()
+    heed_sighup()
     outcomes = Outcomes("kills and resumes")
     chance = random.Random(random_seed())
     for number in tries_within(limit_min=12, short=2, whole=80):
@@ -282,7 +281,7 @@ def test_a_killed_run_resumes_to_the_same_bits(monkeypatch):
 
 
 def test_a_killed_sweep_leaves_nothing_behind():
-    heed_signals()
+    heed_sighup()
     outcomes = Outcomes("kills of sweeps")
     chance = random.Random(random_seed())
     for _ in tries_within(limit_min=6, short=0, whole=12):

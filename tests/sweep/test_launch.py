@@ -40,8 +40,6 @@ def wandb_content(path: Path) -> dict:
 def start(tmp_path):
     """Starts train.py in tmp_path. What a failed test leaves running is stopped, and with it the job that it runs."""
     processes: list[subprocess.Popen] = []
-    # A shell's background job ignores it, as would what is started here.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def started(*words: str, **options) -> subprocess.Popen:
         command = [sys.executable, str(ROOT / "train.py"), *words, *EAGER, "trainer.accelerator=cpu"]
@@ -49,7 +47,6 @@ def start(tmp_path):
         return processes[-1]
 
     yield started
-    signal.signal(signal.SIGINT, before)
     for process in processes:
         process.terminate()
         try:
