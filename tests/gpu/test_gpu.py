@@ -23,7 +23,7 @@ from trainkit.models.resnet18 import ResNet18
 from trainkit.results.files import read_epochs, read_row
 from trainkit.results.row import Row
 from trainkit.results.runs import read_rows
-from trainkit.training import run as run_module
+from trainkit.training import components
 from trainkit.training.objective import Objective, convert_to_channels_last
 from trainkit.training.optimizer import SkippedSteps
 from trainkit.training.run import run
@@ -115,8 +115,8 @@ def overflows(monkeypatch):
         trainer.precision_plugin.scaler = GradScaler("cuda", init_scale=2.0**100, backoff_factor=2.0**-45)
         return trainer
 
-    trainer_of = run_module.build_trainer
-    monkeypatch.setattr(run_module, "build_trainer", with_scaler)
+    trainer_of = components.build_trainer
+    monkeypatch.setattr(components, "build_trainer", with_scaler)
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])

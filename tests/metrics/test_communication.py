@@ -25,7 +25,8 @@ from trainkit.metrics.communication import (
 from trainkit.results.files import read_row
 from trainkit.results.requested import requested_fields
 from trainkit.results.row import Row
-from trainkit.training.run import Listeners, build, fit
+from trainkit.training.components import Listeners, build
+from trainkit.training.run import fit
 from trainkit.training.trainer import build_window_trainer
 
 INTERVALS = st.lists(

@@ -17,9 +17,9 @@ from trainkit.distributed.watch import Watch
 from trainkit.metrics.meters import Meters
 from trainkit.results.row import Row
 from trainkit.training import step
+from trainkit.training.components import Listeners, build
 from trainkit.training.loop import BATCH_HOOKS, StepLoop
 from trainkit.training.recorder import Recorder
-from trainkit.training.run import Listeners, build
 
 SMALL = (network("Plain"), "compile.mode=eager", "trainer.max_epochs=2", "trainer.limit_train_batches=7")
 

@@ -12,7 +12,7 @@ from tests.conftest import parameters
 from tests.networks import network
 from trainkit.config.errors import ConfigError
 from trainkit.results.files import read_epochs
-from trainkit.training import run as run_module
+from trainkit.training import components
 from trainkit.training.optimizer import SkippedSteps, build_optimizer, schedule_factor
 from trainkit.training.run import run
 
@@ -50,8 +50,8 @@ def fp16_on_the_cpu(monkeypatch):
         trainer.strategy.precision_plugin = MixedPrecision("16-mixed", "cpu", scaler)
         return trainer
 
-    trainer_of = run_module.build_trainer
-    monkeypatch.setattr(run_module, "build_trainer", with_scaler)
+    trainer_of = components.build_trainer
+    monkeypatch.setattr(components, "build_trainer", with_scaler)
 
 
 @pytest.mark.parametrize("implementation", ["fused", "foreach"])

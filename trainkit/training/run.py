@@ -3,35 +3,28 @@
 import copy
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from lightning import Trainer, seed_everything
 from lightning.pytorch.profilers import AdvancedProfiler, PyTorchProfiler, SimpleProfiler
 from torch import nn
 
-from trainkit.compiler import dynamo, inductor
-from trainkit.compiler.caches import compile_cache, require_writable_cache
-from trainkit.compiler.compiler import Compiler
-from trainkit.compiler.startup import shared_cores
+from trainkit.compiler import dynamo
 from trainkit.config.errors import ConfigError
-from trainkit.config.schema import AUTOTUNE_MODES, RunConfig
+from trainkit.config.schema import RunConfig
 from trainkit.config.validation import CALLED_BY_TRAIN, check
-from trainkit.data.module import DataModule
 from trainkit.distributed.collectives import gather, leave_process_group
 from trainkit.distributed.launch import join_launch
 from trainkit.distributed.restarts import meeting_apart
-from trainkit.distributed.topology import Devices, select_devices, shares_autotuning
 from trainkit.distributed.watch import Watch
 from trainkit.inputs import to_device
 from trainkit.metrics.communication import CommunicationWindow
 from trainkit.metrics.foreign import ForeignProcesses, total_foreign
-from trainkit.metrics.memory import limit_memory, used_frac
-from trainkit.metrics.meters import Meters
+from trainkit.metrics.memory import limit_memory
 from trainkit.metrics.timer import Breakdown
 from trainkit.results.columns import columns
 from trainkit.results.epoch import EpochRecord
@@ -39,21 +32,15 @@ from trainkit.results.files import end_row, fail_row, only_run_in
 from trainkit.results.progress import Progress
 from trainkit.results.requested import requested_fields
 from trainkit.results.row import Row
-from trainkit.training import artifacts, checkpoint, numerics
+from trainkit.training import artifacts, numerics
 from trainkit.training.agreement import RankTraining, check_ranks
 from trainkit.training.checkpoint import TrainingEndedError
-from trainkit.training.criterion import Criterion, build_criterion
+from trainkit.training.components import Components, Listeners, build
 from trainkit.training.logger import close_loggers
-from trainkit.training.model import build_data, build_model
-from trainkit.training.optimizer import OptimizerFactory, build_optimizer
-from trainkit.training.precision import attention_kernel
 from trainkit.training.process import run_settings
-from trainkit.training.progress import ProgressWriter
-from trainkit.training.recorder import Recorder
 from trainkit.training.restart import config_of_attempt, row_of_ended_training
 from trainkit.training.status import print_error, raise_config_error
-from trainkit.training.task import Task
-from trainkit.training.trainer import build_profiling_trainer, build_trainer, build_window_trainer
+from trainkit.training.trainer import build_profiling_trainer, build_window_trainer
 from trainkit.training.watching import record_error
 
 PROFILERS = {"simple": SimpleProfiler, "advanced": AdvancedProfiler, "pytorch": PyTorchProfiler}  # of trainer.profiler
@@ -82,14 +69,6 @@ def run(
             return run_watched(config, Listeners(on_epoch, progress or Progress()), watch, request)
 
 
-@dataclass(frozen=True)
-class Listeners:
-    """Whoever follows a run while it trains."""
-
-    on_epoch: Callable[[EpochRecord], None] = lambda record: None
-    progress: Progress = field(default_factory=Progress)
-
-
 def run_watched(config: RunConfig, listeners: Listeners, watch: Watch, request: Row) -> Row:
     """Train, validate and write the last row. `request` is the row of a run that ends before it has one."""
     components: Components | None = None
@@ -113,88 +92,6 @@ def run_watched(config: RunConfig, listeners: Listeners, watch: Watch, request: 
         if components is None:
             return finish_unbuilt(watch, request, error)
         return finish(components, error)
-
-
-@dataclass
-class Components:
-    """The objects of a run."""
-
-    config: RunConfig
-    watch: Watch
-    devices: Devices
-    data: DataModule
-    untrained_net: nn.Module | None  # a copy for the numerics check
-    criterion: Criterion  # untrained, as Task's is before training
-    optimizer: OptimizerFactory
-    ckpt_path: str | None
-    compiler: Compiler
-    task: Task
-    recorder: Recorder
-    trainer: Trainer
-
-
-def build(config: RunConfig, listeners: Listeners, watch: Watch, contexts: ExitStack) -> Components:
-    """Build all objects of a run, without touching a device.
-
-    The attention kernel, the compile cache and the compiler are entered in `contexts`. Raises ConfigError.
-    """
-    seed_everything(config.seed, verbose=False)
-    devices = select_devices(config)
-    compiles = config.compile.mode != "eager"
-    if compiles:
-        require_writable_cache()
-        contexts.enter_context(shared_cores(devices.per_node))
-        if devices.type == "cuda" and config.compile.backend == "inductor":
-            inductor.start_workers()  # they import torch while the network is built
-    data = build_data(config)
-    criterion = build_criterion(config)
-    net = build_model(config, data, devices, criterion)
-    untrained_net = copy.deepcopy(net) if config.check else None
-    optimizer = build_optimizer(config)
-    ckpt_path = checkpoint.resume_path(config, net, optimizer, devices.world_size)
-
-    contexts.enter_context(attention_kernel(config, devices))
-    contexts.enter_context(compile_cache(config.compile.cache, config.trainer.attention))
-    if shares_autotuning(config, devices):
-        contexts.enter_context(inductor.shared_autotuning())
-    if config.compile.artifacts is not None:
-        contexts.enter_context(inductor.own_artifacts())
-    meters = Meters()
-    events = meters.epoch_meter
-    progress = ProgressWriter(listeners.progress, config.trainer.max_steps, compiles)
-
-    def on_compile_start(kind: str) -> None:
-        watch.ranks.is_compiling = True
-        progress.begin_compile(kind)
-        events.on_compile_start(kind)
-
-    def on_compile_end(kind: str) -> None:
-        watch.ranks.is_compiling = False
-        progress.end_compile()
-        events.on_compile_end(kind)
-
-    compiler = Compiler(config.compile, on_compile_start, on_compile_end, events.on_eager, used_frac)
-    contexts.enter_context(compiler)
-    modes = {config.compile.mode, *(part.mode for part in config.compile.parts)}
-    if not modes.isdisjoint(AUTOTUNE_MODES):
-        contexts.enter_context(inductor.on_autotuning(listeners.progress.tune))
-    recorder = Recorder(config, watch, meters, compiler, listeners.on_epoch)
-    task = Task(net, compiler, optimizer, config, data.prepare, copy.deepcopy(criterion))
-    trainer = build_trainer(config, devices, watch, meters, recorder, progress)
-    return Components(
-        config,
-        watch,
-        devices,
-        data,
-        untrained_net,
-        criterion,
-        optimizer,
-        ckpt_path,
-        compiler,
-        task,
-        recorder,
-        trainer,
-    )
 
 
 def fit(components: Components, on_stage: Callable[[str], None]) -> None:
