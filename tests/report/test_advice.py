@@ -67,6 +67,10 @@ def test_what_is_not_decided_is_not_named_a_winner():
     assert advice_sentence(undecided).startswith(
         "best so far default, fused: 1.42x [1.40, 1.44] of eager; undecided: something tried may be up to 8.3 % better"
     )
+    capped = replace(undecided, capped_at=16)
+    assert "; undecided after 16 jobs of each in question, the most that a setting gets: something " in advice_sentence(
+        capped
+    )
     unknown = replace(undecided, most_gain=float("inf"))
     assert "; undecided: too few jobs to tell what is best; " in advice_sentence(unknown)
     alone = replace(ADVICE, is_decided=True, tried=(replace(EAGER, outcome="chosen"), FAILED), choice=EAGER)

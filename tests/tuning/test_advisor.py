@@ -6,6 +6,7 @@ import pytest
 
 from tests.tuning.machine import FACTORS, GIB, Machine
 from trainkit.config.factors import Factor, FactorValue, LeftOut
+from trainkit.sweep.processes import GRACE_S
 from trainkit.tuning.advisor import Advisor, unmeasured
 from trainkit.tuning.goal import Goal
 
@@ -53,6 +54,23 @@ def test_the_budget_is_kept(budget_s: float, tmp_path: Path):
     machine = Machine(compile_s={"compile.mode=max-autotune": 1000.0}, hangs=("compile.mode=default",))
     race(machine, tmp_path, budget_s=budget_s)
     assert machine.now_s <= budget_s
+
+
+@pytest.mark.parametrize("spread", [0.001, 0.05, 0.3])
+@pytest.mark.parametrize("budget_s", [120, 240, 600])
+def test_an_undecided_race_ends_when_no_job_fits_any_more(spread: float, budget_s: float, tmp_path: Path):
+    """Modes that are as fast as eager, in jobs of 10 s."""
+    machine = Machine(step_ms={}, compile_s={}, spread=spread)
+    advisor = race(machine, tmp_path, budget_s=budget_s)
+    assert advisor.race.standing().is_decided or 0 <= budget_s - machine.now_s < GRACE_S + 10
+
+
+def test_a_race_that_scatters_ends_at_the_most_jobs_of_a_setting(tmp_path: Path):
+    machine = Machine(step_ms={}, compile_s={}, spread=0.3)
+    advisor = race(machine, tmp_path, budget_s=7200)
+    standing = advisor.race.standing()
+    assert not standing.is_decided
+    assert advisor.race.is_at_cap(standing)
 
 
 def test_a_compile_that_outlasts_its_share_is_ended_and_is_said(tmp_path: Path):

@@ -4,7 +4,7 @@ import pytest
 
 from trainkit.analysis.race import Arm
 from trainkit.results.ledger import Measurement
-from trainkit.tuning.forecast import FIRST_COMPILE_S, Entry, final_s, predicted_compile_s, predicted_s
+from trainkit.tuning.forecast import FIRST_COMPILE_S, Entry, predicted_compile_s, predicted_s
 from trainkit.tuning.space import ArmSettings
 
 
@@ -41,12 +41,11 @@ def test_a_compile_that_was_ended_by_its_limit_is_expected_to_take_at_least_as_l
     assert predicted_compile_s(crossed, [EAGER, ended]) == pytest.approx(300.0)
 
 
-@pytest.mark.parametrize(("num_jobs", "is_final", "times"), [(1, False, 1), (2, False, 2), (3, False, 1), (3, True, 2)])
-def test_a_job_whose_numbers_are_checked_takes_twice_as_long(num_jobs: int, is_final: bool, times: float):
+@pytest.mark.parametrize(("num_jobs", "is_final", "times"), [(1, False, 1), (1, True, 2), (2, False, 2)])
+def test_the_first_job_whose_numbers_are_checked_takes_twice_as_long(num_jobs: int, is_final: bool, times: float):
     default = entry("compile.mode=default", 1.0)
     for repeat in range(num_jobs):
-        wall_s = 20.0 if default.is_checked(repeat, is_final=False) else 10.0
-        default.jobs += entry("compile.mode=default", 1.0, 0.0, repeat=repeat, wall_s=wall_s).jobs
+        default.jobs += entry("compile.mode=default", 1.0, 0.0, repeat=repeat, wall_s=10.0).jobs
     assert predicted_s(default, is_final, [EAGER, default]) == 10 * times
 
 
@@ -58,8 +57,9 @@ def test_a_mode_multiplies_the_stages_of_inductor_alone():
     assert predicted_compile_s(by_shape, [EAGER, default]) == pytest.approx(4 * (8 + 10 * 12))
 
 
-def test_no_time_is_kept_for_a_final_before_two_arms_can_be_in_it():
-    default = entry("compile.mode=default", 1.0, 20.0, wall_s=32.0)
-    failed = entry("compile.scope=net", 1.0, 20.0, figure=None)
-    assert final_s([EAGER, failed]) == 0
-    assert final_s([EAGER, failed, default]) == 2 * 12
+def test_a_job_is_expected_to_take_as_long_as_the_last_one_that_was_checked_as_it_is():
+    default = entry("compile.mode=default", 1.0)
+    for repeat, wall_s in enumerate([10.0, 10.0, 13.0, 10.0]):
+        default.jobs += entry("compile.mode=default", 1.0, 0.0, repeat=repeat, wall_s=wall_s).jobs
+    assert predicted_s(default, True, [EAGER, default]) == 13
+    assert predicted_s(default, False, [EAGER, default]) == 10

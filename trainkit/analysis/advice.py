@@ -60,7 +60,8 @@ class Advice:
     """The end of a race, or its state when it was stopped.
 
     `base_label` names the settings that it began with. `choice` is None if nothing can win. Without `is_decided` it is
-    the best so far. No arm is more than `most_gain` better than the chosen one, with the confidence of the rules.
+    the best so far, and `capped_at` the jobs of each setting in question after which the race ended; None if its budget
+    ended it. No arm is more than `most_gain` better than the chosen one, with the confidence of the rules.
     `not_tried` did not fit into the budget; `left_out` are factors that have no effect or were not named.
     `largest_batch` is the largest batch size of those that were tried that fits, None if none was tried.
     """
@@ -78,6 +79,7 @@ class Advice:
     effects: tuple[Effect, ...]
     rounds: tuple[Round, ...]
     largest_batch: int | None = None
+    capped_at: int | None = None
 
     @property
     def equals(self) -> list[Tried]:

@@ -223,6 +223,10 @@ class Race:
             figures = arm.final_figures
         return ratio(base.all_figures, figures)
 
+    def is_at_cap(self, standing: Standing) -> bool:
+        """Whether the arms whose next figure may decide the race have as many as an arm gets."""
+        return all(len(arm.figures) >= self.rules.most_samples for arm in self._in_question(standing))
+
     def _in_question(self, standing: Standing) -> list[Arm]:
         """The arms whose next figure may decide the race: the last two, and those that may be too good for a tie."""
         least_low = 1 / (1 + self.rules.tolerance)

@@ -36,10 +36,13 @@ def _choice(advice: Advice) -> str:
     if not any(tried.outcome in COMPARED for tried in advice.tried):
         return f"{choice.label}: nothing else was measured"
     bound = percent(max(advice.most_gain, 0.0))
+    undecided = "undecided"
+    if advice.capped_at is not None:
+        undecided = f"undecided after {advice.capped_at} jobs of each in question, the most that a setting gets"
     if advice.most_gain > MOST_TOLD:
-        return f"best so far {_gain_text(choice, advice)}; undecided: too few jobs to tell what is best"
+        return f"best so far {_gain_text(choice, advice)}; {undecided}: too few jobs to tell what is best"
     if not advice.is_decided:
-        return f"best so far {_gain_text(choice, advice)}; undecided: something tried may be up to {bound} better"
+        return f"best so far {_gain_text(choice, advice)}; {undecided}: something tried may be up to {bound} better"
     if choice.label == advice.base_label:
         return f"no measurable difference of use: stay with {choice.label}; {_guarantee(bound)}"
     return f"{_gain_text(choice, advice)}; {_guarantee(bound)}"

@@ -131,6 +131,9 @@ def advice_of(advisor: Advisor, plan: RacePlan) -> Advice:
     choice = next((arm for arm in tried if arm.outcome == "chosen"), None)
     not_tried, contradictions = unmeasured(advisor.entries.values())
     fitting = [size for size, fits in advisor.tried_sizes().items() if fits]
+    capped_at = None
+    if not standing.is_decided and advisor.race.is_at_cap(standing):
+        capped_at = advisor.race.rules.most_samples
     return Advice(
         goal=plan.goal.words,
         tried=tuple(tried),
@@ -145,6 +148,7 @@ def advice_of(advisor: Advisor, plan: RacePlan) -> Advice:
         effects=tuple(effects_of(advisor.space.effects(), tried)),
         rounds=tuple(rounds_of(advisor.ledger.measurements, advisor.race.rules)),
         largest_batch=max(fitting, default=None),
+        capped_at=capped_at,
     )
 
 

@@ -58,9 +58,12 @@ class Advisor:
             self._take(job)
 
     def next_turn(self) -> Turn | None:
-        """The next turn that fits into the budget."""
+        """The next turn that fits into the budget: while nothing is decided, in the end into what was kept for a final
+        that does not fit."""
         self._extend()
         turn = self.race.next_turn(self._may_run)
+        if turn is None and not self.race.standing().is_decided:
+            turn = self.race.next_turn(self._is_last_to_fit)
         if turn is not None and self._needs_base(turn):
             return Turn(self.race.arms[0], is_final=False)
         return turn
@@ -95,7 +98,24 @@ class Advisor:
         return len(base.jobs) < needed and self._may_run(Turn(base.arm, is_final=False))
 
     def _may_run(self, turn: Turn) -> bool:
-        return self.budget.has_room(self.entries[turn.arm.name], turn.is_final, list(self.entries.values()))
+        return self._fits(turn, self._final_s(turn))
+
+    def _is_last_to_fit(self, turn: Turn) -> bool:
+        return not turn.is_final and self._fits(turn, 0.0)
+
+    def _fits(self, turn: Turn, kept_s: float) -> bool:
+        entries = list(self.entries.values())
+        return self.budget.has_room(self.entries[turn.arm.name], turn.is_final, entries, kept_s)
+
+    def _final_s(self, turn: Turn) -> float:
+        """The time of the final beside a turn: a job of each of the last two that has none in it yet."""
+        entries = list(self.entries.values())
+        needed_s = 0.0
+        for arm in self.race.finalists(self.race.standing()):
+            is_turn = turn.is_final and arm is turn.arm
+            if not arm.final_figures and not is_turn:
+                needed_s += predicted_s(self.entries[arm.name], True, entries)
+        return needed_s
 
     def _extend(self) -> None:
         """Add the next batch size, or, once all other arms were tried, the combinations of promising values."""

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from trainkit.sweep.processes import GRACE_S
-from trainkit.tuning.forecast import Entry, final_s, predicted_s
+from trainkit.tuning.forecast import Entry, predicted_s
 
 FIRST_SHARE = 0.5  # of the budget, for the first job
 LEAST_SHARE = 0.1  # of the budget, for every job
@@ -30,12 +30,9 @@ class Budget:
     def left_s(self) -> float:
         return max(0.0, self.limit_s - self.used_s)
 
-    def has_room(self, entry: Entry, is_final: bool, entries: Sequence[Entry]) -> bool:
-        """Whether the next job of an arm fits, with the time that the final needs after it."""
-        needed_s = GRACE_S + predicted_s(entry, is_final, entries)
-        if not is_final:
-            needed_s += final_s(entries)
-        return needed_s <= self.left_s
+    def has_room(self, entry: Entry, is_final: bool, entries: Sequence[Entry], kept_s: float = 0.0) -> bool:
+        """Whether the next job of an arm fits, with the time that is kept for what comes after it."""
+        return GRACE_S + predicted_s(entry, is_final, entries) + kept_s <= self.left_s
 
     def share_s(self, entry: Entry, is_final: bool, entries: Sequence[Entry]) -> float:
         """The time that the next job of an arm may take. A job that takes longer is ended."""

@@ -30,11 +30,12 @@ class Entry:
         """Whether the numbers of a job are compared with eager's."""
         return self.is_compiled and (is_final or repeat == CHECKED_REPEAT)
 
-    @property
-    def last_unchecked(self) -> Measurement:
-        """The last job whose numbers were not compared with eager's. The first job is one."""
-        unchecked = [job for job in self.jobs if not self.is_checked(job.repeat, job.is_final)]
-        return unchecked[-1]
+    def last_job(self, is_checked: bool) -> Measurement | None:
+        """The last job whose numbers were compared with eager's, or were not."""
+        for job in reversed(self.jobs):
+            if self.is_checked(job.repeat, job.is_final) == is_checked:
+                return job
+        return None
 
     @property
     def compile_s(self) -> float:
@@ -62,12 +63,15 @@ class Entry:
 def predicted_s(entry: Entry, is_final: bool, entries: Sequence[Entry]) -> float:
     """The time of the next job of an arm. The first of the entries is the base. 0 while nothing was measured.
 
-    It takes as long as the arm's last job without a check, with half of its compile time. A first job takes as long as
-    a job of the base, with the compile time of the arms that are most like it.
+    It takes as long as the arm's last job with or without a check, as the next one has, with half of its compile time.
+    A first check takes twice as long. A first job takes as long as a job of the base, with the compile time of the arms
+    that are most like it.
     """
     if entry.jobs:
-        times = CHECK_TIMES if entry.is_checked(len(entry.jobs), is_final) else 1.0
-        last = entry.last_unchecked
+        is_checked = entry.is_checked(len(entry.jobs), is_final)
+        times, last = 1.0, entry.last_job(is_checked)
+        if last is None:
+            times, last = CHECK_TIMES, entry.jobs[-1]
         return times * (last.wall_s - WARM_SAVES * (last.compile_s or 0.0))
     base = entries[0]
     if not base.jobs:
@@ -98,19 +102,3 @@ def _scaled_compile_s(entry: Entry, settings: ArmSettings) -> float:
     before_s = min(entry.before_inductor_s, entry.least_compile_s)
     inductor_s = (entry.least_compile_s - before_s) * settings.inductor / entry.settings.inductor
     return (before_s + inductor_s) * settings.compile / entry.settings.compile
-
-
-def final_s(entries: Iterable[Entry]) -> float:
-    """The time that a job of each of the last two needs, at most; 0 before two arms have a figure. The cache has what
-    they compile by then."""
-    longest_s = 0.0
-    num_measured = 0
-    for entry in entries:
-        measured = [job for job in entry.jobs if job.figure is not None]
-        if measured:
-            num_measured += 1
-        for job in measured:
-            longest_s = max(longest_s, job.wall_s - (job.compile_s or 0.0))
-    if num_measured < 2:
-        return 0.0
-    return 2 * longest_s
