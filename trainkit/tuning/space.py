@@ -60,13 +60,16 @@ class Space:
         return []
 
     def screening(self) -> list[ArmSettings]:
-        """The base, then the reference, each mode, and each value of the other factors; what compiles soonest first."""
+        """The base, then the reference, each mode, and each value of the other factors; what compiles much longer than
+        mode default comes last."""
+        choices = self._single_choices()
+        modes = [choice for (setting, _), choice in choices.items() if setting == MODE]
         arms: dict[Overrides, ArmSettings] = {}
-        for choice in [{}, self.reference, *self._single_choices().values()]:
+        for choice in [{}, self.reference, *modes, *choices.values()]:
             arm = self.arm(choice)
             arms.setdefault(arm.overrides, arm)
         base, *others = arms.values()
-        return [base, *sorted(others, key=lambda arm: arm.compile_multiple)]
+        return [base, *sorted(others, key=lambda arm: max(1, round(arm.compile_multiple)))]
 
     def effects(self) -> list[tuple[str, Overrides, Overrides]]:
         """Each value of a factor, the arm that has it, and the arm that differs by this value alone."""
