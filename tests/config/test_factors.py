@@ -128,6 +128,15 @@ def test_true_and_false_are_values_of_a_factor_as_its_file_has_them():
     assert split_typed(["ddp.shard_optimizer=false,true"]).swept == {"ddp.shard_optimizer": ["false", "true"]}
 
 
+def test_a_setting_that_must_be_added_is_added_in_each_job():
+    typed = split_typed(["+optimizer.betas=[0.9,0.999],[0.9,0.95]", "+compile.scope=net,step"])
+    (betas, scope, *_), _ = narrow(FACTORS, typed, set(), "train")
+    assert (betas.setting, list(betas.values)) == ("+optimizer.betas", ["[0.9,0.999]", "[0.9,0.95]"])
+    assert scope.setting == "compile.scope"
+    with pytest.raises(ConfigError, match=r"model.width = 4,8: is other work"):
+        narrow(FACTORS, split_typed(["+model.width=4,8"]), set(), "train")
+
+
 def test_a_range_is_no_list_of_values():
     with pytest.raises(ConfigError, match=r"^optimizer\.lr = interval\(0,1\): a race tries single values"):
         split_typed(["optimizer.lr=interval(0,1)"])

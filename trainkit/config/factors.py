@@ -67,7 +67,8 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Typed:
-    """The overrides of a command line: those with one value, and the values of those with several, by setting."""
+    """The overrides of a command line: those with one value, and the values of those with several, by setting: with a +
+    before it if it belongs to an open group, as +optimizer.betas."""
 
     fixed: list[str]
     swept: dict[str, list[str]]
@@ -99,7 +100,9 @@ def split_typed(overrides: Iterable[str]) -> Typed:
         elif override.is_discrete_sweep():
             values = map(str, override.sweep_string_iterator())
             # Hydra's sweeps capitalise true and false.
-            swept[name.lstrip("+")] = [value.lower() if value in ("True", "False") else value for value in values]
+            if name.lstrip("+") in SETTINGS:
+                name = name.lstrip("+")
+            swept[name] = [value.lower() if value in ("True", "False") else value for value in values]
         else:
             raise ConfigError(f"{typed.replace('=', ' = ', 1)}: a race tries single values; list them, as in a,b,c")
     return Typed(fixed, swept)
@@ -160,7 +163,7 @@ def narrow(
     by_setting = {factor.setting: factor for factor in factors}
     varied, left_out = [], []
     for setting, values in typed.swept.items():
-        _refuse_other_work(setting, values)
+        _refuse_other_work(setting.lstrip("+"), values)
         facts = by_setting.get(setting, Factor(setting))
         own_facts = {value: facts.values.get(value, FactorValue()) for value in values}
         varied.append(replace(facts, values=own_facts, is_named=True))
