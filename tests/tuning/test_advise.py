@@ -18,10 +18,12 @@ RACE = (
     "-m", "hydra/sweeper=race", "sweep=planted", "hydra.sweeper.budget_min=10", "hydra.sweeper.job_steps=25",
     "hydra.sweeper.into=mine", "hydra.launcher.timeout_s=15", "model=own", "model._target_=planted.Net",
     "+model.inputs=images", "data=digits", "compile.mode=default,reduce-overhead",
-    "compile.backend=eager,planted_wrong,planted_oom,planted_hang", "compile.scope=net", "trainer.channels_last=false",
+    "compile.backend=eager,planted_wrong,planted_oom,planted_hang", "compile.scope=net",
+    "trainer.channels_last=false,true",
     "optimizer.foreach=null",
 )  # fmt: skip
 WRONG, OOM, HANG = "compile.backend=planted_wrong", "compile.backend=planted_oom", "compile.backend=planted_hang"
+PIECES = "trainer.channels_last=true"
 
 
 def test_planted_settings_are_not_chosen_and_are_said_and_nothing_is_measured_twice(
@@ -35,17 +37,24 @@ def test_planted_settings_are_not_chosen_and_are_said_and_nothing_is_measured_tw
     folder = tmp_path / "runs" / "sweeps" / "planted"
     jobs = read_measurements(folder)
     reasons = {job.overrides[-1]: job.reason for job in jobs if job.excludes}
-    assert reasons.keys() == {WRONG, OOM, HANG}
+    assert reasons.keys() == {WRONG, OOM, HANG, PIECES}
     assert reasons[WRONG].startswith("numbers differ from eager: losses differ from float64 by ")
     assert reasons[OOM].startswith("oom: ")
     assert reasons[HANG] == "timeout: stopped after 15 s (hydra.launcher.timeout_s)"
+    assert reasons[PIECES] == "requested default, effective eager: nothing was compiled"
     assert sorted(job.run_id for job in jobs) == sorted(row.run_id for row in read_rows(folder))
     assert not list(folder.rglob("checkpoints"))
 
     lines = done.stdout.splitlines()
-    assert lines[0] == "race planted: 5 settings at first, 10:00 in all"
+    assert lines[0] == "race planted: 6 settings at first, 10:00 in all"
     assert lines[1].endswith("left: eager: ok: step " + lines[1].rpartition("step ")[2])
-    for reason in ("numbers differ from eager", "oom: OutOfMemoryError", "timeout: stopped", "graph breaks: 1"):
+    for reason in (
+        "numbers differ from eager",
+        "oom: OutOfMemoryError",
+        "timeout: stopped",
+        "nothing was compiled",
+        "graph breaks: 1",
+    ):
         assert reason in done.stdout
     sentence = next(line for line in lines if line.startswith("default, backend=eager: "))
     assert " of eager; with 95 % confidence nothing tried is more than " in sentence
