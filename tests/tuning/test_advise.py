@@ -5,12 +5,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import ROOT
-from trainkit.results.ledger import LEDGER_FILE, read_measurements
+from trainkit.results.ledger import LEDGER_FILE, Measurement, read_measurements
 from trainkit.results.runs import read_rows
 
 PLANTED = Path(__file__).parent / "planted.py"
@@ -91,6 +92,39 @@ def test_what_was_typed_wrongly_is_one_line(words: list[str], complaint: str, tr
     assert len(done.stderr.splitlines()) == 1
 
 
+def first_jobs(words: Sequence[str], folder: Path, number: int) -> list[Measurement]:
+    """Run a race until it has measured so many jobs."""
+    ledger = folder / LEDGER_FILE
+    cwd = folder.parents[2]
+    race = subprocess.Popen([sys.executable, str(ROOT / "train.py"), *words], cwd=cwd, stdout=subprocess.PIPE)
+    try:
+        while race.poll() is None and (not ledger.exists() or len(ledger.read_text().splitlines()) <= number):
+            time.sleep(0.2)
+        race.send_signal(signal.SIGINT)
+        output, _ = race.communicate()
+    finally:
+        race.kill()
+    assert race.returncode == 130, output
+    return read_measurements(folder)[:number]
+
+
+def test_the_largest_batch_that_fits_is_found_on_two_ranks(tmp_path: Path):
+    """Each of two gloo ranks has 90 samples: 64 fit, 128 and 96 do not, 80 do."""
+    words = [
+        "-m", "hydra/sweeper=race", "sweep=sizes", "hydra.sweeper.budget_min=20", "hydra.sweeper.job_steps=20",
+        "hydra.launcher.nproc_per_node=2", "model=simple_net", "data=digits", "data.val_fraction=0.9",
+        "data.batch_size=auto", "compile.mode=default", "compile.backend=aot_eager", "compile.scope=net",
+        "trainer.channels_last=false", "optimizer.foreach=null", "ddp.strategy=auto", "ddp.optimize_ddp=true",
+        "ddp.static_graph=false", "ddp.bucket_cap_mb=25", "ddp.shard_optimizer=false", "trainer.accelerator=cpu",
+    ]  # fmt: skip
+    jobs = first_jobs(words, tmp_path / "runs" / "sweeps" / "sizes", 4)
+    sizes = [(job.batch_size, job.status) for job in jobs]
+    assert sizes == [(64, "ok"), (128, "failed"), (96, "failed"), (80, "ok")]
+    assert "digits has 180 training samples, less than one batch for 2 process(es)" in jobs[1].reason
+    largest = jobs[-1]
+    assert largest.samples_per_s == pytest.approx(2 * 80 / largest.step_time_ms * 1e3)
+
+
 def test_ranks_race_with_each_strategy_that_averages_their_gradients(tmp_path: Path):
     """Two gloo ranks, until each strategy has a job. FSDP2 goes with compiled blocks alone, shares of the optimizer's
     work with gradients that are averaged in the graph."""
@@ -102,18 +136,9 @@ def test_ranks_race_with_each_strategy_that_averages_their_gradients(tmp_path: P
         "ddp.optimize_ddp=true", "ddp.static_graph=false", "ddp.bucket_cap_mb=25", "ddp.shard_optimizer=false,true",
         "optimizer.foreach=null",
     ]  # fmt: skip
-    ledger = tmp_path / "runs" / "sweeps" / "ranks" / LEDGER_FILE
-    race = subprocess.Popen([sys.executable, str(ROOT / "train.py"), *words], cwd=tmp_path, stdout=subprocess.PIPE)
-    try:
-        while race.poll() is None and (not ledger.exists() or len(ledger.read_text().splitlines()) < 6):
-            time.sleep(0.2)
-        race.send_signal(signal.SIGINT)
-        output, _ = race.communicate()
-    finally:
-        race.kill()
-    assert race.returncode == 130, output
-    measured = {job.run_id: job for job in read_measurements(ledger.parent)[:5]}
-    rows = [row for row in read_rows(ledger.parent) if row.run_id in measured]
+    folder = tmp_path / "runs" / "sweeps" / "ranks"
+    measured = {job.run_id: job for job in first_jobs(words, folder, 5)}
+    rows = [row for row in read_rows(folder) if row.run_id in measured]
     assert [row.error for row in rows] == [None] * 5
     assert {row.world_size for row in rows} == {2}
     shares = "ddp.shard_optimizer=true"
