@@ -1,19 +1,20 @@
 """The HTML page: read as a browser reads it, with a parser everywhere and in headless Chromium where there is one."""
 
 import html
+import json
 import re
 import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from PIL import Image, ImageStat
 
-from tests.sweeps import HOSTILE, diagnosis, epochs_of, gpu_sweep, hostile_sweep
+from tests.sweeps import HOSTILE, diagnosis, epochs_of, gpu_sweep, hostile_sweep, scaling_sweep
 from trainkit.analysis.comparison import Comparison, compare
 from trainkit.diagnosis.remedies.cuda_graphs import remedy_for_skip
 from trainkit.diagnosis.remedies.graph_breaks import remedy_for_break
@@ -23,7 +24,7 @@ from trainkit.report.two_sweeps import two_sweeps
 from trainkit.results.facts import GraphBreak
 from trainkit.results.row import Row
 
-VOID = {"meta", "br"}
+VOID = {"meta", "br", "wbr"}
 OURS = {
     *(
         "html",
@@ -57,6 +58,7 @@ OURS = {
         "summary",
         "pre",
         "br",
+        "wbr",
         "b",
     ),
     *("svg", "g", "defs", "path", "use", "text", "line", "clippath", "rect"),
@@ -269,7 +271,7 @@ def test_two_sweeps_stand_side_by_side_with_what_one_of_them_lacks():
     text = Parsed(html_comparison(compare(first + second), {}, "a sweep", pair=pair)).text
     section = text.split("may and june, side by side")[1]
     assert "1.20x [1.19, 1.21]" in section
-    assert section.index("no measurable difference") < section.index("default, ") < section.index("slower")
+    assert section.index("no measurable difference") < section.index("default,") < section.index("slower")
     assert "max-autotune, dynamic=null, optimizer.lr=0.1: only in may" in section
 
 
@@ -305,13 +307,56 @@ needs_browser = pytest.mark.skipif(BROWSER is None, reason="no chromium, chromiu
 PROBE = """<!doctype html><title>probe</title>
 <iframe width="{width}" height="900" style="border: 0" srcdoc="{page}"></iframe>
 <script>
+function isBroken(node, match) {{
+  const range = document.createRange();
+  range.setStart(node, match.index);
+  range.setEnd(node, match.index + match[0].length);
+  return new Set([...range.getClientRects()].map(rect => rect.top)).size > 1;
+}}
+function brokenWords(root) {{
+  const broken = [];
+  for (const cell of root.querySelectorAll(".numbers td:first-child")) {{
+    const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+    for (let node = texts.nextNode(); node; node = texts.nextNode())
+      for (const match of node.data.matchAll(/[a-z]+/g))
+        if (isBroken(node, match)) broken.push(match[0]);
+  }}
+  return broken;
+}}
+function fontSizes(root, selector) {{
+  const elements = [...root.querySelectorAll(selector)];
+  return elements.map(element => parseFloat(getComputedStyle(element).fontSize));
+}}
 onload = () => {{
   const inner = frames[0], root = inner.document.documentElement;
-  const heights = [...inner.document.querySelectorAll("svg text")].map(text => text.getBoundingClientRect().height);
-  const scripts = inner.document.querySelectorAll("script").length;
-  document.title = [inner.innerWidth, root.scrollWidth, Math.min(...heights), scripts, inner.document.title].join(" ");
+  const heights = [...root.querySelectorAll("svg text")].map(text => text.getBoundingClientRect().height);
+  document.title = JSON.stringify({{
+    window: inner.innerWidth,
+    content: root.scrollWidth,
+    text_height: Math.min(...heights),
+    num_scripts: root.querySelectorAll("script").length,
+    title: inner.document.title,
+    broken_words: brokenWords(root),
+    median_font: Math.min(...fontSizes(root, ".numbers td")),
+    range_font: Math.max(...fontSizes(root, ".numbers td small")),
+  }});
 }};
 </script>"""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What a browser made of a page. Lengths are px: of the window, of the content, of the smallest text of a plot, of
+    the medians and of the ranges in a table. `broken_words` are those of labels that go on in the next line."""
+
+    window: int
+    content: int
+    text_height: float
+    num_scripts: int
+    title: str
+    broken_words: list[str]
+    median_font: float
+    range_font: float
 
 
 def browse(page: Path, *options: str) -> str:
@@ -325,15 +370,14 @@ def browse(page: Path, *options: str) -> str:
     return ended.stdout
 
 
-def measured(page: str, tmp_path: Path, width: int) -> tuple[int, int, float, int, str]:
-    """Width of the window, width of the content, height of the smallest text of a plot, number of scripts and title; of
-    the page without its policy, for what keeps scripts out must be that no word of it is one."""
+def drawn(page: str, tmp_path: Path, width: int) -> Drawn:
+    """The page in a window of this width, without its policy, for what keeps scripts out must be that no word of it is
+    one."""
     file = tmp_path / "probe.html"
     open_page = re.sub(r"<meta http-equiv[^>]*>", "", page)
     file.write_text(PROBE.format(width=width, page=html.escape(open_page)))
-    said = browse(file, "--dump-dom").split("<title>")[1].split("</title>")[0]
-    window, content, height, scripts, title = said.split(" ", 4)
-    return int(window), int(content), float(height), int(scripts), title
+    title = browse(file, "--dump-dom").split("<title>")[1].split("</title>")[0]
+    return Drawn(**json.loads(html.unescape(title)))
 
 
 @needs_browser
@@ -344,7 +388,8 @@ def test_a_browser_reads_the_page_whole_and_runs_no_script(tmp_path):
     written = Parsed(page.read_text())
     assert dom.tags == written.tags
     assert "".join(dom.words).split() == "".join(written.words).split()
-    assert measured(page.read_text(), tmp_path, 1280)[3:] == (0, "a sweep")
+    window = drawn(page.read_text(), tmp_path, 1280)
+    assert (window.num_scripts, window.title) == (0, "a sweep")
 
 
 @needs_browser
@@ -357,9 +402,33 @@ def test_the_policy_keeps_even_a_script_of_the_page_from_running(tmp_path):
 @needs_browser
 @pytest.mark.parametrize("name", ["five modes", "hostile"])
 def test_on_a_phone_nothing_but_tables_scrolls_sideways_and_text_is_not_tiny(tmp_path, name):
-    window, content, text_height, *_ = measured(page_of(SWEEPS[name]()), tmp_path, 390)
-    assert window == content == 390
-    assert text_height >= 13
+    phone = drawn(page_of(SWEEPS[name]()), tmp_path, 390)
+    assert phone.window == phone.content == 390
+    assert phone.text_height >= 13
+
+
+def scaling_with_long_names() -> list[Row]:
+    rows = []
+    for row in scaling_sweep():
+        if row.compile_mode == "reduce-overhead" and row.world_size > 1:
+            row = replace(row, overrides=[*row.overrides, "ddp.optimize_ddp=no_optimization"])
+        rows.append(row)
+    return rows
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [1280, 390])
+def test_no_word_of_a_name_is_broken(tmp_path, width):
+    assert drawn(page_of(scaling_with_long_names()), tmp_path, width).broken_words == []
+
+
+@needs_browser
+def test_print_breaks_no_word_and_sets_ranges_smaller_than_medians(tmp_path):
+    page = page_of(scaling_with_long_names()).replace("@media print", "@media all")
+    paper = drawn(page, tmp_path, 703)  # an A4 page within its margins
+    assert paper.window == paper.content
+    assert paper.broken_words == []
+    assert paper.range_font < paper.median_font
 
 
 @needs_browser

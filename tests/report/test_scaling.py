@@ -2,7 +2,10 @@
 
 from dataclasses import replace
 
+import pytest
+
 from tests.report.conftest import line_of, shown
+from tests.report.test_plots import lines, marks
 from tests.sweeps import scaling_sweep
 from trainkit.analysis.comparison import compare
 from trainkit.report.markdown import markdown_comparison
@@ -83,3 +86,43 @@ def test_the_page_has_the_table_and_the_plot_of_efficiencies():
     plot = plot_efficiency(scaling, looks_of(comparison.groups, comparison.scalings), "s0")
     assert [label for label, _ in plot.keys] == ["default", "reduce-overhead", "eager"]
     assert all(figure.endswith("with 4 GPUs") for _, figure in plot.keys)
+
+
+def test_a_curve_of_efficiencies_begins_with_one_gpu_where_a_setting_has_a_shorter_label():
+    rows = []
+    for row in scaling_sweep():
+        for strategy in ("single",) if row.world_size == 1 else ("ddp", "compiled"):
+            rows.append(replace(row, run_id=f"{row.run_id}-{strategy}", strategy=strategy))
+    comparison = compare(rows)
+    (scaling,) = comparison.scalings
+    looks = looks_of(comparison.groups, comparison.scalings)
+    plot = plot_efficiency(scaling, looks, "s0")
+    assert sorted(label for label, _ in plot.keys) == sorted(
+        f"{mode}, ddp.strategy={strategy}"
+        for mode in ("default", "reduce-overhead", "eager")
+        for strategy in ("ddp", "compiled")
+    )
+    for label, _ in plot.keys:
+        color = looks[label].variable.removeprefix("var(--").removesuffix(")")
+        assert len(lines(plot.svg, color)[0]) == 3  # 1, 2 and 4 GPUs
+    one, two, four = sorted({round(x) for x, _ in lines(plot.svg, "ink")[0]})
+    assert four - two == pytest.approx(2 * (two - one), abs=2)
+
+
+def test_curves_of_many_settings_stay_within_the_axes():
+    rows = []
+    for number in range(12):
+        for row in scaling_sweep():
+            rows.append(
+                replace(row, run_id=f"{row.run_id}-{number}", overrides=[*row.overrides, f"optimizer.lr={number}"])
+            )
+    comparison = compare(rows)
+    looks = looks_of(comparison.groups, comparison.scalings)
+    plot = plot_efficiency(comparison.scalings[0], looks, "s0")
+    assert len(plot.keys) == 36
+    every = []
+    for look in looks.values():
+        color = look.variable.removeprefix("var(--").removesuffix(")")
+        every += [x for x, _ in marks(plot.svg, color)]
+    assert min(every) > 54 + 2
+    assert max(every) < 340 - 20 - 2

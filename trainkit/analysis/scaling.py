@@ -35,6 +35,7 @@ class ScalingPoint:
     samples_per_s: Spread | None  # of each process
     efficiency: Ratio | None
     best_efficiency: Ratio | None
+    base_label: str | None  # of the same setting with the fewest processes, which can have no name of a strategy
 
     @property
     def num_processes(self) -> int:
@@ -67,6 +68,15 @@ class Scaling:
         """The points with so many processes, the fastest one first."""
         points = [point for point in self.points if point.num_processes == num_processes]
         return sorted(points, key=lambda point: point.step_time_ms.median)
+
+
+@dataclass(frozen=True)
+class _Base:
+    """The repeats of a setting with the fewest processes, and those of the fastest such setting of its precision."""
+
+    label: str
+    rows: list[Row]
+    fastest_rows: list[Row]
 
 
 def find_scalings(rows: Iterable[Row]) -> tuple[Scaling, ...]:
@@ -145,15 +155,15 @@ def _scaling(base_rows: list[Row], other_rows: list[Row], is_strong: bool) -> Sc
     base_settings = grouping.group_by(base_rows, setting)
     best_settings = _best_settings(base_settings.values())
     base_names = [name for name in _varying_names(base_rows) if not in_groups(name, ignored)]
+    bases = {}
     points = []
-    for repeats in base_settings.values():
-        best = best_settings[_numerics(repeats[0])]
-        points.append(_point(grouping.label(repeats[0], base_names), repeats, repeats, best))
+    for key, repeats in base_settings.items():
+        base = _Base(grouping.label(repeats[0], base_names), repeats, best_settings[_numerics(repeats[0])])
+        bases[key] = base
+        points.append(_point(base.label, repeats, base))
     names = dict.fromkeys([*_varying_names(other_rows), *base_names])
     for repeats in grouping.group_by(other_rows, grouping.candidate_key).values():
-        own = base_settings.get(setting(repeats[0]))
-        fastest = None if own is None else best_settings[_numerics(own[0])]
-        points.append(_point(grouping.label(repeats[0], names), repeats, own, fastest))
+        points.append(_point(grouping.label(repeats[0], names), repeats, bases.get(setting(repeats[0]))))
     precision = None if "amp.precision" in names else rows[0].precision
     return Scaling(is_strong, tuple(_by_setting(points)), grouping.shared_overrides(rows), precision)
 
@@ -186,18 +196,18 @@ def _numerics(row: Row) -> Hashable:
     return row.precision, row.matmul_precision
 
 
-def _point(label: str, rows: list[Row], own: list[Row] | None, best: list[Row] | None) -> ScalingPoint:
+def _point(label: str, rows: list[Row], base: _Base | None) -> ScalingPoint:
     step_time_ms = spread_of(step_times_ms(rows))
     assert step_time_ms is not None  # rows without a step time are dropped
     rates = [rate / rows[0].world_size for rate in values_of(rows, "samples_per_s")]
-    return ScalingPoint(
-        label, tuple(rows), step_time_ms, spread_of(rates), _efficiency(rows, own), _efficiency(rows, best)
-    )
+    efficiency = best_efficiency = base_label = None
+    if base is not None:
+        efficiency, best_efficiency = _efficiency(rows, base.rows), _efficiency(rows, base.fastest_rows)
+        base_label = base.label
+    return ScalingPoint(label, tuple(rows), step_time_ms, spread_of(rates), efficiency, best_efficiency, base_label)
 
 
-def _efficiency(rows: list[Row], base: list[Row] | None) -> Ratio | None:
-    if base is None:
-        return None
+def _efficiency(rows: list[Row], base: list[Row]) -> Ratio:
     if base[0] is rows[0]:
         return Ratio(1.0, 1.0, 1.0)
     return ratio(_sample_times_ms(base), _sample_times_ms(rows))

@@ -1,16 +1,18 @@
 """The comparison as one HTML page that loads nothing from elsewhere and runs no script.
 
-The templates escape every text, after `clean`; the page's own styles and svg.py's elements alone are marked safe.
+The templates escape every text, after `clean`; the page's own styles, svg.py's elements and `breakable` labels alone
+are marked safe.
 """
 
 import functools
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from trainkit.analysis.comparison import Comparison, Group
 from trainkit.analysis.dropping import Dropped
@@ -57,6 +59,18 @@ def _clean_text(value: Any) -> Any:
     return value
 
 
+@functools.cache
+def breakable(label: str) -> Markup:
+    """The label as HTML. A line ends between its settings; a setting wider than a line is broken after a dot, a slash,
+    an underscore or an equals sign, but within no number."""
+    settings = []
+    for setting in re.split("(?<=,) ", clean(label)):
+        settings.append(re.sub(r"(?<=[._=/])(?=[^\W\d])", "<wbr>", str(escape(setting))))
+    if len(settings) == 1:
+        return Markup(settings[0])
+    return Markup(" ".join(f"<span>{setting}</span>" for setting in settings))
+
+
 def template_environment() -> Environment:
     """Templates whose outputs are cleaned, then escaped."""
     environment = Environment(
@@ -67,7 +81,7 @@ def template_environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["short"] = short
+    environment.filters |= {"breakable": breakable, "short": short}
     environment.globals |= {
         "device_use": device_use,
         "diagnosis_title": diagnosis_title,

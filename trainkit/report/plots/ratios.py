@@ -35,6 +35,7 @@ from trainkit.stats import Ratio
 INTERVALS = "with 95 % intervals where there are repeats; within its band a difference may be chance"
 ARROW_INSET = 3.0  # px from the edge of the axes
 CURVE_DISTANCE = 5  # px: curves are drawn beside each other, not one on the other
+CURVES_WIDTH = 20  # px, from the first to the last of many curves: all are within the margins of `set_number_scale`
 NAMED_BY_VALUE = ("model", "amp.precision", "compile.mode")
 
 RatioCurve = dict[float, Ratio]  # a ratio by the number on the x axis
@@ -113,9 +114,9 @@ def _plot_curves_over(
     set_ratio_scale(axes, "y", *ratio_limits(drawn_ratios))
     axes.axhline(1, color=MUTED, linewidth=1)
     keys, legend = [], []
-    for position, (label, curve) in enumerate(curves.items()):
+    for right, (label, curve) in zip(_curve_shifts(len(curves)), curves.items(), strict=True):
         look = looks[label]
-        _draw_curve(axes, curve, look, CURVE_DISTANCE * (position - (len(curves) - 1) / 2))
+        _draw_curve(axes, curve, look, right)
         legend.append(LegendEntry(look.color, clean(label)))
         ratios = list(curve.values())
         keys.append((label, f"{factor_text(ratios[0])} to {factor_text(ratios[-1])}"))
@@ -124,6 +125,12 @@ def _plot_curves_over(
     if series.condition:
         title += f", {series.condition}"
     return Plot(title, figure_svg(figure, name, plot_description(title, keys)), texts.note, tuple(keys))
+
+
+def _curve_shifts(num_curves: int) -> list[float]:
+    """How far each of the curves is drawn to the right of its numbers, in px."""
+    distance = min(CURVE_DISTANCE, CURVES_WIDTH / max(num_curves - 1, 1))
+    return [distance * (position - (num_curves - 1) / 2) for position in range(num_curves)]
 
 
 def _draw_curve(axes: Axes, curve: RatioCurve, look: Look, right: float) -> None:
@@ -149,11 +156,11 @@ def _draw_curve(axes: Axes, curve: RatioCurve, look: Look, right: float) -> None
 @rc_context(STYLE)
 def plot_efficiency(scaling: Scaling, looks: Looks, name: str) -> Plot | None:
     """Each setting's efficiency against the number of processes, over the best setting with the fewest of them; None if
-    there is none."""
-    curves: dict[str, RatioCurve] = {}
-    for point in scaling.points:
-        if point.best_efficiency is not None:
-            curves.setdefault(point.label, {})[point.num_processes] = point.best_efficiency
+    there is none.
+
+    A curve begins at the same setting with the fewest processes, whose label can be shorter.
+    """
+    curves = _efficiency_curves(scaling)
     if not curves:
         return None
     counts = scaling.process_counts
@@ -166,15 +173,37 @@ def plot_efficiency(scaling: Scaling, looks: Looks, name: str) -> Plot | None:
     axes.axhline(1, color=MUTED, linewidth=1)
     keys = []
     ranked = sorted(curves, key=lambda label: max(curves[label].items())[1].value, reverse=True)
-    for position, label in enumerate(ranked):
-        curve, look = curves[label], looks[label]
-        _draw_curve(axes, curve, look, CURVE_DISTANCE * (position - (len(curves) - 1) / 2))
+    for right, label in zip(_curve_shifts(len(curves)), ranked, strict=True):
+        curve = curves[label]
+        _draw_curve(axes, curve, looks[label], right)
         last_count, last = max(curve.items())
         keys.append((label, f"{efficiency_text(last)} with {device_count(scaling, int(last_count))}"))
     title = f"Efficiency by number of {device_noun(scaling, plural=True)}"
     fewest = device_count(scaling, counts[0])
     note = f"Over the best setting with {fewest}; bars are 95 % intervals where there are repeats."
     return Plot(title, figure_svg(figure, name, plot_description(title, keys)), note, tuple(keys))
+
+
+def _efficiency_curves(scaling: Scaling) -> dict[str, RatioCurve]:
+    """The efficiencies of each setting by number of processes, from the fewest on. A setting that was measured with the
+    fewest alone is a curve of one point."""
+    fewest = scaling.process_counts[0]
+    bases: dict[str, Ratio] = {}
+    curves: dict[str, RatioCurve] = {}
+    continued = set()
+    for point in scaling.points:
+        if point.best_efficiency is not None and point.num_processes == fewest:
+            bases[point.label] = point.best_efficiency
+    for point in scaling.points:
+        if point.best_efficiency is None or point.base_label is None or point.num_processes == fewest:
+            continue
+        curve = curves.setdefault(point.label, {fewest: bases[point.base_label]})
+        curve[point.num_processes] = point.best_efficiency
+        continued.add(point.base_label)
+    for label, efficiency in bases.items():
+        if label not in continued:
+            curves[label] = {fewest: efficiency}
+    return curves
 
 
 @rc_context(STYLE)
