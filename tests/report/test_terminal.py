@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tests.report.conftest import line_of, shown
-from tests.sweeps import GIB, MIB, ROW, changed, diagnosis, five_modes, gpu_sweep, make_row
+from tests.sweeps import GIB, MIB, ROW, changed, diagnosis, five_modes, gpu_sweep, make_row, repeats
 from trainkit.analysis.comparison import Comparison, compare
 from trainkit.analysis.regressions import find_changes
 from trainkit.report.diagnosis_tables import print_findings, print_measurements
@@ -185,6 +185,17 @@ def test_changes_say_what_got_slower_faster_larger_or_stayed():
     assert "2.26x" in text
     assert line_of(text, "reduce-overhead").endswith(" no measurable difference")
     assert "resnet50 on synthetic, batch 64" in text
+
+
+def test_medians_far_from_their_factor_stand_beside_the_ranges_that_explain_it():
+    then, now = repeats("eager", 11.0, 11.33, 60.0), repeats("eager", 10.0, 182.03, 185.0)
+    (change,) = find_changes(now, then).changes
+    text = shown(print_changes, find_changes(now, then))
+    assert [spread.median for spread in change.step_time_ms] == [182.03, 11.33]
+    assert "11.33 -> 182.03 ms" in text
+    assert "11.00-60.00 -> 10.00-185.00" in text
+    assert f"{(10 * 182.03 * 185 / (11 * 11.33 * 60)) ** (1 / 3):.2f}x [" in text
+    assert "a factor is the ratio of geometric means" in " ".join(text.split())
 
 
 def test_changes_name_what_only_one_side_has_and_what_is_unknown():

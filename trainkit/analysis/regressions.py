@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from trainkit.analysis import grouping
+from trainkit.analysis.candidates import Spread, spread_of
 from trainkit.analysis.dropping import split_dropped, step_times_ms
 from trainkit.results.row import Row
 from trainkit.stats import Ratio, ratio
@@ -14,7 +15,8 @@ MORE_MEMORY = 1.01  # times the baseline's memory: the allocator's rounding stay
 
 @dataclass(frozen=True)
 class Change:
-    """One candidate against its baseline: medians of step time and peak memory now and then, and now over then."""
+    """One candidate against its baseline: step times and median peak memory now and then, and the ratios of their
+    geometric means, now over then."""
 
     kind: str
     model: str
@@ -24,7 +26,7 @@ class Change:
     num_parallel_jobs: int
     calls_per_window: int | None
     label: str
-    step_time_ms: tuple[float, float]
+    step_time_ms: tuple[Spread, Spread]
     step_time: Ratio
     peak_allocated_bytes: tuple[float, float] | None
     memory: Ratio | None
@@ -146,6 +148,9 @@ def _unpaired(rows: list[Row], other_side: list[Row]) -> tuple[Row, ...]:
 def _change(label: str, current: list[Row], stored: list[Row]) -> Change:
     current_ms, stored_ms = step_times_ms(current), step_times_ms(stored)
     step_time = ratio(current_ms, stored_ms)
+    now, then = spread_of(current_ms), spread_of(stored_ms)
+    assert now is not None  # rows without a step time are dropped
+    assert then is not None
     current_peaks, stored_peaks = _peak_bytes(current), _peak_bytes(stored)
     peaks, memory, uses_more_memory = None, None, False
     if current_peaks and stored_peaks:
@@ -162,7 +167,7 @@ def _change(label: str, current: list[Row], stored: list[Row]) -> Change:
         num_parallel_jobs=first.num_parallel_jobs,
         calls_per_window=first.calls_per_window,
         label=label,
-        step_time_ms=(median(current_ms), median(stored_ms)),
+        step_time_ms=(now, then),
         step_time=step_time,
         peak_allocated_bytes=peaks,
         memory=memory,

@@ -26,6 +26,10 @@ VERSIONS = {
     "Python": "python_version",
     "lightning": "lightning_version",
 }
+CHANGE_NOTE = (
+    "Step times are medians and ranges of the runs; a factor is the ratio of geometric means, so with times far apart "
+    "it is not that of the medians."
+)
 ENOUGH_REPEATS = 5  # of a sweep: what every advice to repeat names
 
 

@@ -21,8 +21,9 @@ from trainkit.analysis.regressions import Change, Changes, Incomparable
 from trainkit.analysis.scaling import Scaling
 from trainkit.formatting import clean, decimals, fixed, short, size
 from trainkit.report.columns import Cell, TableColumn, comparison_columns
-from trainkit.report.figures import factor_text, ratio_text
+from trainkit.report.figures import factor_text, range_text, ratio_text
 from trainkit.report.labels import (
+    CHANGE_NOTE,
     dropped_title,
     headings,
     schema_changes,
@@ -174,6 +175,7 @@ def print_changes(changes: Changes, console: Console | None = None) -> None:
         table.add_row(setting, _step_change(change), _memory_change(change), _change_verdict(change))
     if changes.changes:
         console.print(table)
+        console.print(Text(CHANGE_NOTE, style="dim"))
     for label in changes.failed:
         console.print(Text(f"Failed now: {clean(label)}", style="red"))
     for label in changes.missing:
@@ -198,8 +200,13 @@ def _versions_of_sides(rest: Incomparable) -> str:
 
 def _step_change(change: Change) -> Text:
     now, baseline = change.step_time_ms
-    digits = decimals(change.step_time_ms, 4)
-    return Text(f"{fixed(baseline, digits)} -> {fixed(now, digits)} ms\n{ratio_text(change.step_time)}")
+    digits = decimals([now.median, baseline.median], 4)
+    ranges = [range_text(baseline, digits), range_text(now, digits)]
+    lines = [f"{fixed(baseline.median, digits)} -> {fixed(now.median, digits)} ms"]
+    if any(ranges):
+        lines.append(" -> ".join(text or "-" for text in ranges))
+    lines.append(ratio_text(change.step_time))
+    return Text("\n".join(lines))
 
 
 def _memory_change(change: Change) -> Text:
