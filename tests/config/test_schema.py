@@ -106,7 +106,7 @@ def built(config: RunConfig) -> None:
         (["trainer.max_steps=0"], "trainer.max_steps = 0: "),
         (["trainer.limit_val_batches=1.5"], "trainer.limit_val_batches = 1.5: "),
         (["trainer.limit_train_batches=0"], "trainer.limit_train_batches = 0: "),
-        (["model.num_classes=5"], "model.num_classes = 5: data = digits has 10; "),
+        (["model.num_classes=5"], "model.num_classes = 5: data = digits has 10; use 10"),
         (["model.channels=3"], "model.channels = 3: data = digits has 1; "),
         (["model=mini_transformer"], "model = mini_transformer: takes tokens, but data = digits gives images; "),
         (

@@ -47,6 +47,16 @@ from trainkit import cli
         (["job.run_dir=x"], [r"job\.run_dir = x: is what trainkit says of a job; leave it out"]),
         (["nonsense"], [r"nonsense: cannot be read; .*"]),
         (["model.witdh=3"], [r"model\.witdh = 3: no such setting; did you mean model\.width\?"]),
+        (
+            ["model=own", "model._target_=mine.Net", "model.num_classes=10"],
+            [r"model\.num_classes = 10: an argument of a class of yours is added, with \+model\.num_classes=10"],
+        ),
+        (
+            ["data=dataset", "data.train._target_=mine.Train", "data.train.size=3", "+data.channels=1"],
+            [r"data\.train\.size = 3: an argument .* is added, with \+data\.train\.size=3", r"model\..*"],
+        ),
+        (["data.train._target_=mine.Train"], [r"data\.train\._target_ = mine\.Train: a setting of data=dataset; .*"]),
+        (["model=mine.Net"], [r"model = mine\.Net: no file of conf/model; .* model=own model\._target_=mine\.Net"]),
         (["data=text"], [r"model = simple_cnn: takes images, but data = text gives tokens; .*"]),
         (["model=mini_transformer", "data=text"], [r"data\.path = .*; .*"]),
         (["model=mini_transformer", "data=text", "data.path=missing.txt"], [r"data\.path = missing\.txt: no .*; .*"]),

@@ -39,6 +39,11 @@ def test_a_name_that_its_module_lacks_is_answered_by_the_nearest_one(target, pro
         instantiate_node("model", "mine", {"_target_": target})
 
 
+def test_an_argument_that_is_missing_is_named_as_it_is_added():
+    with pytest.raises(ConfigError, match=r"missing .*; Linear takes \(.*\); add \+model\.out_features=\.\.\.$"):
+        instantiate_node("model", "mine", {"_target_": "torch.nn.Linear", "in_features": 3})
+
+
 def test_what_is_neither_a_number_nor_a_truth_value_is_the_classes_own_matter():
     def takes(some: int | None, either: int | str, late: int = None) -> None: ...  # noqa: RUF013
 

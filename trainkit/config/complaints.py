@@ -11,7 +11,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from trainkit.config import schema
@@ -203,6 +203,9 @@ def _no_file_of_group(refused: Refused, match: re.Match[str]) -> str:
     package = PLUGINS.get(f"{refused.setting}={refused.value}")
     if package is not None:
         return f"is not installed; pip install {package}"
+    if "." in refused.value and "own" in match[1].split():
+        group = refused.setting
+        return f"no file of conf/{group}; a class of yours is given as {group}=own {group}._target_={refused.value}"
     folders = [f"{path.name}/..." for path in _listed(groups, "*") if path.is_dir()]
     return f"expected one of {', '.join(match[1].split() + folders)}"
 
@@ -265,11 +268,32 @@ def _entries(refused: Refused) -> str:
 def _unknown_setting(refused: Refused, match: re.Match[str]) -> str:
     if in_groups(refused.setting, ["compile.options"]):
         return f"an option of torch is added, with +{refused.setting}"
+    parent, _, name = refused.setting.rpartition(".")
+    is_own = any(choice == f"{parent}=own" or choice.startswith(f"{parent}._target_=") for choice in refused.accepted)
+    if is_own and name not in OTHER_NAMES:
+        return f"an argument of a class of yours is added, with +{refused.override}"
     names = list(_setting_names(refused.configs.compose(refused.accepted)))
+    choice = _only_choice_with(refused, names)
+    if choice is not None:
+        return f"a setting of {choice}; choose that too"
     meant = _setting_meant(refused.setting, names)
     if meant is None:
         return "no such setting; see python train.py --help"
     return f"no such setting; did you mean {meant}?"
+
+
+def _only_choice_with(refused: Refused, names: list[str]) -> str | None:
+    """The choice of a group, `data=dataset`, that alone has the setting that was typed; None if several have it, or if
+    it is among `names`, those of the present choice."""
+    group, _, setting = refused.setting.partition(".")
+    key = setting.partition(".")[0]
+    if f"{group}.{key}" in names:
+        return None
+    choices = []
+    for path in _listed([folder / group for folder in refused.configs.folders], "*.yaml"):
+        if key in OmegaConf.load(path):
+            choices.append(f"{group}={path.stem}")
+    return choices[0] if len(choices) == 1 else None
 
 
 def _setting_meant(typed: str, names: list[str]) -> str | None:

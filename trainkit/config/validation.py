@@ -79,8 +79,7 @@ def _sizes(config: RunConfig) -> Iterator[str]:
             continue
         fits = of_model >= of_data if size in SIZES_WITH_ROOM else of_model == of_data
         if not fits:
-            way_out = "leave it out and it follows the data"
-            yield f"model.{size} = {of_model}: data = {config.job.data} has {of_data}; {way_out}"
+            yield f"model.{size} = {of_model}: data = {config.job.data} has {of_data}; use {of_data}"
 
 
 def _compile(config: CompileConfig) -> Iterator[str]:

@@ -37,16 +37,24 @@ def instantiate_node(group: str, name: str, node: dict[str, Any]) -> Any:
         if isinstance(cause, ConfigError):
             raise cause from None
         problem = located_line(cause or error)
-        raise ConfigError(f"{group} = {name}: {problem}; {_way_to_call(target)}") from error
+        raise ConfigError(f"{group} = {name}: {problem}; {_way_to_call(group, target, node)}") from error
 
 
-def _way_to_call(target: Callable[..., Any]) -> str:
-    """What to do about the error of a call. Functions that pass all their arguments on do not say which they take."""
-    parameters = inspect.signature(target).parameters.values()
-    names = [parameter.name for parameter in parameters if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
+def _way_to_call(group: str, target: Callable[..., Any], node: dict[str, Any]) -> str:
+    """What to do about the error of a call: add what is missing. Functions that pass all their arguments on do not say
+    which they take."""
+    names, missing = [], []
+    for parameter in inspect.signature(target).parameters.values():
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            continue
+        names.append(parameter.name)
+        is_required = parameter.default is parameter.empty and parameter.kind is not parameter.VAR_POSITIONAL
+        if is_required and parameter.name not in node:
+            missing.append(f"+{group}.{parameter.name}=...")
     if not names:
         return "choose other settings"
-    return f"{target.__name__} takes ({', '.join(names)})"
+    takes = f"{target.__name__} takes ({', '.join(names)})"
+    return f"{takes}; add {' '.join(missing)}" if missing else takes
 
 
 def _missing_name(target: str) -> str | None:
