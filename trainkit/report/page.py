@@ -1,7 +1,7 @@
 """The comparison as one HTML page that loads nothing from elsewhere and runs no script.
 
-The templates escape every text, after `clean`; the page's own styles, svg.py's elements and `breakable` labels alone
-are marked safe.
+The templates escape every text, after `clean`; the page's own styles, svg.py's elements and `wrapping_label` alone are
+marked safe.
 """
 
 import functools
@@ -60,7 +60,7 @@ def _clean_text(value: Any) -> Any:
 
 
 @functools.cache
-def breakable(label: str) -> Markup:
+def wrapping_label(label: str) -> Markup:
     """The label as HTML. A line ends between its settings; a setting wider than a line is broken after a dot, a slash,
     an underscore or an equals sign, but within no number."""
     settings = []
@@ -81,7 +81,7 @@ def template_environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"breakable": breakable, "short": short}
+    environment.filters |= {"wrapping": wrapping_label, "short": short}
     environment.globals |= {
         "device_use": device_use,
         "diagnosis_title": diagnosis_title,

@@ -97,6 +97,28 @@ def efficiency_text(efficiency: Ratio | None) -> str:
     return f"{cell.text} [{cell.range.replace('-', ', ')}]"
 
 
+def efficiency_curves(scaling: Scaling) -> dict[str, dict[float, Ratio]]:
+    """The efficiencies of each setting by number of processes, from the fewest on. A setting that was measured with the
+    fewest alone is a curve of one point."""
+    fewest = scaling.process_counts[0]
+    bases: dict[str, Ratio] = {}
+    curves: dict[str, dict[float, Ratio]] = {}
+    continued = set()
+    for point in scaling.points:
+        if point.best_efficiency is not None and point.num_processes == fewest:
+            bases[point.label] = point.best_efficiency
+    for point in scaling.points:
+        if point.best_efficiency is None or point.base_label is None or point.num_processes == fewest:
+            continue
+        curve = curves.setdefault(point.label, {fewest: bases[point.base_label]})
+        curve[point.num_processes] = point.best_efficiency
+        continued.add(point.base_label)
+    for label, efficiency in bases.items():
+        if label not in continued:
+            curves[label] = {fewest: efficiency}
+    return curves
+
+
 def _sentence(scaling: Scaling, count: int) -> str:
     points = scaling.points_with(count)
     best = points[0]

@@ -28,7 +28,7 @@ from trainkit.report.plots.axes import (
 from trainkit.report.plots.palette import BAND, HUES, MUTED, STYLE, Look, Looks
 from trainkit.report.plots.series import Series, ranked_labels
 from trainkit.report.plots.svg import Plot, figure_svg, plot_description
-from trainkit.report.scaling import device_count, device_noun, efficiency_text
+from trainkit.report.scaling import device_count, device_noun, efficiency_curves, efficiency_text
 from trainkit.results.optimized import direction_label
 from trainkit.stats import Ratio
 
@@ -160,7 +160,7 @@ def plot_efficiency(scaling: Scaling, looks: Looks, name: str) -> Plot | None:
 
     A curve begins at the same setting with the fewest processes, whose label can be shorter.
     """
-    curves = _efficiency_curves(scaling)
+    curves = efficiency_curves(scaling)
     if not curves:
         return None
     counts = scaling.process_counts
@@ -182,28 +182,6 @@ def plot_efficiency(scaling: Scaling, looks: Looks, name: str) -> Plot | None:
     fewest = device_count(scaling, counts[0])
     note = f"Over the best setting with {fewest}; bars are 95 % intervals where there are repeats."
     return Plot(title, figure_svg(figure, name, plot_description(title, keys)), note, tuple(keys))
-
-
-def _efficiency_curves(scaling: Scaling) -> dict[str, RatioCurve]:
-    """The efficiencies of each setting by number of processes, from the fewest on. A setting that was measured with the
-    fewest alone is a curve of one point."""
-    fewest = scaling.process_counts[0]
-    bases: dict[str, Ratio] = {}
-    curves: dict[str, RatioCurve] = {}
-    continued = set()
-    for point in scaling.points:
-        if point.best_efficiency is not None and point.num_processes == fewest:
-            bases[point.label] = point.best_efficiency
-    for point in scaling.points:
-        if point.best_efficiency is None or point.base_label is None or point.num_processes == fewest:
-            continue
-        curve = curves.setdefault(point.label, {fewest: bases[point.base_label]})
-        curve[point.num_processes] = point.best_efficiency
-        continued.add(point.base_label)
-    for label, efficiency in bases.items():
-        if label not in continued:
-            curves[label] = {fewest: efficiency}
-    return curves
 
 
 @rc_context(STYLE)
