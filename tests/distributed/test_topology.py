@@ -44,7 +44,14 @@ def config(**settings) -> RunConfig:
 
 def test_without_torchrun_they_are_those_requested():
     assert processes(TrainerConfig()) == (1, 1)
-    assert processes(TrainerConfig(devices=2, num_nodes=3)) == (2, 3)
+    assert processes(TrainerConfig(devices=2, num_nodes=1)) == (2, 1)
+
+
+def test_other_nodes_need_a_launcher():
+    with pytest.raises(
+        ConfigError, match=r"trainer\.num_nodes = 2: no launcher .* run torchrun --nnodes=2 on each node"
+    ):
+        processes(TrainerConfig(num_nodes=2))
 
 
 def test_torchrun_decides_and_may_be_confirmed(torchrun):
@@ -71,7 +78,7 @@ def test_a_cpu_is_used_if_requested_or_without_a_gpu(monkeypatch):
     assert select_devices(config(accelerator=Accelerator.cpu, devices=3)) == Devices("cpu", 3, 1)
     assert select_devices(config(devices=2)) == Devices("cuda", 2, 1)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
-    assert select_devices(config(devices=2, num_nodes=2)).world_size == 4
+    assert select_devices(config(devices=2)) == Devices("cpu", 2, 1)
 
 
 def test_missing_gpus_are_refused(monkeypatch):

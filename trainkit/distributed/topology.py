@@ -51,17 +51,22 @@ def select_devices(config: RunConfig) -> Devices:
 
 
 def processes(trainer: TrainerConfig) -> tuple[int, int]:
-    """(processes on each node, nodes): those that torchrun or a cluster launched, or else those requested, by default
-    one.
+    """(processes on each node, nodes): those that torchrun or a cluster launched, or else those requested of this node,
+    by default one.
 
-    Raises ConfigError if another number was launched than requested.
+    Raises ConfigError if another number was launched than requested, or if nothing launched those of other nodes.
     """
     job = cluster_job()
     if job is not None:
         _check_tasks(trainer, job)
         return job.tasks_per_node, job.num_nodes
     if "TORCHELASTIC_RUN_ID" not in os.environ:
-        return trainer.devices or 1, trainer.num_nodes or 1
+        if trainer.num_nodes not in (None, 1):
+            raise ConfigError(
+                f"trainer.num_nodes = {trainer.num_nodes}: no launcher started this process, and the other nodes would "
+                f"never join it; run torchrun --nnodes={trainer.num_nodes} on each node, or leave trainer.num_nodes out"
+            )
+        return trainer.devices or 1, 1
     per_node = int(os.environ["LOCAL_WORLD_SIZE"])
     num_nodes = int(os.environ["WORLD_SIZE"]) // per_node
     if trainer.devices not in (None, per_node):
