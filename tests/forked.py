@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
@@ -118,6 +119,7 @@ def serve() -> None:
     with cli.importing():
         for name in IMPORTED:
             importlib.import_module(name)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # until a job is ready for it
     for line in iter(sys.stdin.readline, ""):
         pid = os.fork()
         if pid == 0:
@@ -141,6 +143,18 @@ def _run(argv: list[str], cwd: str, env: dict[str, str], said: list[str], ranks:
     sys.path[:] = [str(Path(argv[0]).parent), *own, *sys.path[1:]]
     sys.argv = argv
     if ranks == 1:
-        runpy.run_path(argv[0], run_name="__main__")
-    else:
-        run_torchrun([*ONE_HOST, f"--nproc-per-node={ranks}", f"--max-restarts={max_restarts}", *argv])
+        _run_script(argv[0])
+        return
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    run_torchrun([*ONE_HOST, f"--nproc-per-node={ranks}", f"--max-restarts={max_restarts}", *argv])
+
+
+def _run_script(path: str) -> None:
+    """Run it. SIGINT before its first line, where no script can heed it, ends the process without a word."""
+    try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+        runpy.run_path(path, run_name="__main__")
+    except KeyboardInterrupt as error:
+        if path in [frame.filename for frame in traceback.extract_tb(error.__traceback__)]:
+            raise
+        os._exit(128 + signal.SIGINT)

@@ -1,10 +1,14 @@
 """How the process of a command ends by a signal that no run handles."""
 
+import os
 import signal
 import subprocess
 import sys
 
 import pytest
+
+from tests import forked
+from tests.conftest import ROOT
 
 PROGRAM = """
 import atexit, os, signal
@@ -40,3 +44,8 @@ def test_a_second_signal_within_the_last_steps_ends_a_process_at_once():
 
 def test_a_hangup_that_is_ignored_stays_ignored():
     assert ended("SIGHUP", is_early=True, num_late=2, ignores=True) == (0, "cleaned up\n", "")
+
+
+def test_an_interrupt_in_the_first_moment_of_a_forked_run_is_no_error(tmp_path):
+    done = forked.python(ROOT / "train.py", cwd=tmp_path, on_start=lambda pid: os.kill(pid, signal.SIGINT))
+    assert (done.returncode, done.stderr) == (130, "")

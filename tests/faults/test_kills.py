@@ -209,10 +209,11 @@ def left_problems(folder: Path, number: signal.Signals | None = None) -> list[st
     expected = TORCHRUN
     if number is signal.SIGKILL:
         expected = (*TORCHRUN, COLD_PREFIX)  # a process that is killed cannot remove it
-    left = [name for name in temporary_files(folder / "tmp") if not name.startswith(expected)]
+    names = temporary_files(folder / "tmp")
+    left = [name for name in names if not name.startswith(expected)]
     if left:
         problems.append(f"temporary files {' '.join(left)}")
-    for name in left:
+    for name in names:  # the next start is not to be blamed for them
         os.rename(folder / "tmp" / name, folder / name)
     return problems
 
@@ -259,6 +260,14 @@ def is_true(row: Row, killed: KilledRun, number: signal.Signals) -> bool:
 def heed_sighup() -> None:
     """A process ignores SIGHUP under nohup, as would those that it starts."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def test_what_a_process_could_not_remove_is_left_by_that_one_alone(tmp_path):
+    (tmp_path / "tmp" / f"{COLD_PREFIX}a").mkdir(parents=True)
+    assert left_problems(tmp_path, signal.SIGKILL) == []
+    assert left_problems(tmp_path, signal.SIGINT) == []
+    (tmp_path / "tmp" / f"{COLD_PREFIX}b").mkdir()
+    assert left_problems(tmp_path, signal.SIGINT) == [f"temporary files {COLD_PREFIX}b"]
 
 
 def test_a_killed_run_resumes_to_the_same_bits(monkeypatch):
