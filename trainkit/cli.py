@@ -216,12 +216,20 @@ def one_line_errors_within() -> Iterator[None]:
 def importing() -> Iterator[None]:
     """Suspend garbage collection while torch and Lightning are imported, and keep their objects out of it for good.
 
-    None of them is ever garbage. Searching them again and again takes a third of the time of a short process.
+    None of them is ever garbage. Searching them again and again takes a third of the time of a short process. Raises
+    ConfigError if torch cannot make the directory of its compile cache, which it does when it is imported.
     """
     was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
+    except OSError as error:
+        folder = os.environ.get("TORCHINDUCTOR_CACHE_DIR", "")
+        if not error.filename or not Path(folder).is_relative_to(error.filename):
+            raise
+        raise ConfigError(
+            f"TORCHINDUCTOR_CACHE_DIR = {folder}: torch cannot make it ({error.strerror}); choose another"
+        ) from error
     finally:
         gc.freeze()
         if was_enabled:

@@ -138,6 +138,16 @@ def test_a_graph_mode_on_a_cpu_runs_and_says_that_it_took_no_effect(train, tmp_p
     assert "CUDA graphs" in row.effective_mode_reason
 
 
+def test_a_compile_cache_that_torch_cannot_make_is_one_line(tmp_path):
+    (tmp_path / "file").touch()
+    folder = tmp_path / "file" / "cache"
+    command = [sys.executable, str(ROOT / "train.py"), "model=simple_net", "data=synthetic", "compile.mode=eager"]
+    env = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(folder)}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
+    assert done.stderr == f"TORCHINDUCTOR_CACHE_DIR = {folder}: torch cannot make it (Not a directory); choose another\n"
+    assert done.returncode == 2
+
+
 def test_garbage_is_looked_for_again_after_an_import_that_fails():
     with pytest.raises(ImportError), cli.importing():
         importlib.import_module("trainkit.nothing")
