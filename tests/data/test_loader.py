@@ -112,6 +112,17 @@ def test_workers_without_room_for_what_they_share_are_refused(monkeypatch):
         loader_of([0, 1])
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of torch's iterator, half made
+def test_workers_that_have_no_room_when_they_start_are_refused_too(monkeypatch):
+    def make_queue():
+        raise OSError(28, "No space left on device")
+
+    loader = loader_of([0, 1])
+    monkeypatch.setattr("torch.multiprocessing.Queue", make_queue)
+    with pytest.raises(ConfigError, match=r"data\.num_workers = 1: workers cannot share memory \(No space left on dev"):
+        next(iter(loader))
+
+
 KILLED = """
 import multiprocessing, os, signal, sys
 import torch

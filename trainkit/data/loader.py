@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler, get_worker_info
 
-from trainkit.data.workers import begin_worker, prepare_for_workers
+from trainkit.data.workers import begin_worker, prepare_for_workers, sharing_memory
 from trainkit.inputs import Batch
 
 Collate = Callable[[Any], Batch]
@@ -85,7 +85,9 @@ class EpochLoader(DataLoader[Any]):
         self.plan = plan
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        yield from super().__iter__()
+        with sharing_memory(self.num_workers):
+            batches = super().__iter__()
+        yield from batches
 
     def skip(self, num_batches: int) -> None:
         """Have the next iterator begin behind so many batches."""

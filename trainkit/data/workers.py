@@ -4,7 +4,8 @@ import multiprocessing
 import os
 import shutil
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from multiprocessing import queues, util
 from types import TracebackType
 from typing import Any
@@ -15,10 +16,17 @@ from trainkit.config.errors import ConfigError
 
 def prepare_for_workers(num_workers: int) -> None:
     """Make the folder of the sockets over which workers hand on batches; each would make its own, and leave it behind
-    if it is killed. Raises ConfigError if the system has no room for it, or for locks in shared memory."""
-    try:
+    if it is killed. Raises ConfigError if the system has no room for it, or for a lock in shared memory."""
+    with sharing_memory(num_workers):
         multiprocessing.get_context().Lock()
         util.get_temp_dir()
+
+
+@contextmanager
+def sharing_memory(num_workers: int) -> Iterator[None]:
+    """A context for making what workers share. Raises ConfigError if the system has no room for it."""
+    try:
+        yield
     except OSError as error:
         way_out = "make room in /dev/shm and TMPDIR, or set data.num_workers=0"
         raise ConfigError(
