@@ -23,6 +23,19 @@ with end_on_signals():
         os.kill(os.getpid(), number)
 """
 
+# The backward of a compile is traced like this.
+IN_BACKWARD = """
+import os, signal, torch
+from trainkit.interruption import end_on_signals
+def kill(gradient):
+    os.kill(os.getpid(), signal.Signals[{name!r}])
+with end_on_signals(), torch.autograd.set_detect_anomaly(True):
+    leaf = torch.ones(1, requires_grad=True)
+    loss = (leaf * leaf).exp()
+    loss.register_hook(kill)
+    loss.backward()
+"""
+
 
 def ended(name: str, is_early: bool = False, num_late: int = 0, ignores: bool = False) -> tuple[int, str, str]:
     """Exit status, output and errors of a process with signals before its last steps, and within them."""
@@ -40,6 +53,13 @@ def test_a_signal_ends_a_process_after_its_last_steps(name, status):
 
 def test_a_second_signal_within_the_last_steps_ends_a_process_at_once():
     assert ended("SIGTERM", num_late=2) == (-signal.SIGTERM, "", "")
+
+
+@pytest.mark.parametrize(("name", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_signal_within_a_backward_is_no_error_of_it(name, status):
+    program = IN_BACKWARD.format(name=name)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stderr) == (status, "")
 
 
 def test_a_hangup_that_is_ignored_stays_ignored():

@@ -2,6 +2,7 @@
 
 import signal
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -22,6 +23,8 @@ def end_on_signals() -> Iterator[None]:
         numbers.append(signal.SIGHUP)
     for number in numbers:
         signal.signal(number, _end)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt)
     try:
         yield
     except KeyboardInterrupt:
@@ -32,7 +35,18 @@ def end_on_signals() -> Iterator[None]:
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:
+    _warn_of_no_backward()
     sys.exit(128 + number)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    _warn_of_no_backward()
+    raise KeyboardInterrupt
+
+
+def _warn_of_no_backward() -> None:
+    """Leave out the traceback that torch prints of an exception which leaves a backward while it compiles it."""
+    warnings.filterwarnings("ignore", message="Error detected in ")
 
 
 def _ignore_once(number: int, frame: FrameType | None) -> None:
