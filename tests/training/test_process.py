@@ -67,3 +67,11 @@ def test_settings_that_lightning_changes_are_restored(compose):
         assert os.environ["WANDB_SILENT"] == "true"
         assert settings() != before
     assert settings() == before
+
+
+@pytest.mark.parametrize("logger", ["wandb", "wandb_online"])
+def test_wandb_finds_a_home_where_none_is_set(logger, compose, monkeypatch):
+    monkeypatch.delenv("HOME")
+    with run_settings(compose(f"logger={logger}")):
+        assert os.path.isdir(os.environ["HOME"])
+    assert "HOME" not in os.environ

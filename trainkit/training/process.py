@@ -55,9 +55,11 @@ def run_settings(config: RunConfig) -> Iterator[None]:
             logger = logging.getLogger(name)
             restore.callback(logger.setLevel, logger.level)
             logger.setLevel(level)
-        if any(node.get("offline") for node in named_nodes(config.logger).values()):
-            os.environ.setdefault("WANDB_SILENT", "true")
+        loggers = named_nodes(config.logger).values()
+        if loggers:
             os.environ.setdefault("HOME", _home())  # else W&B prints its log
+        if any(node.get("offline") for node in loggers):
+            os.environ.setdefault("WANDB_SILENT", "true")
         yield
 
 
