@@ -80,6 +80,8 @@ def test_planted_settings_are_not_chosen_and_are_said_and_nothing_is_measured_tw
     ("words", "complaint"),
     [
         (["hydra.sweeper.budget_min=0"], "hydra.sweeper.budget_min = 0.0: expected a number above 0"),
+        ([f"hydra.sweeper.steps={'9' * 400}"], f"hydra.sweeper.steps = {'9' * 400}: expected a number above 0, and at"),
+        (["hydra.sweeper.memory_gib=inf"], "hydra.sweeper.memory_gib = inf: expected a number above 0, and at most"),
         (["model.width=4,8"], "model.width = 4,8: is other work, and a race compares ways to do the same"),
         (["hydra.launcher.repeats=3"], "hydra.launcher.repeats, .parallel: a race repeats its jobs as far as needed"),
         (["compile.mode=eager,fastest"], "compile.mode = fastest: expected one of eager, default"),

@@ -40,6 +40,7 @@ FILE_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 LENGTHS = ("trainer.max_epochs", "trainer.max_steps", "trainer.limit_train_batches")
 FEWEST_STEPS = 20  # of a job with a large batch
 NO_LOG = "logger=none"
+MOST = 1e12  # minutes, steps or GiB
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,8 @@ class RaceSettings:
         complaints = []
         for name in ("budget_min", "steps", "memory_gib", "slower_frac", "job_steps"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
-                complaints.append(f"hydra.sweeper.{name} = {value}: expected a number above 0")
+            if value is not None and not 0 < value <= MOST:
+                complaints.append(f"hydra.sweeper.{name} = {value}: expected a number above 0, and at most {MOST:,.0f}")
         if self.minimize not in (TIME, MEMORY):
             complaints.append(f"hydra.sweeper.minimize = {self.minimize}: expected one of {TIME}, {MEMORY}")
         if self.save_as is not None and not FILE_NAME.fullmatch(self.save_as):
