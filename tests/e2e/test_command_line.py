@@ -97,6 +97,7 @@ from trainkit import cli
         (["trainer.accumulate_grad_batches=10000000"], [r"trainer\.accumulate_grad_batches = 10000000: .* at most .*"]),
         (["model=mini_transformer", "data=synthetic", "model.dim=0"], [r"model\.dim = 0: expected a whole .* 1; .*"]),
         (["model=decision_pipeline", "model.limit=nan"], [r"model\.limit = nan: expected a finite number .*"]),
+        ([f"data.batch_size={'9' * 5000}"], [r"data\.batch_size=9{5000}: cannot be read; .*"]),
         (["model._target_=a\nb"], [r"model\._target_=a b: cannot be read; .*"]),
         (["model._target_='a\tb\x1b[31m'"], [r"model\._target_ = a b: ModuleNotFoundError: .*"]),
         (["+logger.wandb.settings.api_key=abc"], [r"logger\.wandb\.settings\.api_key: names a secret; do not type .*"]),
@@ -107,7 +108,7 @@ from trainkit import cli
         (["+checkpoint=null", "++checkpoint=${seed}"], [r"checkpoint = null: is a setting already; .*"]),
         (["-m", "seed=0,1", "hydra.launcher.repeats=0"], [r"hydra\.launcher\.repeats = 0: expected .*"]),
     ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) and "\\" not in value[0] else "",
+    ids=lambda value: " ".join(value)[:80] if isinstance(value, list) and "\\" not in value[0] else "",
 )  # fmt: skip
 def test_a_mistake_is_one_line_and_exit_status_2(words, lines, train, tmp_path):
     (tmp_path / "corrupt.ckpt").write_bytes(b"\x80\x02 this is no checkpoint")

@@ -70,7 +70,7 @@ def complaints(argv: list[str], conf: Path, name: str = "config", sweeps: bool =
     for override in sorted(_overrides_of_settings(argv), key=lambda typed: not _chooses_in_group(typed, configs)):
         try:
             single_values = list(_single_values(override))
-        except HydraException:
+        except (HydraException, ValueError):  # Python's own, about thousands of digits
             way_out = "write group=name or setting=value, and quote what has commas, spaces or ="
             lines.append(f"{override}: cannot be read; {way_out}")
             continue
