@@ -1,12 +1,23 @@
 """The command `trainkit`: the commands of the scripts, under one name."""
 
 import logging
+import signal
 import sys
 
 import pytest
 
 import trainkit
 from trainkit.__main__ import COMMANDS, main
+
+
+@pytest.fixture(autouse=True)
+def signals_handled_as_before():
+    """`main` leaves them ignored, for the last steps of its process."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    handlers = [signal.getsignal(number) for number in numbers]
+    yield
+    for number, handler in zip(numbers, handlers, strict=True):
+        signal.signal(number, handler)
 
 
 @pytest.mark.parametrize(
