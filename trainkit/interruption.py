@@ -35,16 +35,16 @@ def end_on_signals() -> Iterator[None]:
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:
-    _warn_of_no_backward()
+    _silence_backward()
     sys.exit(128 + number)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    _warn_of_no_backward()
+    _silence_backward()
     raise KeyboardInterrupt
 
 
-def _warn_of_no_backward() -> None:
+def _silence_backward() -> None:
     """Leave out the traceback that torch prints of an exception which leaves a backward while it compiles it."""
     warnings.filterwarnings("ignore", message="Error detected in ")
 

@@ -20,8 +20,7 @@ RACE = (
     "hydra.sweeper.into=mine", "hydra.launcher.timeout_s=15", "model=own", "model._target_=planted.Net",
     "+model.inputs=images", "data=digits", "compile.mode=default,reduce-overhead",
     "compile.backend=eager,planted_wrong,planted_oom,planted_hang", "compile.scope=net",
-    "trainer.channels_last=false,true",
-    "optimizer.foreach=null",
+    "trainer.channels_last=false,true", "optimizer.foreach=null",
 )  # fmt: skip
 WRONG, OOM, HANG = "compile.backend=planted_wrong", "compile.backend=planted_oom", "compile.backend=planted_hang"
 PIECES = "trainer.channels_last=true"

@@ -157,9 +157,13 @@ def _spread_of_metric(candidate: Candidate, name: str) -> Spread | None:
 
 def spread_column(name: str, unit: str, spreads: Sequence[Spread | None]) -> TableColumn:
     """Medians over the repeats, with their ranges."""
+    return TableColumn(name, unit, spread_cells(spreads))
+
+
+def spread_cells(spreads: Sequence[Spread | None]) -> list[Cell]:
+    """Medians and ranges, all with as many decimals."""
     digits = decimals([median_of(spread) for spread in spreads], 4)
-    cells = [Cell(fixed(median_of(spread), digits), range_text(spread, digits)) for spread in spreads]
-    return TableColumn(name, unit, cells)
+    return [Cell(fixed(median_of(spread), digits), range_text(spread, digits)) for spread in spreads]
 
 
 def _number_column(name: str, unit: str, values: Sequence[float | None], digits: int | None = None) -> TableColumn:

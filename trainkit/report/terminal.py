@@ -20,8 +20,8 @@ from trainkit.analysis.dropping import Dropped, step_times_ms
 from trainkit.analysis.regressions import Change, Changes, Incomparable
 from trainkit.analysis.scaling import Scaling
 from trainkit.formatting import clean, decimals, fixed, short, size
-from trainkit.report.columns import Cell, TableColumn, comparison_columns
-from trainkit.report.figures import factor_text, range_text, ratio_text
+from trainkit.report.columns import Cell, TableColumn, comparison_columns, spread_cells
+from trainkit.report.figures import factor_text, ratio_text
 from trainkit.report.labels import (
     CHANGE_NOTE,
     dropped_title,
@@ -199,12 +199,10 @@ def _versions_of_sides(rest: Incomparable) -> str:
 
 
 def _step_change(change: Change) -> Text:
-    now, baseline = change.step_time_ms
-    digits = decimals([now.median, baseline.median], 4)
-    ranges = [range_text(baseline, digits), range_text(now, digits)]
-    lines = [f"{fixed(baseline.median, digits)} -> {fixed(now.median, digits)} ms"]
-    if any(ranges):
-        lines.append(" -> ".join(text or "-" for text in ranges))
+    now, baseline = spread_cells(change.step_time_ms)
+    lines = [f"{baseline.text} -> {now.text} ms"]
+    if baseline.range or now.range:
+        lines.append(f"{baseline.range or '-'} -> {now.range or '-'}")
     lines.append(ratio_text(change.step_time))
     return Text("\n".join(lines))
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainkit.analysis.regressions import Change, find_changes
-from trainkit.formatting import decimals, fixed, size
-from trainkit.report.columns import Cell
-from trainkit.report.figures import range_text, ratio_text
+from trainkit.formatting import size
+from trainkit.report.columns import Cell, spread_cells
+from trainkit.report.figures import ratio_text
 from trainkit.report.labels import CHANGE_NOTE, work_label
 from trainkit.report.verdicts import change_verdict
 from trainkit.results.row import Row
@@ -14,13 +14,16 @@ from trainkit.results.row import Row
 
 @dataclass(frozen=True)
 class TwoSweeps:
-    """The names of two sweeps, a line of cells for each setting of both, how to read them, and the settings of one
-    alone."""
+    """The names of two sweeps, a line of cells for each setting of both, and the settings of one alone."""
 
     names: tuple[str, str]
     lines: list[tuple[str, list[Cell]]]
-    note: str
     only: list[str]
+
+    @property
+    def note(self) -> str:
+        """How to read the cells."""
+        return CHANGE_NOTE if self.lines else ""
 
     @property
     def heads(self) -> list[str]:
@@ -37,20 +40,18 @@ def two_sweeps(names: tuple[str, str], first: Sequence[Row], second: Sequence[Ro
         only.append(f"{label}: only in {names[0]}")
     for label in changes.added:
         only.append(f"{label}: only in {names[1]}")
-    note = CHANGE_NOTE if lines else ""
-    return TwoSweeps(names, lines, note, only)
+    return TwoSweeps(names, lines, only)
 
 
 def _cells(change: Change) -> list[Cell]:
-    now_ms, before_ms = change.step_time_ms
-    digits = decimals([now_ms.median, before_ms.median], 4)
+    now_ms, before_ms = spread_cells(change.step_time_ms)
     memory = "-"
     if change.peak_allocated_bytes is not None:
         now, before = change.peak_allocated_bytes
         memory = f"{size(int(before))}, {size(int(now))}"
     return [
-        Cell(fixed(before_ms.median, digits), range_text(before_ms, digits)),
-        Cell(fixed(now_ms.median, digits), range_text(now_ms, digits)),
+        before_ms,
+        now_ms,
         Cell(ratio_text(change.step_time)),
         Cell(memory),
         Cell(change_verdict(change)),
