@@ -74,7 +74,17 @@ def test_steps_that_cannot_be_told_apart_are_unknown(num_steps):
     assert exposed_by_step([], num_steps) == []
 
 
-def test_the_window_is_profiled_after_the_warm_up_over_epochs_and_accumulated_batches(compose, monkeypatch):
+@pytest.mark.parametrize(
+    ("num_batches", "accumulated", "first_step", "num_steps"),
+    [
+        (32, 1, WARM_UP_STEPS, WINDOW_STEPS),
+        (24, 1, 24, WINDOW_STEPS),  # the first epoch ends too early for it
+        (16, 2, 16, 8),
+    ],
+)
+def test_the_window_is_profiled_after_the_warm_up_within_an_epoch(
+    compose, monkeypatch, num_batches, accumulated, first_step, num_steps
+):
     profilers: list[profile] = []
 
     def profile_cpu(activities) -> profile:  # there is no GPU here
@@ -85,8 +95,9 @@ def test_the_window_is_profiled_after_the_warm_up_over_epochs_and_accumulated_ba
     config = compose(
         "compile.mode=eager",
         "trainer.max_epochs=1",
-        "trainer.limit_train_batches=16",
-        "trainer.accumulate_grad_batches=2",
+        "data.batch_size=32",
+        f"trainer.limit_train_batches={num_batches}",
+        f"trainer.accumulate_grad_batches={accumulated}",
     )
     with ExitStack() as contexts:
         watch = Watch(Launch(Path(config.job.run_dir)), Row(status="interrupted", **requested_fields(config)))
@@ -95,11 +106,11 @@ def test_the_window_is_profiled_after_the_warm_up_over_epochs_and_accumulated_ba
         window = CommunicationWindow()
         trainer = build_window_trainer(config, select_devices(config), watch, window)
         trainer.fit(components.task, datamodule=components.data)
-    assert trainer.global_step == WARM_UP_STEPS + WINDOW_STEPS
+    assert trainer.global_step == first_step + num_steps
     (profiler,) = profilers
     names = [event.name for event in profiler.events()]
-    assert sum(name.startswith("Optimizer.step#") for name in names) == WINDOW_STEPS
-    assert sum(name == "aten::cross_entropy_loss" for name in names) == 2 * WINDOW_STEPS
+    assert sum(name.startswith("Optimizer.step#") for name in names) == num_steps
+    assert sum(name == "aten::cross_entropy_loss" for name in names) == accumulated * num_steps
     assert window.kernels == []
     assert window.exposed_comm_ms() is None
 

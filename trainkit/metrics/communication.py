@@ -25,18 +25,32 @@ class Kernel(NamedTuple):
 
 
 class CommunicationWindow(Callback):
-    """Profiles WINDOW_STEPS steps of a fit after WARM_UP_STEPS others, without waiting between them, and ends it."""
+    """Profiles WINDOW_STEPS steps of a fit after WARM_UP_STEPS others, without waiting between them, and ends it.
+
+    The window lies within an epoch, since the end of one communicates, too: it is as short as the epoch.
+    """
 
     def __init__(self) -> None:
         self.kernels: list[Kernel] | None = None
         self._profiler: profile | None = None
+        self._num_steps = WINDOW_STEPS
+        self._last_step = 0
 
-    def on_train_batch_end(self, trainer: Trainer, task: LightningModule, outputs: Any, batch: Any, index: int) -> None:
-        if trainer.global_step == WARM_UP_STEPS and self._profiler is None:
+    def on_train_batch_start(self, trainer: Trainer, task: LightningModule, batch: Any, index: int) -> None:
+        if self._profiler is not None or trainer.global_step < WARM_UP_STEPS:
+            return
+        batches_per_step = trainer.accumulate_grad_batches
+        steps_of_epoch = max(1, trainer.num_training_batches // batches_per_step)
+        self._num_steps = int(min(WINDOW_STEPS, steps_of_epoch))
+        step, batch_of_step = divmod(index, batches_per_step)
+        if batch_of_step == 0 and step + self._num_steps <= steps_of_epoch:
+            self._last_step = trainer.global_step + self._num_steps
             synchronize(trainer.strategy.root_device)
             self._profiler = profile(activities=[ProfilerActivity.CUDA])
             self._profiler.start()
-        elif trainer.global_step == WARM_UP_STEPS + WINDOW_STEPS and self._profiler is not None:
+
+    def on_train_batch_end(self, trainer: Trainer, task: LightningModule, outputs: Any, batch: Any, index: int) -> None:
+        if self._profiler is not None and trainer.global_step == self._last_step:
             synchronize(trainer.strategy.root_device)
             self._profiler.stop()
             self.kernels = kernels_of(self._profiler)
@@ -49,7 +63,7 @@ class CommunicationWindow(Callback):
         """
         if self.kernels is None:
             return None
-        steps_ms = exposed_by_step(self.kernels, WINDOW_STEPS)
+        steps_ms = exposed_by_step(self.kernels, self._num_steps)
         return median(steps_ms) if steps_ms else None
 
 
