@@ -65,7 +65,7 @@ networks: setup
 # The committed pages and plots, from the committed rows.
 pages: setup
 	$(BIN)/python scripts/studies.py measurements --into docs/studies
-	for name in modes-h100 networks-h200 scaling-h200 real-data; do \
+	for name in modes-h100 networks-h200 scaling-h100 scaling-h200 real-data; do \
 		$(BIN)/python scripts/report.py measurements/$$name.jsonl --into docs/$$name >/dev/null || exit; \
 	done
 	$(BIN)/python scripts/report.py measurements/control.jsonl --markdown >docs/studies/control/report.md

@@ -31,7 +31,7 @@ def test_the_pages_of_the_studies_are_made_of_their_rows(tmp_path):
     assert files_in(folder) == committed
 
 
-@pytest.mark.parametrize("name", ["modes-h100", "networks-h200", "scaling-h200", "real-data"])
+@pytest.mark.parametrize("name", ["modes-h100", "networks-h200", "scaling-h100", "scaling-h200", "real-data"])
 def test_a_report_is_made_of_its_rows(name, tmp_path):
     rows, folder = MEASUREMENTS / f"{name}.jsonl", tmp_path / name
     done = forked.python(ROOT / "scripts" / "report.py", rows, "--into", folder, cwd=tmp_path)
