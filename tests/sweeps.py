@@ -294,6 +294,8 @@ def scaling_sweep(repeats: int = 3) -> list[Row]:
                     samples_per_s=world_size * 16 / step_ms * 1e3,
                     overrides=["model=gpt2", f"compile.mode={mode}"],
                     exposed_comm_ms=None if world_size == 1 else 0.05 * step_ms,
+                    energy_per_step_j=world_size * 0.690 * step_ms,
+                    power_limit_w=700.0,
                 )
                 rows.append(row)
     return rows

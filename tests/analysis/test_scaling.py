@@ -151,3 +151,13 @@ def test_samples_a_second_are_per_process_and_groups_stay_apart():
         assert one.samples_per_s.median == pytest.approx(16e3 / SCALED[one.label][one.num_processes], rel=0.02)
     assert [one.num_processes for one in scaling.points] == [1, 2, 4] * 3
     assert [one.label for one in scaling.points_with(4)] == ["default", "reduce-overhead", "eager"]
+
+
+def test_power_is_the_energy_of_each_gpu_over_its_time():
+    rows = scaled("eager", 1, 20.0, 20.0, energy_per_step_j=14.0)
+    rows += scaled("eager", 2, 25.0, 25.0, energy_per_step_j=26.0, step_overhead_ms=1.0)
+    scaling = only(rows)
+    assert point(scaling, "eager", 1).power_w.median == pytest.approx(700)
+    assert point(scaling, "eager", 2).power_w.median == pytest.approx(500)
+    unknown = only(scaled("eager", 1, 20.0) + scaled("eager", 2, 25.0))
+    assert point(unknown, "eager", 2).power_w is None

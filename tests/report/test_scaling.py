@@ -12,7 +12,7 @@ from trainkit.report.markdown import markdown_comparison
 from trainkit.report.page import html_comparison
 from trainkit.report.plots.palette import looks_of
 from trainkit.report.plots.ratios import plot_efficiency
-from trainkit.report.scaling import scaling_sentences, scaling_title
+from trainkit.report.scaling import scaling_notes, scaling_sentences, scaling_title
 from trainkit.report.terminal import print_comparison
 
 
@@ -67,6 +67,18 @@ def test_ranks_of_a_cpu_are_processes():
     assert sentences(rows)[1].startswith("With 2 processes ")
     text = shown(print_comparison, compare(rows))
     assert "not hidden" not in text
+
+
+def test_a_note_says_what_the_limit_of_power_means_where_a_setting_comes_up_to_it():
+    (scaling,) = compare(scaling_sweep()).scalings
+    assert scaling_notes(scaling)[-1].startswith(
+        "Power: the energy of a step over its time, of each GPU. At the limit, 700 W"
+    )
+    for changed in ({"power_limit_w": 750.0}, {"power_limit_w": None}):
+        (scaling,) = compare([replace(row, **changed) for row in scaling_sweep()]).scalings
+        assert scaling_notes(scaling)[-1] == "Power: the energy of a step over its time, of each GPU."
+    (scaling,) = compare([replace(row, energy_per_step_j=None) for row in scaling_sweep()]).scalings
+    assert not any("Power" in note for note in scaling_notes(scaling))
 
 
 def test_strong_scaling_is_titled_by_the_whole_batch():

@@ -42,6 +42,16 @@ class ScalingPoint:
         return self.rows[0].world_size
 
     @property
+    def power_w(self) -> Spread | None:
+        """Watts of each process's GPU: the energy over the time that it is measured in."""
+        powers_w = []
+        for row, step_ms in zip(self.rows, step_times_ms(self.rows), strict=True):
+            if row.energy_per_step_j is not None:
+                time_ms = step_ms + (row.step_overhead_ms or 0.0)
+                powers_w.append(row.energy_per_step_j / row.world_size / time_ms * 1e3)
+        return spread_of(powers_w)
+
+    @property
     def is_eager(self) -> bool:
         return self.rows[0].compile_mode == "eager"
 

@@ -12,6 +12,7 @@ import pynvml
 import torch
 
 import trainkit
+from trainkit.metrics.memory import nvml_handle
 
 
 def machine_columns(device: torch.device) -> dict[str, Any]:
@@ -31,6 +32,7 @@ def machine_columns(device: torch.device) -> dict[str, Any]:
     return {
         "device_name": device_name,
         "num_devices": num_devices,
+        "power_limit_w": power_limit_w(device),
         "torch_version": torch.__version__,
         "triton_version": triton_version,
         "cuda_version": torch.version.cuda,
@@ -40,6 +42,16 @@ def machine_columns(device: torch.device) -> dict[str, Any]:
         "git_commit": commit,
         "git_dirty": dirty,
     }
+
+
+def power_limit_w(device: torch.device) -> float | None:
+    """Watts that a GPU may draw; None on a CPU, and where NVML does not tell."""
+    if device.type != "cuda":
+        return None
+    try:
+        return float(pynvml.nvmlDeviceGetEnforcedPowerLimit(nvml_handle(device))) / 1e3
+    except pynvml.NVMLError:  # not supported, or not allowed
+        return None
 
 
 def sees_own_gpu_alone() -> bool:

@@ -4,6 +4,7 @@ from trainkit.analysis.candidates import Spread, spread_of, values_of
 from trainkit.analysis.scaling import Scaling, ScalingPoint, indistinguishable
 from trainkit.formatting import clean, decimals, fixed
 from trainkit.report.columns import Cell, TableColumn, spread_column
+from trainkit.report.figures import median_of, range_text
 from trainkit.stats import Ratio
 
 NOTE = (
@@ -14,6 +15,10 @@ COMMUNICATION_NOTE = (
     "Not hidden: the time of a step in which the {device} did nothing but communicate, from a profiled window of steps "
     "after the training."
 )
+
+POWER_NOTE = "Power: the energy of a step over its time, of each {device}."
+POWER_LIMIT_NOTE = " At the limit, {limit} W, its clock falls: a step takes longer the more energy it needs."
+AT_LIMIT = 0.95  # of the limit; NVML's counter is coarse beside an epoch
 
 
 def scaling_title(scaling: Scaling) -> str:
@@ -50,6 +55,9 @@ def scaling_columns(scaling: Scaling) -> list[TableColumn]:
     columns.append(TableColumn("efficiency", "best setting", best_efficiencies))
     if any(exposed):
         columns.append(spread_column("communication", "not hidden, ms", exposed))
+    powers = [_power_cell(point.power_w) for point in points]
+    if any(point.power_w for point in points):
+        columns.append(TableColumn("power", f"W per {device}", powers))
     columns.append(TableColumn("runs", "", runs))
     return columns
 
@@ -73,7 +81,18 @@ def scaling_notes(scaling: Scaling) -> list[str]:
     notes.append(NOTE.format(device=device, fewest=fewest))
     if any(exposed_comm_ms(point) for point in scaling.points):
         notes.append(COMMUNICATION_NOTE.format(device=device))
+    if any(point.power_w for point in scaling.points):
+        notes.append(POWER_NOTE.format(device=device) + _limit_note(scaling))
     return notes
+
+
+def _limit_note(scaling: Scaling) -> str:
+    """What the limit of power means, if a setting comes up to it."""
+    for point in scaling.points:
+        limits = values_of(point.rows, "power_limit_w")
+        if limits and point.power_w is not None and point.power_w.median >= AT_LIMIT * max(limits):
+            return POWER_LIMIT_NOTE.format(limit=fixed(max(limits), 0))
+    return ""
 
 
 def device_noun(scaling: Scaling, plural: bool = False) -> str:
@@ -147,6 +166,10 @@ def _sentence(scaling: Scaling, count: int) -> str:
 def _step_text(point: ScalingPoint) -> str:
     median_ms = point.step_time_ms.median
     return fixed(median_ms, decimals([median_ms], 4))
+
+
+def _power_cell(power_w: Spread | None) -> Cell:
+    return Cell(fixed(median_of(power_w), 0), range_text(power_w, 0))
 
 
 def _efficiency_cell(efficiency: Ratio | None) -> Cell:

@@ -51,6 +51,12 @@ class Machine:
     num_devices: int | None = column(
         None, "GPUs of the machine; on a CPU its logical cores.", shown={Section.ENVIRONMENT: "devices"}
     )
+    power_limit_w: float | None = column(
+        None,
+        "Power that the GPU may draw, by NVML: at this limit its clock falls.",
+        unit="W",
+        shown={Section.ENVIRONMENT: "power limit"},
+    )
     world_size: int = column(1, "Processes that trained together.", shown={Section.ENVIRONMENT: "processes"})
     foreign_processes: int | None = column(
         None,
