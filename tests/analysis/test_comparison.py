@@ -56,6 +56,15 @@ def test_eager_is_advised_where_nothing_is_measurably_faster():
     assert group.recommended.label == "eager"
 
 
+def test_a_slow_run_of_eager_does_not_make_eager_the_best_beside_what_is_surely_faster():
+    eager = repeats("eager", 28.54, 21.99, 22.01)
+    (group,) = compare([*eager, *repeats("default", 15.30, 15.29, 15.30, compile_time_s=25.0)]).groups
+    (compiled,) = [candidate for candidate in group.candidates if candidate.label == "default"]
+    assert compiled.is_faster
+    assert 1 < compiled.speedup.low < 1.1
+    assert group.recommended is compiled
+
+
 def test_what_was_seen_with_a_warmer_cache_than_another_setting_is_not_advised_for_compiling_sooner():
     def found(mode: str, caches: str, cost: float) -> list[Row]:
         of = repeats(mode, 5.0, 5.01, compile_time_s=cost)

@@ -4,11 +4,12 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import inf
+from statistics import geometric_mean
 from typing import Any
 
 from trainkit.analysis import grouping
 from trainkit.analysis.candidates import Baseline, Candidate, measure_candidate, runs_eager
-from trainkit.analysis.dropping import Dropped, split_dropped
+from trainkit.analysis.dropping import Dropped, split_dropped, step_times_ms
 from trainkit.analysis.scaling import Scaling, find_scalings
 from trainkit.results.row import Row
 
@@ -157,11 +158,13 @@ def _surely_fastest(candidates: list[Candidate]) -> list[Candidate]:
 
 
 def _sure_step_s(candidate: Candidate) -> float:
-    """The step time at the slow end of the speed-up's interval."""
+    """The step time at the slow end of the speed-up's interval, which is about geometric means: beside a median of
+    eager's one of its runs that was slow would make eager the fastest."""
+    mean_s = geometric_mean(step_times_ms(candidate.rows)) / 1e3
     speedup = candidate.speedup
     if speedup is None or speedup.low is None:
-        return _step_s(candidate)
-    return _step_s(candidate) / (speedup.low / speedup.value)
+        return mean_s
+    return mean_s / (speedup.low / speedup.value)
 
 
 def _step_s(candidate: Candidate) -> float:
