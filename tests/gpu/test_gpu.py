@@ -317,6 +317,7 @@ def test_a_step_uses_no_more_energy_than_the_card_can_in_its_time(compose):
     most_w = pynvml.nvmlDeviceGetPowerManagementLimit(handle) / 1e3
     step_s = row.epoch_train_time_s / 200
     assert 0 < row.power_limit_w <= most_w
+    assert row.device_index == pynvml.nvmlDeviceGetIndex(handle)
     assert 0 < row.energy_per_step_j <= 1.5 * most_w * step_s  # the counter moves every few milliseconds
 
 

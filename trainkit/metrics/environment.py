@@ -32,7 +32,7 @@ def machine_columns(device: torch.device) -> dict[str, Any]:
     return {
         "device_name": device_name,
         "num_devices": num_devices,
-        "power_limit_w": power_limit_w(device),
+        **gpu_columns(device),
         "torch_version": torch.__version__,
         "triton_version": triton_version,
         "cuda_version": torch.version.cuda,
@@ -44,14 +44,16 @@ def machine_columns(device: torch.device) -> dict[str, Any]:
     }
 
 
-def power_limit_w(device: torch.device) -> float | None:
-    """Watts that a GPU may draw; None on a CPU, and where NVML does not tell."""
+def gpu_columns(device: torch.device) -> dict[str, Any]:
+    """The columns of a GPU by NVML; none on a CPU, and where NVML does not tell."""
     if device.type != "cuda":
-        return None
+        return {}
     try:
-        return float(pynvml.nvmlDeviceGetEnforcedPowerLimit(nvml_handle(device))) / 1e3
+        handle = nvml_handle(device)
+        index, limit_mw = pynvml.nvmlDeviceGetIndex(handle), pynvml.nvmlDeviceGetEnforcedPowerLimit(handle)
     except pynvml.NVMLError:  # not supported, or not allowed
-        return None
+        return {}
+    return {"device_index": int(index), "power_limit_w": limit_mw / 1e3}
 
 
 def sees_own_gpu_alone() -> bool:

@@ -51,6 +51,11 @@ class Machine:
     num_devices: int | None = column(
         None, "GPUs of the machine; on a CPU its logical cores.", shown={Section.ENVIRONMENT: "devices"}
     )
+    device_index: int | None = column(
+        None,
+        "NVML's number of the GPU, of rank 0: cards of one kind differ in speed.",
+        shown={Section.ENVIRONMENT: "GPU number"},
+    )
     power_limit_w: float | None = column(
         None,
         "Power that the GPU may draw, by NVML: at this limit its clock falls.",
