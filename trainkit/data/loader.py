@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler, get_worker_info
 
-from trainkit.data.workers import begin_worker, prepare_for_workers, sharing_memory
+from trainkit.data.workers import begin_worker, check_shared_memory, sharing_memory
 from trainkit.inputs import Batch
 
 Collate = Callable[[Any], Batch]
@@ -70,7 +70,7 @@ class EpochLoader(DataLoader[Any]):
 
     def __init__(self, dataset: Dataset[Any], plan: EpochPlan, collate: Collate, num_workers: int, pin_memory: bool):
         if num_workers > 0:
-            prepare_for_workers(num_workers)
+            check_shared_memory(num_workers)
         super().__init__(
             PlannedDataset(dataset),
             batch_sampler=plan,

@@ -2,11 +2,11 @@
 
 import multiprocessing
 import os
-import shutil
 import sys
+import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from multiprocessing import queues, util
+from contextlib import contextmanager
+from multiprocessing import connection, queues
 from types import TracebackType
 from typing import Any
 
@@ -14,12 +14,10 @@ from trainkit.compiler.private_names import require
 from trainkit.config.errors import ConfigError
 
 
-def prepare_for_workers(num_workers: int) -> None:
-    """Make the folder of the sockets over which workers hand on batches; each would make its own, and leave it behind
-    if it is killed. Raises ConfigError if the system has no room for it, or for a lock in shared memory."""
+def check_shared_memory(num_workers: int) -> None:
+    """Raise ConfigError if the system has no room for a lock in shared memory."""
     with sharing_memory(num_workers):
         multiprocessing.get_context().Lock()
-        util.get_temp_dir()
 
 
 @contextmanager
@@ -28,25 +26,28 @@ def sharing_memory(num_workers: int) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        way_out = "make room in /dev/shm and TMPDIR, or set data.num_workers=0"
+        way_out = "make room in /dev/shm, or set data.num_workers=0"
         raise ConfigError(
             f"data.num_workers = {num_workers}: workers cannot share memory ({error.strerror}); {way_out}"
         ) from error
 
 
-def remove_shared_folder() -> None:
-    """Remove the folder, in a process that ends without leaving Python. Several processes may do so at once."""
-    with suppress(OSError):
-        shutil.rmtree(util.get_temp_dir(), ignore_errors=True)
-
-
 def begin_worker(worker: int) -> None:
     """Have this worker tell the process that trains of a batch that it cannot hand on, end in silence if that process
-    is gone, and remove the folder then."""
+    is gone, and leave no files behind."""
     # A hook of Python for its own executors. Python prints a traceback, and the process that trains waits forever.
     queues.Queue._on_queue_feeder_error = _hand_on_error  # type: ignore[attr-defined]
+    connection.arbitrary_address = _abstract_address  # type: ignore[attr-defined]
     sys.excepthook = _print_own_error
-    util.Finalize(None, _remove_after_parent, args=[os.getppid()], exitpriority=-200)
+
+
+def _abstract_address(family: str) -> str:
+    """Return an address for the socket over which this worker hands on batches.
+
+    A socket in Linux's abstract namespace ends with its process. One in a folder outlives processes that are killed.
+    Only processes with the key of this run can connect, as multiprocessing checks.
+    """
+    return f"\0{uuid.uuid4()}"
 
 
 def _hand_on_error(queue: Any, error: Exception, unsent: Any) -> None:
@@ -61,8 +62,3 @@ def _print_own_error(kind: type[BaseException], error: BaseException, trace: Tra
     """Called by the thread that hands on batches: the process that trains may be killed while it takes one."""
     if not isinstance(error, EOFError | ConnectionError):
         sys.__excepthook__(kind, error, trace)
-
-
-def _remove_after_parent(parent: int) -> None:
-    if os.getppid() != parent:
-        remove_shared_folder()

@@ -11,7 +11,6 @@ from contextlib import suppress
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from trainkit.compiler.caches import remove_cold_cache
-from trainkit.data.workers import remove_shared_folder
 from trainkit.distributed.launch import Launch
 from trainkit.distributed.ranks import Ranks
 from trainkit.distributed.signals import SignalPipe
@@ -169,7 +168,6 @@ class Watch:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         remove_cold_cache()
-        remove_shared_folder()
         exit_status = 1
         if self._stopped_by is not None and cause.status == "interrupted":
             exit_status = 128 + self._stopped_by
