@@ -29,6 +29,7 @@ from trainkit.standard_output import outlive_reader
 PROCESS_COUNTS = re.compile(r"(hydra\.launcher\.nproc_per_node=)([^\[].*,.*)")
 READABLE = (HydraException, OmegaConfBaseException)  # errors whose words a user can read
 SWEEP_SETTINGS = re.compile(r"\+*hydra\.(launcher|sweep|sweeper)\.")
+LOG_SETTINGS = re.compile(r"\+*hydra\.(verbose|job_logging|hydra_logging)\b")
 FULL_ERROR = "TRAINKIT_FULL_ERROR"  # the HYDRA_FULL_ERROR of the user, here and in all processes that this one starts
 SPEAKING_S = 5  # for rank 0 to print, before torchrun ends all ranks because one has ended
 
@@ -108,8 +109,12 @@ def _complaints_about(error: Exception, conf: Path, name: str) -> list[str]:
 
 def _hydra_complaints(argv: list[str], error: Exception) -> list[str]:
     """A line about the settings of Hydra's own that compose, and that it cannot start with; none if none is typed."""
+    # Hydra's errors do not name the setting. This function of Hydra's reads the settings of logs alone.
+    is_about_logs = any(frame.name == "configure_log" for frame in traceback.extract_tb(error.__traceback__))
     settings = []
     for override in typed_overrides(argv):
+        if is_about_logs and not LOG_SETTINGS.match(override):
+            continue
         if override.lstrip("+~").startswith("hydra.") and not SWEEP_SETTINGS.match(override):
             settings.append(override.replace("=", " = ", 1))
     if not settings:

@@ -88,7 +88,7 @@ from trainkit import cli
         (["model=[-1]"], [r"model = \[-1\]: expected one name; .*"]),
         (["forward=[-1]"], [r"forward = \[-1\]: .*"]),
         (["hydra.job.chdir=0x10"], [r"hydra\.job\.chdir = 0x10: expected true or false"]),
-        (["hydra.verbose=0"], [r"hydra\.verbose = 0: Hydra cannot start with it .*"]),
+        (["hydra.verbose=0", "hydra.job.name=x"], [r"hydra\.verbose = 0: Hydra cannot start with it .*"]),
         (["optimizer._target_=nan"], [r"optimizer\._target_ = nan: expected the name of a class or function"]),
         (["data.batch_size=99999999999999999999"], [r"data\.batch_size = 9+: expected a whole number below .*"]),
         (["model=simple_net", "data=synthetic", "data.batch_size=1000000000"], [r"data\.batch_size = .* GiB.*"]),
