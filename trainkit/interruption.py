@@ -16,7 +16,8 @@ def end_on_signals() -> Iterator[None]:
     within it handles all three itself.
 
     For the main thread, which ends after it. From then on the first signal changes nothing: Python's own last steps
-    remove temporary files, and would print a traceback. A second one ends the process at once.
+    remove temporary files, and would print a traceback. A second one ends the process at once. So does a first one
+    after those steps, while modules are torn down: Python has restored the system's own handling by then.
     """
     numbers = [signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
