@@ -22,6 +22,7 @@ from trainkit.sweep.torchrun import NVML_CHECK, ONE_HOST, run_torchrun
 
 ROOT = Path(__file__).parent.parent
 IMPORTED = (
+    "trainkit.interruption",  # else a signal may come while train.py imports it, before it can heed one
     "trainkit.training.run",
     "trainkit.inference.run",
     "trainkit.diagnosis.diagnose",
