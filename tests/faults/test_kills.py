@@ -88,11 +88,13 @@ class Attempt:
     status: int
     said: str
     is_killed: bool  # whether the signal was sent
+    has_locked: bool  # whether the run took its directory's lock, after which it has a row
 
 
 def train(killed: KilledRun, folder: Path, *words: str, kill: Kill | None = None) -> Attempt:
     """Start the run, and send the signal, unless it has ended."""
     over, sent = threading.Event(), threading.Event()
+    lock_before = lock_time_ns(folder)
 
     def send(pid: int) -> None:
         if kill is None:
@@ -115,7 +117,14 @@ def train(killed: KilledRun, folder: Path, *words: str, kill: Kill | None = None
         on_start=lambda pid: threading.Thread(target=send, args=[pid], daemon=True).start(),
     )  # fmt: skip
     over.set()
-    return Attempt(ended.returncode, ended.stderr, sent.is_set())
+    return Attempt(ended.returncode, ended.stderr, sent.is_set(), lock_time_ns(folder) != lock_before)
+
+
+def lock_time_ns(folder: Path) -> int | None:
+    """When a run last took the lock of its directory, which a run that is killed leaves there."""
+    with suppress(FileNotFoundError):
+        return (folder / "run" / RUN_LOCK).stat().st_mtime_ns
+    return None
 
 
 @dataclass(frozen=True)
@@ -237,7 +246,7 @@ def attempt_problems(
         problems.append(f"traceback: {attempt.said}")
     row = read_row(folder / "run")
     if row is None:
-        if (folder / "run" / RUN_LOCK).exists() and number is not signal.SIGKILL:
+        if attempt.has_locked and number is not signal.SIGKILL:
             problems.append(f"no row, exit status {attempt.status}")
         return problems
     if row.status == "ok":
@@ -268,6 +277,15 @@ def test_what_a_process_could_not_remove_is_left_by_that_one_alone(tmp_path):
     assert left_problems(tmp_path, signal.SIGINT) == []
     (tmp_path / "tmp" / f"{COLD_PREFIX}b").mkdir()
     assert left_problems(tmp_path, signal.SIGINT) == [f"temporary files {COLD_PREFIX}b"]
+
+
+def test_a_start_is_not_blamed_for_the_lock_of_an_earlier_one(tmp_path):
+    killed = KilledRun(("compile.mode=eager", "data.num_workers=0"), 1, None, ())
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / RUN_LOCK).touch()
+    attempt = train(killed, tmp_path, "seed=none")  # ends before it takes the lock, as by a signal
+    assert attempt.status == 2
+    assert attempt_problems(killed, signal.SIGHUP, attempt, tmp_path, None) == []
 
 
 def test_a_killed_run_resumes_to_the_same_bits(monkeypatch):
