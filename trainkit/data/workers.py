@@ -6,7 +6,7 @@ import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing import connection, queues
+from multiprocessing import connection, queues, util
 from types import TracebackType
 from typing import Any
 
@@ -34,10 +34,11 @@ def sharing_memory(num_workers: int) -> Iterator[None]:
 
 def begin_worker(worker: int) -> None:
     """Have this worker tell the process that trains of a batch that it cannot hand on, end in silence if that process
-    is gone, and leave no files behind."""
+    is gone, and on Linux leave no files behind."""
     # A hook of Python for its own executors. Python prints a traceback, and the process that trains waits forever.
     queues.Queue._on_queue_feeder_error = _hand_on_error  # type: ignore[attr-defined]
-    connection.arbitrary_address = _abstract_address  # type: ignore[attr-defined]
+    if util.abstract_sockets_supported:  # type: ignore[attr-defined]
+        connection.arbitrary_address = _abstract_address  # type: ignore[attr-defined]
     sys.excepthook = _print_own_error
 
 
