@@ -37,7 +37,7 @@ def begin_worker(worker: int) -> None:
     is gone, and on Linux leave no files behind."""
     # A hook of Python for its own executors. Python prints a traceback, and the process that trains waits forever.
     queues.Queue._on_queue_feeder_error = _hand_on_error  # type: ignore[attr-defined]
-    if util.abstract_sockets_supported:  # type: ignore[attr-defined]
+    if util.abstract_sockets_supported:
         connection.arbitrary_address = _abstract_address  # type: ignore[attr-defined]
     sys.excepthook = _print_own_error
 
