@@ -17,6 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 from trainkit.config import schema
 from trainkit.config.composition import compose_config
 from trainkit.config.errors import TYPE_NAMES, ConfigError, refuse
+from trainkit.config.open_groups import SHARED_DATA_SETTINGS
 from trainkit.config.other_names import OTHER_NAMES, PLUGINS
 from trainkit.config.schema import LISTS, RunConfig
 from trainkit.config.search_path import SETTING as SEARCH_PATH
@@ -273,27 +274,43 @@ def _unknown_setting(refused: Refused, match: re.Match[str]) -> str:
     if is_own and name not in OTHER_NAMES:
         return f"an argument of a class of yours is added, with +{refused.override}"
     names = list(_setting_names(refused.configs.compose(refused.accepted)))
-    choice = _only_choice_with(refused, names)
-    if choice is not None:
-        return f"a setting of {choice}; choose that too"
+    choices = _choices_with(refused, names)
+    if choices:
+        way_out = "choose that too" if len(choices) == 1 else "choose one of them"
+        return f"a setting of {refused.setting.partition('.')[0]}={', '.join(choices)}; {way_out}"
     meant = _setting_meant(refused.setting, names)
     if meant is None:
         return "no such setting; see python train.py --help"
     return f"no such setting; did you mean {meant}?"
 
 
-def _only_choice_with(refused: Refused, names: list[str]) -> str | None:
-    """The choice of a group, `data=dataset`, that alone has the setting that was typed; None if several have it, or if
-    it is among `names`, those of the present choice."""
+def _choices_with(refused: Refused, names: list[str]) -> list[str]:
+    """The choices of a group that have the setting that was typed: of `data`, `dataset`. None if it is among `names`,
+    those of the present choice."""
     group, _, setting = refused.setting.partition(".")
     key = setting.partition(".")[0]
     if f"{group}.{key}" in names:
-        return None
+        return []
     choices = []
     for path in _listed([folder / group for folder in refused.configs.folders], "*.yaml"):
-        if key in OmegaConf.load(path):
-            choices.append(f"{group}={path.stem}")
-    return choices[0] if len(choices) == 1 else None
+        if key in _keys_of(path):
+            choices.append(path.stem)
+    return choices
+
+
+def _keys_of(path: Path) -> set[str]:
+    """The keys of a file of a group, and of what its defaults list names."""
+    config = OmegaConf.load(path)
+    if not isinstance(config, DictConfig):
+        return set()
+    keys = {str(key) for key in config if key != "defaults"}
+    for default in config.get("defaults", []):
+        name = str(default).partition("@")[0]  # `/loaded_data@_here_`, or another file of the group
+        keys.update(SHARED_DATA_SETTINGS.get(name.removeprefix("/"), ()))
+        other = path.parent / f"{name}.yaml"
+        if other.is_file():
+            keys |= _keys_of(other)
+    return keys
 
 
 def _setting_meant(typed: str, names: list[str]) -> str | None:
