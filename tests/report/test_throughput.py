@@ -31,8 +31,10 @@ def sweep(batch_sizes=(1, 4, 16), **fields) -> list[Row]:
 def test_each_setting_has_a_line_over_the_batch_sizes(capsys):
     comparison = compare(sweep())
     lines = [
-        "Samples a second by data.batch_size: default: 498 at 1, 1,990 at 4, 7,960 at 16",
-        "Samples a second by data.batch_size: eager: 249 at 1, 998 at 4, 3,990 at 16",
+        "Samples a second by data.batch_size: default: "
+        "497.5 (495.0-500.0) at 1, 1,990 (1,980-2,000) at 4, 7,960 (7,921-8,000) at 16",
+        "Samples a second by data.batch_size: eager: "
+        "249.4 (248.8-250.0) at 1, 997.5 (995.0-1,000.0) at 4, 3,990 (3,980-4,000) at 16",
     ]
     assert throughput_lines(comparison.groups) == lines
     print_comparison(comparison)

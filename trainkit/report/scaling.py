@@ -2,8 +2,8 @@
 
 from trainkit.analysis.candidates import Spread, spread_of, values_of
 from trainkit.analysis.scaling import Scaling, ScalingPoint, indistinguishable
-from trainkit.formatting import clean, decimals, fixed
-from trainkit.report.columns import Cell, TableColumn, spread_column
+from trainkit.formatting import clean, fixed
+from trainkit.report.columns import Cell, TableColumn, spread_cells, spread_column
 from trainkit.report.figures import median_of, range_text
 from trainkit.stats import Ratio
 
@@ -140,32 +140,38 @@ def efficiency_curves(scaling: Scaling) -> dict[str, dict[float, Ratio]]:
 
 def _sentence(scaling: Scaling, count: int) -> str:
     points = scaling.points_with(count)
-    best = points[0]
-    devices = device_count(scaling, count)
-    step_ms = f"{_step_text(best)} ms a step"
+    best, hint = points[0], ""
+    claim = f"{best.label} ({_step_text(best, 'ms a step')})"
+    rivals = indistinguishable(points)
     if len(points) == 1:
-        sentence = f"With {devices} {best.label} alone was measured, {step_ms}"
+        claim += " alone was measured"
+    elif any(len(point.rows) < 2 for point in points):
+        claim += " has the shortest step"
+        hint = "; one run of a setting does not show which is best"
+    elif rivals:
+        names = ", ".join(f"{point.label} ({_step_text(point, 'ms')})" for point in rivals)
+        claim += f" cannot be told from {names}"
     else:
-        rivals = indistinguishable(points)
-        sentence = f"With {devices} {best.label} is best, {step_ms}"
-        if any(len(point.rows) < 2 for point in points):
-            sentence = (
-                f"With {devices} {best.label} has the shortest step, {step_ms}; one run does not show that it is best"
-            )
-        elif rivals:
-            names = ", ".join(f"{point.label} ({_step_text(point)} ms)" for point in rivals)
-            sentence = f"With {devices} {best.label} ({step_ms}) cannot be told from {names}"
-    if count == scaling.process_counts[0]:
-        return f"{sentence}."
+        claim += " is best"
+    efficiency = ""
+    if count != scaling.process_counts[0]:
+        efficiency = _efficiency_clause(scaling, best)
+    return f"With {device_count(scaling, count)} {claim}{efficiency}{hint}."
+
+
+def _efficiency_clause(scaling: Scaling, best: ScalingPoint) -> str:
     fewest = device_count(scaling, scaling.process_counts[0])
     if best.best_efficiency is None:
-        return f"{sentence}; not measured with {fewest}, so it has no efficiency."
-    return f"{sentence}: efficiency {efficiency_text(best.best_efficiency)} of the best with {fewest}."
+        return f"; not measured with {fewest}, so it has no efficiency"
+    return f": efficiency {efficiency_text(best.best_efficiency)} of the best with {fewest}"
 
 
-def _step_text(point: ScalingPoint) -> str:
-    median_ms = point.step_time_ms.median
-    return fixed(median_ms, decimals([median_ms], 4))
+def _step_text(point: ScalingPoint, unit: str) -> str:
+    """The median of the repeats, and their range: `22.01 ms, 21.99-28.54`."""
+    (cell,) = spread_cells([point.step_time_ms])
+    if not cell.range:
+        return f"{cell.text} {unit}"
+    return f"{cell.text} {unit}, {cell.range}"
 
 
 def _power_cell(power_w: Spread | None) -> Cell:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from trainkit.analysis.candidates import Spread
 from trainkit.analysis.comparison import Group
-from trainkit.formatting import clean, decimals, fixed
+from trainkit.formatting import clean, fixed
+from trainkit.report.columns import spread_cells
 from trainkit.report.plots.series import Series, series_of
 
 BATCH_SIZE = "data.batch_size"
@@ -33,12 +34,13 @@ def throughput_title(series: Series) -> str:
 
 
 def throughput_lines(groups: Sequence[Group]) -> list[str]:
-    """A line for each setting: the median of its repeats at each batch size."""
+    """A line for each setting: the median of its repeats at each batch size, and their range."""
     lines = []
     for series in throughput_series(groups):
         for label, rates in rates_over(series).items():
             texts = []
             for number, rate in rates.items():
-                texts.append(f"{fixed(rate.median, decimals([rate.median], 3))} at {fixed(number, 0)}")
+                (cell,) = spread_cells([rate])
+                texts.append(f"{cell.inline} at {fixed(number, 0)}")
             lines.append(clean(f"{throughput_title(series)}: {label}: {', '.join(texts)}"))
     return lines
