@@ -1,20 +1,17 @@
 """Sweepers that search, and launchers of others: what they get of each job, and how their sweeps end."""
 
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
 from omegaconf import OmegaConf
 
-from tests.conftest import ROOT
 from tests.sweeps import make_row
 from trainkit.config.errors import ConfigError
 from trainkit.results.optimized import optimized_value
 from trainkit.results.runs import read_rows
 from trainkit.sweep.search import best_label, check_direction
 
-TINY = ["model=simple_net", "logger=none", "compile.mode=eager", "trainer.max_epochs=1", "trainer.accelerator=cpu"]
+TINY = ["model=simple_net", "logger=none", "compile.mode=eager", "trainer.max_epochs=1"]
 
 
 def hydra_of(direction: str):
@@ -58,13 +55,11 @@ def test_the_best_run_is_named_by_what_tells_it_from_the_others():
     assert best_label(rows, "energy_per_step_j") == "none of 2 runs has energy_per_step_j"
 
 
-def sweep(folder, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "train.py"), "-m", "sweep=s", *TINY, *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+SWEEP = ("-m", "sweep=s", *TINY)
 
 
-def test_a_job_that_fails_in_a_shared_process_does_not_stop_the_others(tmp_path):
-    done = sweep(tmp_path, "hydra/launcher=basic", "data.batch_size=100000,64")
+def test_a_job_that_fails_in_a_shared_process_does_not_stop_the_others(train, tmp_path):
+    done = train(*SWEEP, "hydra/launcher=basic", "data.batch_size=100000,64")
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith("data.batch_size = 100000: ")
     assert [(row.status, row.batch_size) for row in read_rows(tmp_path)] == [("failed", 100000), ("ok", 64)]
@@ -74,10 +69,10 @@ def test_a_job_that_fails_in_a_shared_process_does_not_stop_the_others(tmp_path)
     ]
 
 
-def test_optuna_finds_a_learning_rate_on_the_digits(tmp_path):
+def test_optuna_finds_a_learning_rate_on_the_digits(train, tmp_path):
     pytest.importorskip("hydra_plugins.hydra_optuna_sweeper", reason="hydra-optuna-sweeper is not installed")
     words = "optimizer.lr=tag(log,interval(0.00001,0.1))", "hydra.sweeper.n_trials=4", "hydra.sweeper.sampler.seed=1"
-    done = sweep(tmp_path, "hydra/sweeper=optuna", *words)
+    done = train(*SWEEP, "hydra/sweeper=optuna", *words)
     assert done.returncode == 0, done.stderr
     best, end = done.stdout.splitlines()[-2:]
     losses = [row.val_loss for row in read_rows(tmp_path)]
@@ -88,9 +83,9 @@ def test_optuna_finds_a_learning_rate_on_the_digits(tmp_path):
     assert found.best_value == min(losses)
 
 
-def test_the_joblib_launcher_ends_with_the_line_about_comparing(tmp_path):
+def test_the_joblib_launcher_ends_with_the_line_about_comparing(train, tmp_path):
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher", reason="hydra-joblib-launcher is not installed")
-    done = sweep(tmp_path, "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "seed=0,1")
+    done = train(*SWEEP, "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "seed=0,1")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "rows: runs/sweeps/s; compare them: python -m trainkit report runs/sweeps/s"
     assert [row.status for row in read_rows(tmp_path)] == ["ok", "ok"]
