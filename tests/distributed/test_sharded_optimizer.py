@@ -33,24 +33,26 @@ def flat_state(state: dict) -> dict[str, torch.Tensor]:
 
 def test_two_ranks_train_as_with_ddp_and_go_on_from_each_others_checkpoints(train, tmp_path):
     """To the bit: half of each of two gradients does not depend on an order."""
-    runs = {"ddp": ("ddp.strategy=ddp",), "sharded": SHARDED}
-    for name, settings in runs.items():
-        done = train(*UNCLIPPED, *settings, f"hydra.run.dir={name}", ranks=2)
-        assert done.returncode == 0, done.stderr
+    ddp = ("ddp.strategy=ddp",)
+    two_epochs = ("trainer.max_epochs=2", "checkpoint.save_top_k=-1")  # each epoch's checkpoint is kept
+    _run_on_two_ranks(train, *ddp, *two_epochs, "hydra.run.dir=ddp")
+    (begun_path,) = (tmp_path / "ddp" / "checkpoints").glob("best-0-*.ckpt")
+    begun = f"ddp/checkpoints/{begun_path.name}"
+    _run_on_two_ranks(train, *SHARDED, "hydra.run.dir=sharded")
     assert read_row(tmp_path / "sharded").strategy == "compiled"
-    assert same(parameters(tmp_path / "sharded"), parameters(tmp_path / "ddp"))
-    states = [optimizer_state(tmp_path / name) for name in runs]
+    assert same(parameters(tmp_path / "sharded"), parameters(tmp_path / "ddp", begun_path.stem))
+    states = [optimizer_state(tmp_path / "sharded"), optimizer_state(tmp_path / "ddp", begun_path.stem)]
     assert same(*map(flat_state, states))
     assert states[0]["param_groups"] == states[1]["param_groups"]
-    ends = []
-    for begun, settings in (("ddp", SHARDED), ("sharded", runs["ddp"]), ("ddp", runs["ddp"])):
-        run_dir = f"from_{begun}_{len(ends)}"
-        resume = ("trainer.max_epochs=2", f"ckpt_path={begun}/checkpoints/last.ckpt", f"hydra.run.dir={run_dir}")
-        done = train(*UNCLIPPED, *settings, *resume, ranks=2)
-        assert done.returncode == 0, done.stderr
-        ends.append(parameters(tmp_path / run_dir))
-    assert same(ends[0], ends[2])
-    assert same(ends[1], ends[2])
+    for name, path, settings in (("a", begun, SHARDED), ("b", "sharded/checkpoints/last.ckpt", ddp)):
+        resume = ("trainer.max_epochs=2", f"ckpt_path={path}", f"hydra.run.dir={name}")
+        _run_on_two_ranks(train, *settings, *resume)
+        assert same(parameters(tmp_path / name), parameters(tmp_path / "ddp"))
+
+
+def _run_on_two_ranks(train, *words: str) -> None:
+    done = train(*UNCLIPPED, *words, ranks=2)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_check_compares_whole_gradients_and_the_norm_is_of_all(train, tmp_path):
