@@ -1,13 +1,14 @@
 """Communication that is not hidden: arithmetic of intervals, and the window of steps in a real fit."""
 
 from contextlib import ExitStack
-from itertools import pairwise
+from itertools import cycle, pairwise
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.profiler import ProfilerActivity, profile
+from torch.utils.data import DataLoader, IterableDataset
 
 from trainkit.distributed.launch import Launch
 from trainkit.distributed.topology import select_devices
@@ -74,12 +75,21 @@ def test_steps_that_cannot_be_told_apart_are_unknown(num_steps):
     assert exposed_by_step([], num_steps) == []
 
 
+class Endless(IterableDataset):
+    def __init__(self, batches: list):
+        self.batches = batches
+
+    def __iter__(self):
+        return cycle(self.batches)
+
+
 @pytest.mark.parametrize(
     ("num_batches", "accumulated", "first_step", "num_steps"),
     [
         (32, 1, WARM_UP_STEPS, WINDOW_STEPS),
         (24, 1, 24, WINDOW_STEPS),  # the first epoch ends too early for it
         (16, 2, 16, 8),
+        (None, 1, WARM_UP_STEPS, WINDOW_STEPS),  # a loader without a length
     ],
 )
 def test_the_window_is_profiled_after_the_warm_up_within_an_epoch(
@@ -96,7 +106,7 @@ def test_the_window_is_profiled_after_the_warm_up_within_an_epoch(
         "compile.mode=eager",
         "trainer.max_epochs=1",
         "data.batch_size=32",
-        f"trainer.limit_train_batches={num_batches}",
+        "trainer.limit_train_batches=" + ("null" if num_batches is None else str(num_batches)),
         f"trainer.accumulate_grad_batches={accumulated}",
     )
     with ExitStack() as contexts:
@@ -105,6 +115,9 @@ def test_the_window_is_profiled_after_the_warm_up_within_an_epoch(
         fit(components, on_stage=lambda stage: None)
         window = CommunicationWindow()
         trainer = build_window_trainer(config, select_devices(config), watch, window)
+        if num_batches is None:
+            stream = DataLoader(Endless(list(components.data.train_dataloader())), batch_size=None)
+            monkeypatch.setattr(components.data, "train_dataloader", lambda: stream)
         trainer.fit(components.task, datamodule=components.data)
     assert trainer.global_step == first_step + num_steps
     (profiler,) = profilers

@@ -40,7 +40,7 @@ class CommunicationWindow(Callback):
         if self._profiler is not None or trainer.global_step < WARM_UP_STEPS:
             return
         batches_per_step = trainer.accumulate_grad_batches
-        steps_of_epoch = max(1, trainer.num_training_batches // batches_per_step)
+        steps_of_epoch = max(1.0, trainer.num_training_batches / batches_per_step)  # infinite if it is unknown
         self._num_steps = int(min(WINDOW_STEPS, steps_of_epoch))
         step, batch_of_step = divmod(index, batches_per_step)
         if batch_of_step == 0 and step + self._num_steps <= steps_of_epoch:
