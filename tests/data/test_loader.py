@@ -1,6 +1,8 @@
 """What a batch holds does not depend on who made the iterator, when, or on how many workers."""
 
 import random
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from lightning.fabric.utilities.data import _set_sampler_epoch
 from torch.utils.data import Dataset
 
 from tests.data.conftest import set_up
+from tests.processes import wait_until
 from trainkit.config.errors import ConfigError
 from trainkit.data.loader import EpochLoader, EpochPlan
 from trainkit.data.module import DataModule
@@ -120,10 +123,30 @@ def test_workers_that_have_no_room_when_they_start_are_refused_too(monkeypatch):
         next(iter(loader))
 
 
-def test_workers_share_no_files_that_could_be_left_behind(tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    loader = EpochLoader(torch.zeros(4, 2), EpochPlan(range(4), 1, False, "0"), torch.cat, 2, pin_memory=False)
-    batches = iter(loader)
-    assert next(batches).tolist() == [0, 0]
-    assert next(batches).tolist() == [0, 0]
-    assert list(tmp_path.iterdir()) == []
+KILLED = """
+import multiprocessing, os, signal, sys
+import torch
+from trainkit.data.loader import EpochLoader, EpochPlan
+loader = EpochLoader(torch.zeros(4, 2), EpochPlan(range(4), 1, False, "0"), torch.cat, 2, pin_memory=False)
+batches = iter(loader)
+next(batches)
+next(batches)
+print(os.listdir(os.environ["TMPDIR"]), flush=True)
+if sys.argv[1] == "KILL after the workers":
+    del batches
+if sys.argv[1].startswith("KILL"):
+    os.kill(os.getpid(), signal.SIGKILL)
+for worker in multiprocessing.active_children():
+    worker.kill()
+"""
+
+
+@pytest.mark.parametrize("ended", ["KILL", "KILL after the workers", "workers"])
+def test_nothing_is_left_of_what_workers_share(ended, tmp_path, monkeypatch):
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    command = [sys.executable, "-c", KILLED, ended]
+    done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True)
+    assert done.stdout == "[]\n"  # what is not there cannot be left behind
+    wait_until(lambda: not list(temporary.iterdir()))
