@@ -285,7 +285,7 @@ def _unknown_setting(refused: Refused, match: re.Match[str]) -> str:
 
 
 def _choices_with(refused: Refused, names: list[str]) -> list[str]:
-    """The choices of a group that have the setting that was typed: of `data`, `dataset`. None if it is among `names`,
+    """The choices of a group that have the setting that was typed: of `data`, `dataset`. Empty if it is among `names`,
     those of the present choice."""
     group, _, setting = refused.setting.partition(".")
     key = setting.partition(".")[0]

@@ -155,14 +155,15 @@ def _spread_of_metric(candidate: Candidate, name: str) -> Spread | None:
     return candidate.metric.spread
 
 
-def spread_column(name: str, unit: str, spreads: Sequence[Spread | None]) -> TableColumn:
+def spread_column(name: str, unit: str, spreads: Sequence[Spread | None], digits: int | None = None) -> TableColumn:
     """Medians over the repeats, with their ranges."""
-    return TableColumn(name, unit, spread_cells(spreads))
+    return TableColumn(name, unit, spread_cells(spreads, digits))
 
 
-def spread_cells(spreads: Sequence[Spread | None]) -> list[Cell]:
+def spread_cells(spreads: Sequence[Spread | None], digits: int | None = None) -> list[Cell]:
     """Medians and ranges, all with as many decimals."""
-    digits = decimals([median_of(spread) for spread in spreads], 4)
+    if digits is None:
+        digits = decimals([median_of(spread) for spread in spreads], 4)
     return [Cell(fixed(median_of(spread), digits), range_text(spread, digits)) for spread in spreads]
 
 

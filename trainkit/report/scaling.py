@@ -4,7 +4,6 @@ from trainkit.analysis.candidates import Spread, spread_of, values_of
 from trainkit.analysis.scaling import Scaling, ScalingPoint, indistinguishable
 from trainkit.formatting import clean, fixed
 from trainkit.report.columns import Cell, TableColumn, spread_cells, spread_column
-from trainkit.report.figures import median_of, range_text
 from trainkit.stats import Ratio
 
 NOTE = (
@@ -55,9 +54,9 @@ def scaling_columns(scaling: Scaling) -> list[TableColumn]:
     columns.append(TableColumn("efficiency", "best setting", best_efficiencies))
     if any(exposed):
         columns.append(spread_column("communication", "not hidden, ms", exposed))
-    powers = [_power_cell(point.power_w) for point in points]
-    if any(point.power_w for point in points):
-        columns.append(TableColumn("power", f"W per {device}", powers))
+    powers = [point.power_w for point in points]
+    if any(powers):
+        columns.append(spread_column("power", f"W per {device}", powers, digits=0))
     columns.append(TableColumn("runs", "", runs))
     return columns
 
@@ -172,10 +171,6 @@ def _step_text(point: ScalingPoint, unit: str) -> str:
     if not cell.range:
         return f"{cell.text} {unit}"
     return f"{cell.text} {unit}, {cell.range}"
-
-
-def _power_cell(power_w: Spread | None) -> Cell:
-    return Cell(fixed(median_of(power_w), 0), range_text(power_w, 0))
 
 
 def _efficiency_cell(efficiency: Ratio | None) -> Cell:
