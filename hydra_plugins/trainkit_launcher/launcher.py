@@ -59,10 +59,8 @@ class TrainkitLauncher(Launcher):
                 )
         if scaling not in SCALINGS:
             raise ConfigError(f"hydra.launcher.scaling = {scaling}: expected one of {', '.join(SCALINGS)}")
-        if parallel != 1 and nproc_per_node is not None:
-            raise ConfigError(
-                f"{PARALLEL} = {parallel}: runs jobs of one process; leave hydra.launcher.nproc_per_node out"
-            )
+        if parallel != 1 and nproc_per_node not in (None, 1):
+            raise ConfigError(f"{PARALLEL} = {parallel}: runs jobs of one process; set hydra.launcher.nproc_per_node=1")
         self.timeout_s, self.repeats, self.parallel = timeout_s, repeats, parallel
         self.process_counts = parse_process_counts(nproc_per_node)
         self.scaling = scaling
@@ -112,7 +110,7 @@ class TrainkitLauncher(Launcher):
         check_kind(settings)
         folder = Path(self.config.hydra.sweep.dir)
         uses_gpus = any(setting.config.trainer.accelerator != "cpu" for setting in settings)
-        slots = find_slots(self.parallel, len(settings), uses_gpus)
+        slots = find_slots(self.parallel, len(settings), self.repeats, uses_gpus)
         sweep = Sweep(folder.name, folder, self.config, self.timeout_s, self.repeats, slots)
         for note in jobs.notes:
             print(note, flush=True)

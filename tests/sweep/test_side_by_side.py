@@ -29,7 +29,7 @@ class Net(Plain):
         return super().forward(images)
 """
 WORDS = (
-    "seed=0,1", "sweep=s", "compile.mode=eager", "logger=none", "model.width=4", "trainer.max_epochs=1",
+    "sweep=s", "compile.mode=eager", "logger=none", "model.width=4", "trainer.max_epochs=1",
     "trainer.limit_train_batches=5", "trainer.accelerator=cpu",
 )  # fmt: skip
 
@@ -45,23 +45,29 @@ def start_sweep(folder: Path, *words: str) -> subprocess.Popen:
     return subprocess.Popen(command, cwd=folder, env=os.environ | variables, stdout=subprocess.PIPE, text=True)
 
 
-def test_two_jobs_run_at_once_on_cores_of_their_own_and_are_other_work_than_jobs_alone(tmp_path):
+@pytest.mark.parametrize("words", [("seed=0,1",), ("hydra.launcher.repeats=2", "hydra.launcher.nproc_per_node=1")])
+def test_two_jobs_run_at_once_on_cores_of_their_own_and_are_other_work_than_jobs_alone(tmp_path, words):
     (tmp_path / "mine.py").write_text(MEETS_ANOTHER)
-    with start_sweep(tmp_path, "model._target_=mine.Net", "hydra.launcher.parallel=2") as sweep:
+    with start_sweep(tmp_path, "model._target_=mine.Net", "hydra.launcher.parallel=2", *words) as sweep:
         output, _ = sweep.communicate(timeout=300)
     assert sweep.returncode == 0, output
     cores = [set(json.loads(path.read_text())) for path in (tmp_path / "meeting").iterdir()]
     assert len(cores) == 2
     assert cores[0].isdisjoint(cores[1])
     rows = read_rows(tmp_path)
-    assert sorted((row.seed, row.status, row.num_parallel_jobs) for row in rows) == [(0, "ok", 2), (1, "ok", 2)]
+    assert sorted((row.seed + row.repeat, row.status, row.num_parallel_jobs) for row in rows) == [
+        (0, "ok", 2),
+        (1, "ok", 2),
+    ]
     assert "2 jobs side by side" in output
-    for number in (1, 2):
-        assert f"[{number}/2] seed={number - 1}: " in output
+    assert "[1/2] " in output
+    assert "[2/2] " in output
 
 
 def test_jobs_under_way_are_stopped_together(tmp_path):
-    with start_sweep(tmp_path, "model._target_=tests.networks.Sleeps", "hydra.launcher.parallel=2") as sweep:
+    with start_sweep(
+        tmp_path, "model._target_=tests.networks.Sleeps", "hydra.launcher.parallel=2", "seed=0,1"
+    ) as sweep:
         wait_until(lambda: sum(row.device_name is not None for row in read_rows(tmp_path)) == 2, sweep)
         sweep.send_signal(signal.SIGTERM)
         output, _ = sweep.communicate(timeout=120)
@@ -76,5 +82,5 @@ def test_torchrun_and_jobs_side_by_side_exclude_each_other(tmp_path):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (
         2,
-        "hydra.launcher.parallel = 2: runs jobs of one process; leave hydra.launcher.nproc_per_node out\n",
+        "hydra.launcher.parallel = 2: runs jobs of one process; set hydra.launcher.nproc_per_node=1\n",
     )

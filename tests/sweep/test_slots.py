@@ -19,18 +19,20 @@ def machine(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("parallel", "num_jobs", "uses_gpus", "slots"),
+    ("parallel", "num_settings", "repeats", "uses_gpus", "slots"),
     [
-        (1, 8, True, (Slot(),)),
-        ("auto", 1, True, (Slot(),)),
-        ("auto", 8, True, (Slot((0,), "0"), Slot((1,), "2"), Slot((2,), "GPU-9a"))),
-        (2, 8, True, (Slot((0, 1), "0"), Slot((2, 3), "2"))),
-        ("auto", 2, True, (Slot((0, 1), "0"), Slot((2, 3), "2"))),
-        (2, 8, False, (Slot((0, 1)), Slot((2, 3)))),
+        (1, 8, 1, True, (Slot(),)),
+        ("auto", 1, 1, True, (Slot(),)),
+        ("auto", 8, 1, True, (Slot((0,), "0"), Slot((1,), "2"), Slot((2,), "GPU-9a"))),
+        (2, 8, 1, True, (Slot((0, 1), "0"), Slot((2, 3), "2"))),
+        ("auto", 2, 3, True, (Slot((0, 1), "0"), Slot((2, 3), "2"))),
+        ("auto", 1, 4, True, (Slot((0,), "0"), Slot((1,), "2"), Slot((2,), "GPU-9a"))),
+        ("auto", 1, 2, True, (Slot((0, 1), "0"), Slot((2, 3), "2"))),
+        (2, 8, 1, False, (Slot((0, 1)), Slot((2, 3)))),
     ],
 )
-def test_the_slots_share_gpus_and_cores(parallel, num_jobs, uses_gpus, slots):
-    assert find_slots(parallel, num_jobs, uses_gpus) == slots
+def test_the_slots_share_gpus_and_cores(parallel, num_settings, repeats, uses_gpus, slots):
+    assert find_slots(parallel, num_settings, repeats, uses_gpus) == slots
 
 
 @pytest.mark.parametrize(
@@ -47,5 +49,5 @@ def test_the_slots_share_gpus_and_cores(parallel, num_jobs, uses_gpus, slots):
 )
 def test_what_cannot_be_had_is_refused(parallel, uses_gpus, complaint):
     with pytest.raises(ConfigError) as refused:
-        find_slots(parallel, 8, uses_gpus)
+        find_slots(parallel, 8, 1, uses_gpus)
     assert refused.value.complaints == (f"hydra.launcher.parallel = {complaint}",)

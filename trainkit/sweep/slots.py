@@ -18,10 +18,11 @@ class Slot:
     gpu: str | None = None
 
 
-def find_slots(parallel: Any, num_jobs: int, uses_gpus: bool) -> tuple[Slot, ...]:
+def find_slots(parallel: Any, num_settings: int, repeats: int, uses_gpus: bool) -> tuple[Slot, ...]:
     """One slot, or `parallel` of them: each with a GPU, if GPUs are used, and an equal share of the cores.
 
-    `auto` is a slot for each GPU. There are no more slots than jobs. Raises ConfigError.
+    `auto` is a slot for each GPU. If there are fewer settings than slots, whole repeats run side by side, and there are
+    as many slots as those take. Raises ConfigError.
     """
     gpus = visible_gpus() if uses_gpus else []
     if parallel == "auto" and not gpus:
@@ -31,7 +32,8 @@ def find_slots(parallel: Any, num_jobs: int, uses_gpus: bool) -> tuple[Slot, ...
         raise ConfigError(f"{PARALLEL} = {parallel}: expected auto, or a number of jobs")
     if gpus and num_slots > len(gpus):
         raise ConfigError(f"{PARALLEL} = {parallel}: a job needs a GPU, and {len(gpus)} were found; use auto")
-    num_slots = min(num_slots, num_jobs)
+    if num_settings < num_slots:
+        num_slots = num_settings * min(repeats, num_slots // num_settings)
     if num_slots == 1:
         return (Slot(),)
     if sys.platform != "linux":

@@ -134,38 +134,45 @@ def _print_into_nothing() -> None:
 
 
 def _run_jobs(sweep: Sweep, settings: Sequence[SweptSetting], lock: int) -> Iterator[Row]:
-    """Run the whole list of settings again for each repeat, so that drift of the machine hits all settings alike."""
+    """Run the whole list of settings again for each repeat, so that drift of the machine hits all settings alike.
+
+    Several repeats run side by side if there are slots for all their jobs."""
     shared = _shared_overrides(settings)
-    counts_differ = len({setting.nproc_per_node for setting in settings}) > 1
-    num_jobs = len(settings) * sweep.repeats
+    jobs = _list_jobs(sweep, settings, shared)
     shown = []
     for override in settings[0].overrides:
         if override in shared and not override.startswith("sweep="):
             shown.append(override)
-    print(f"sweep {sweep.name}: {num_jobs} job(s), each with {' '.join(shown) or 'the defaults'}", flush=True)
-    number, job_clock = 0, JobClock()
-    for repeat in range(sweep.repeats):
-        jobs = []
-        for setting in settings:
-            number += 1
-            own = [override for override in setting.overrides if override not in shared]
-            if counts_differ:
-                own.append(f"nproc_per_node={setting.nproc_per_node}")
-            label, shown_number = " ".join(own), f"[{number}/{num_jobs}]"
-            jobs.append(Job(setting.overrides, setting.config, setting.nproc_per_node, label, repeat, shown_number))
+    print(f"sweep {sweep.name}: {len(jobs)} job(s), each with {' '.join(shown) or 'the defaults'}", flush=True)
+    job_clock, num_at_once = JobClock(), max(len(settings), len(sweep.slots))
+    for first in range(0, len(jobs), num_at_once):
         rows, waiting = read_rows(sweep.folder, _leave_out), []
-        for job in jobs:
+        for job in jobs[first : first + num_at_once]:
             finished = finished_row(rows, sweep, job)
             if finished is None:
                 waiting.append(job)
             else:
                 print(f"{_title(sweep, job)}: finished before, {summary.job_outcome(finished)}", flush=True)
                 yield finished
-        yield from _run_repeat(sweep, waiting, lock, job_clock)
+        yield from _run_repeats(sweep, waiting, lock, job_clock)
 
 
-def _run_repeat(sweep: Sweep, jobs: Sequence[Job], lock: int, job_clock: JobClock) -> Iterator[Row]:
-    """Run the jobs of a repeat, in each slot of the sweep one at a time, and print their outcomes."""
+def _list_jobs(sweep: Sweep, settings: Sequence[SweptSetting], shared: set[str]) -> list[Job]:
+    """The jobs of all repeats in their order, each labelled with the overrides that not all share."""
+    counts_differ = len({setting.nproc_per_node for setting in settings}) > 1
+    jobs: list[Job] = []
+    for repeat in range(sweep.repeats):
+        for setting in settings:
+            own = [override for override in setting.overrides if override not in shared]
+            if counts_differ:
+                own.append(f"nproc_per_node={setting.nproc_per_node}")
+            number = f"[{len(jobs) + 1}/{len(settings) * sweep.repeats}]"
+            jobs.append(Job(setting.overrides, setting.config, setting.nproc_per_node, " ".join(own), repeat, number))
+    return jobs
+
+
+def _run_repeats(sweep: Sweep, jobs: Sequence[Job], lock: int, job_clock: JobClock) -> Iterator[Row]:
+    """Run the jobs of a repeat, or one job in each slot, and print their outcomes. Each server runs a setting once."""
     if sys.platform != "linux":  # a fork does not go well with the system's libraries
         for job in jobs:
             yield _run_alone(sweep, job, None, job_clock)
