@@ -161,3 +161,9 @@ def test_power_is_the_energy_of_each_gpu_over_its_time():
     assert point(scaling, "eager", 2).power_w.median == pytest.approx(500)
     unknown = only(scaled("eager", 1, 20.0) + scaled("eager", 2, 25.0))
     assert point(unknown, "eager", 2).power_w is None
+
+
+def test_an_efficiency_is_of_runs_on_the_same_machine():
+    rows = scaled("eager", 1, 20.0, 20.1, machine_id="slow") + scaled("eager", 1, 18.0, 18.1, machine_id="fast")
+    rows += scaled("eager", 2, 20.0, 20.1, machine_id="fast")
+    assert point(only(rows), "eager", 2).efficiency.value == pytest.approx(0.9, rel=1e-2)

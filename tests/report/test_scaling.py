@@ -85,6 +85,14 @@ def test_a_note_says_what_the_limit_of_power_means_where_a_setting_comes_up_to_i
     assert not any("Power" in note for note in scaling_notes(scaling))
 
 
+def test_a_note_says_that_ratios_are_of_runs_on_the_same_machines():
+    rows = scaling_sweep()
+    assert not any("machines" in note for note in scaling_notes(compare(rows).scalings[0]))
+    rows[0] = replace(rows[0], machine_id="another")
+    (scaling,) = compare(rows).scalings
+    assert any(note.startswith("The runs are of 2 machines of one kind.") for note in scaling_notes(scaling))
+
+
 def test_strong_scaling_is_titled_by_the_whole_batch():
     rows = [replace(row, batch_size=64 // row.world_size) for row in scaling_sweep()]
     (scaling,) = compare(rows).scalings

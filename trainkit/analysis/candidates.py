@@ -8,10 +8,11 @@ from typing import Any
 
 from trainkit.analysis import grouping
 from trainkit.analysis.dropping import step_times_ms
+from trainkit.analysis.machines import step_ratio
 from trainkit.results.columns import Section, headings
 from trainkit.results.metric import MeasuredMetric, metric_of
 from trainkit.results.row import Row
-from trainkit.stats import Ratio, means_differ, ratio, repeats_to_show
+from trainkit.stats import Ratio, means_differ, repeats_to_show
 
 WORTHWHILE = 0.05  # a gain that is worth its compile time to somebody
 SMALL = 0.02  # one that is still asked about
@@ -239,9 +240,7 @@ def dynamic_over_static(candidates: Iterable[Candidate]) -> dict[str, Ratio]:
     ratios = {}
     for variants in by_settings.values():
         if True in variants and False in variants:
-            ratios[variants[True].label] = ratio(
-                step_times_ms(variants[True].rows), step_times_ms(variants[False].rows)
-            )
+            ratios[variants[True].label] = step_ratio(variants[True].rows, variants[False].rows)
     return ratios
 
 
@@ -250,7 +249,7 @@ def _speedup(rows: list[Row], baseline: Baseline | None) -> Ratio | None:
         return None
     if baseline.rows is rows:
         return Ratio(1.0, 1.0, 1.0)
-    return ratio(step_times_ms(baseline.rows), step_times_ms(rows))
+    return step_ratio(baseline.rows, rows)
 
 
 def _doubt(rows: list[Row], baseline: Baseline | None, speedup: Ratio | None) -> Doubt | None:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from trainkit.analysis import grouping
 from trainkit.analysis.candidates import Candidate
 from trainkit.analysis.comparison import Group
-from trainkit.analysis.dropping import step_times_ms
+from trainkit.analysis.machines import step_ratio
 from trainkit.results.row import Row
-from trainkit.stats import Ratio, ratio
+from trainkit.stats import Ratio
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ def steps_over_alone(group: Group, groups: Iterable[Group]) -> list[StepOverAlon
     for candidate in group.candidates:
         counterpart = alone.get(_setting_of(candidate))
         if counterpart is not None:
-            over_alone = ratio(step_times_ms(candidate.rows), step_times_ms(counterpart.rows))
+            over_alone = step_ratio(candidate.rows, counterpart.rows)
             found.append(StepOverAlone(candidate, over_alone))
     return found
 

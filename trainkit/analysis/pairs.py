@@ -7,6 +7,7 @@ from statistics import median
 from trainkit.analysis import grouping
 from trainkit.analysis.candidates import metrics_differ, split_by_cache, values_of
 from trainkit.analysis.dropping import drop_reasons, step_times_ms
+from trainkit.analysis.machines import of_common_machines
 from trainkit.config.settings import typed_value
 from trainkit.results.optimized import METRIC, is_maximized
 from trainkit.results.row import Row
@@ -115,6 +116,7 @@ def compare_pairs(
         if coldest_only:
             choice_rows, _ = split_by_cache(choice_rows)
             baseline_rows, _ = split_by_cache(baseline_rows)
+        choice_rows, baseline_rows = of_common_machines(choice_rows, baseline_rows)
         choice_values, baseline_values = _values(choice_rows, column), _values(baseline_rows, column)
         comparisons.append(
             PairwiseComparison(

@@ -12,6 +12,7 @@ from typing import Any
 from trainkit.analysis import grouping
 from trainkit.analysis.candidates import Spread, spread_of, values_of
 from trainkit.analysis.dropping import step_times_ms
+from trainkit.analysis.machines import of_common_machines, step_ratio
 from trainkit.config.settings import in_groups
 from trainkit.results.row import Row
 from trainkit.stats import Ratio, ratio
@@ -106,10 +107,9 @@ def find_scalings(rows: Iterable[Row]) -> tuple[Scaling, ...]:
 def indistinguishable(points: Sequence[ScalingPoint]) -> list[ScalingPoint]:
     """The points of one number of processes that are not measurably slower than the first, which is the fastest."""
     fastest = points[0]
-    times_ms = step_times_ms(fastest.rows)
     as_fast = []
     for point in points[1:]:
-        if not ratio(step_times_ms(point.rows), times_ms).measurable:
+        if not step_ratio(point.rows, fastest.rows).measurable:
             as_fast.append(point)
     return as_fast
 
@@ -220,6 +220,7 @@ def _point(label: str, rows: list[Row], base: _Base | None) -> ScalingPoint:
 def _efficiency(rows: list[Row], base: list[Row]) -> Ratio:
     if base[0] is rows[0]:
         return Ratio(1.0, 1.0, 1.0)
+    base, rows = of_common_machines(base, rows)
     return ratio(_sample_times_ms(base), _sample_times_ms(rows))
 
 

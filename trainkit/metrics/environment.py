@@ -1,9 +1,11 @@
 """The machine, the versions and the code of a measurement."""
 
 import functools
+import hashlib
 import os
 import platform
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,7 @@ def machine_columns(device: torch.device) -> dict[str, Any]:
     return {
         "device_name": device_name,
         "num_devices": num_devices,
+        "machine_id": machine_id(),
         **gpu_columns(device),
         "torch_version": torch.__version__,
         "triton_version": triton_version,
@@ -42,6 +45,17 @@ def machine_columns(device: torch.device) -> dict[str, Any]:
         "git_commit": commit,
         "git_dirty": dirty,
     }
+
+
+def machine_id() -> str:
+    """The digits that tell this machine from others of its kind, until it boots again."""
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    names = [boot.read_text().strip() if boot.exists() else platform.node()]
+    with suppress(pynvml.NVMLError):  # no driver
+        pynvml.nvmlInit()
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            names.append(pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(index)))
+    return hashlib.sha256(" ".join(names).encode()).hexdigest()[:8]
 
 
 def gpu_columns(device: torch.device) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from trainkit.analysis import grouping
 from trainkit.analysis.comparison import Comparison, Group
+from trainkit.analysis.machines import machines_of
 from trainkit.analysis.pairs import PairwiseComparison, is_fraction
 from trainkit.analysis.regressions import Change
 from trainkit.analysis.studies import PlannedComparison
@@ -29,6 +30,10 @@ VERSIONS = {
 CHANGE_NOTE = (
     "Step times are medians and ranges of the runs; a factor is the ratio of geometric means, so with times far apart "
     "it is not that of the medians."
+)
+SEVERAL_MACHINES = (
+    "The runs are of {num} machines of one kind. A ratio is of runs on the same machines where both settings have "
+    "such, so it is not always that of the medians."
 )
 ENOUGH_REPEATS = 5  # of a sweep: what every advice to repeat names
 
@@ -180,6 +185,12 @@ def schema_changes(older: int, newer: int) -> str:
         change = SCHEMA_CHANGES.get(version, "figures mean something else")
         changes.append(f"since version {version} {change}")
     return ", ".join(changes)
+
+
+def several_machines(rows: Iterable[Row]) -> list[str]:
+    """A note if the rows are of several machines of one kind."""
+    num = len(machines_of(rows))
+    return [SEVERAL_MACHINES.format(num=num)] if num > 1 else []
 
 
 def versioned_run_counts(rows: Iterable[Row]) -> str:

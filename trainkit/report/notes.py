@@ -10,7 +10,7 @@ from trainkit.formatting import clean, decimals, fixed, percent
 from trainkit.report.cascades import served_shares
 from trainkit.report.compiler_facts import compiled_regions, skipped_steps, tuned_kernels
 from trainkit.report.figures import ratio_text
-from trainkit.report.labels import ENOUGH_REPEATS, schema_changes, versioned_run_counts
+from trainkit.report.labels import ENOUGH_REPEATS, schema_changes, several_machines, versioned_run_counts
 from trainkit.results.row import Row
 
 SINGLE_RUN = "One run only of {settings}: its spread is unknown. hydra.launcher.repeats={enough} shows it."
@@ -97,6 +97,10 @@ def _general_notes(group: Group, groups: Sequence[Group]) -> Iterator[str]:
         any_cold = any_cold or "cold" in cache_states
     if num_shared > 1 and any_cold:
         yield SHARED_CACHE
+    rows: list[Row] = []
+    for candidate in group.candidates:
+        rows += candidate.rows
+    yield from several_machines(rows)
     if group.num_parallel_jobs > 1:
         yield SIDE_BY_SIDE.format(num=group.num_parallel_jobs, cost=_cost_beside(group, groups))
     first = group.candidates[0].rows[0]

@@ -51,6 +51,12 @@ class Machine:
     num_devices: int | None = column(
         None, "GPUs of the machine; on a CPU its logical cores.", shown={Section.ENVIRONMENT: "devices"}
     )
+    machine_id: str | None = column(
+        None,
+        "Tells machines of one kind apart, which differ in speed: 8 digits of a hash of the boot of the system and the "
+        "UUIDs of its GPUs.",
+        shown={Section.ENVIRONMENT: "machine"},
+    )
     device_index: int | None = column(
         None,
         "NVML's number of the GPU, of rank 0: cards of one kind differ in speed.",
