@@ -17,6 +17,9 @@ ROWS = runs/studies/$(if $(GPU_FOUND),full,small)
 NETWORKS = $(if $(GPU_FOUND),2048:4:8:1e-4 1024:4:6:1e-4 512:2:4:1e-3 64:1:2:1e-3, \
 	160:3:8:1e-3 96:3:6:1e-3 48:2:4:1e-3 16:1:2:1e-3)
 
+# The committed rows with a page of their own: docs/NAME of measurements/NAME.jsonl.
+REPORTS = $(filter $(notdir $(wildcard docs/*)),$(basename $(notdir $(wildcard measurements/*.jsonl))))
+
 # The tests of the packages without torch.
 COVERING = tests/analysis tests/config tests/report tests/results tests/test_stats.py
 
@@ -65,7 +68,7 @@ networks: setup
 # The committed pages and plots, from the committed rows.
 pages: setup
 	$(BIN)/python scripts/studies.py measurements --into docs/studies
-	for name in modes-h100 networks-h200 scaling-h100 scaling-h200 real-data; do \
+	for name in $(REPORTS); do \
 		$(BIN)/python scripts/report.py measurements/$$name.jsonl --into docs/$$name >/dev/null || exit; \
 	done
 	$(BIN)/python scripts/report.py measurements/control.jsonl --markdown >docs/studies/control/report.md

@@ -9,6 +9,7 @@ from tests.conftest import ROOT
 
 DOCS = ROOT / "docs"
 MEASUREMENTS = ROOT / "measurements"
+REPORTS = sorted(rows.stem for rows in MEASUREMENTS.glob("*.jsonl") if (DOCS / rows.stem).is_dir())
 
 
 def files_in(folder: Path) -> dict[str, str]:
@@ -31,7 +32,7 @@ def test_the_pages_of_the_studies_are_made_of_their_rows(tmp_path):
     assert files_in(folder) == committed
 
 
-@pytest.mark.parametrize("name", ["modes-h100", "networks-h200", "scaling-h100", "scaling-h200", "real-data"])
+@pytest.mark.parametrize("name", REPORTS)
 def test_a_report_is_made_of_its_rows(name, tmp_path):
     rows, folder = MEASUREMENTS / f"{name}.jsonl", tmp_path / name
     done = forked.python(ROOT / "scripts" / "report.py", rows, "--into", folder, cwd=tmp_path)
