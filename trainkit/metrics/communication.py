@@ -1,5 +1,6 @@
 """Communication between GPUs that is not hidden behind other work, from a profiled window of training steps."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from statistics import median
 from typing import Any, NamedTuple
@@ -90,20 +91,23 @@ def exposed_by_step(kernels: Sequence[Kernel], num_steps: int) -> list[float]:
     if per_step == 0 or remainder:
         return []
     communication.sort()
-    steps_ms = []
+    covers, steps_ms = union(other_work), []
     for first in range(0, len(communication), per_step):
-        steps_ms.append(uncovered(communication[first : first + per_step], other_work))
+        steps_ms.append(uncovered(communication[first : first + per_step], covers))
     return steps_ms
 
 
 def uncovered(intervals: Sequence[Interval], covers: Sequence[Interval]) -> float:
-    """The length of the union of intervals without the parts that covers overlap."""
+    """The length of the union of intervals without the parts that covers overlap, which are disjoint and in order."""
     length = 0.0
-    merged_covers = union(covers)
     for start, end in union(intervals):
         length += end - start
-        for cover_start, cover_end in merged_covers:
-            length -= max(0.0, min(end, cover_end) - max(start, cover_start))
+        first = bisect_right(covers, start, key=lambda cover: cover[1])
+        for index in range(first, len(covers)):
+            cover_start, cover_end = covers[index]
+            if cover_start >= end:
+                break
+            length -= min(end, cover_end) - max(start, cover_start)
     return length
 
 
