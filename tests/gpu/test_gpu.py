@@ -18,6 +18,7 @@ from trainkit.diagnosis import break_costs
 from trainkit.diagnosis.findings import Phase
 from trainkit.diagnosis.trial import build_subject
 from trainkit.inference.run import run_forward
+from trainkit.metrics.communication import kernels_of
 from trainkit.metrics.memory import nvml_handle, peak_memory, reset_peaks
 from trainkit.models.resnet18 import ResNet18
 from trainkit.results.files import read_epochs, read_row
@@ -348,6 +349,22 @@ def test_a_row_measured_beside_another_process_says_so_and_one_measured_alone_do
     if not torch.cuda.is_initialized():  # else this process too is on the device
         assert alone.foreign_processes in (0, None)
     assert 0 <= alone.foreign_cpu_frac < 1
+
+
+def test_the_kernels_of_a_window_are_those_of_torchs_events():
+    matrix = torch.ones(512, 512, device="cuda")
+    with profile(activities=[ProfilerActivity.CUDA]) as profiled:
+        for _ in range(5):
+            matrix = (matrix @ matrix).cos()
+        torch.cuda.synchronize()
+    events = [event for event in profiled.events() if event.device_type.name == "CUDA"]
+    events.sort(key=lambda event: event.time_range.start)
+    kernels = sorted(kernels_of(profiled), key=lambda kernel: kernel.start)
+    assert len(kernels) >= 10
+    assert [kernel.name for kernel in kernels] == [event.name for event in events]
+    for kernel, event in zip(kernels, events, strict=True):
+        assert kernel.start == pytest.approx(event.time_range.start / 1e3)
+        assert kernel.end == pytest.approx(event.time_range.end / 1e3)
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")

@@ -69,11 +69,14 @@ class CommunicationWindow(Callback):
 
 
 def kernels_of(profiler: profile) -> list[Kernel]:
-    """All work of GPUs that was profiled."""
-    kernels = []
-    for event in profiler.events() or []:
-        if event.device_type.name == "CUDA" and not event.is_user_annotation:
-            kernels.append(Kernel(event.name, event.time_range.start / 1e3, event.time_range.end / 1e3))
+    """All work of GPUs that was profiled; the profiler has been stopped."""
+    assert profiler.profiler is not None
+    results = profiler.profiler.kineto_results  # profiler.events() parses them, which takes long for a large network
+    assert results is not None
+    first_ns, kernels = results.trace_start_ns(), []
+    for event in results.events():
+        if event.device_type().name == "CUDA" and not event.is_user_annotation():
+            kernels.append(Kernel(event.name(), (event.start_ns() - first_ns) / 1e6, (event.end_ns() - first_ns) / 1e6))
     return kernels
 
 
