@@ -16,15 +16,19 @@ from trainkit.results.runs import read_rows
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2, reason="needs Linux and two cores"
 )
-# Each job waits for another, in training: one after the other they would never end.
+# Each job of a repeat waits for another, in training: one after the other they would never end.
 MEETS_ANOTHER = """import json, os, time
 from pathlib import Path
 from tests.networks import Plain
 class Net(Plain):
+    def __init__(self, name="net", **sizes):
+        super().__init__(**sizes)
+        self.name = name
     def forward(self, images):
         if self.training:
-            Path(os.environ["MEETING"], str(os.getpid())).write_text(json.dumps(sorted(os.sched_getaffinity(0))))
-            while len(list(Path(os.environ["MEETING"]).iterdir())) < 2:
+            met = Path(os.environ["MEETING"], f"{self.name}-{os.getpid()}")
+            met.write_text(json.dumps(sorted(os.sched_getaffinity(0))))
+            while len(list(met.parent.iterdir())) % 2:
                 time.sleep(0.01)
         return super().forward(images)
 """
@@ -45,23 +49,28 @@ def start_sweep(folder: Path, *words: str) -> subprocess.Popen:
     return subprocess.Popen(command, cwd=folder, env=os.environ | variables, stdout=subprocess.PIPE, text=True)
 
 
-@pytest.mark.parametrize("words", [("seed=0,1",), ("hydra.launcher.repeats=2", "hydra.launcher.nproc_per_node=1")])
-def test_two_jobs_run_at_once_on_cores_of_their_own_and_are_other_work_than_jobs_alone(tmp_path, words):
+def test_jobs_run_at_once_on_cores_of_their_own_which_turn_with_the_repeats(tmp_path):
     (tmp_path / "mine.py").write_text(MEETS_ANOTHER)
-    with start_sweep(tmp_path, "model._target_=mine.Net", "hydra.launcher.parallel=2", *words) as sweep:
+    words = ("hydra.launcher.parallel=2", "hydra.launcher.repeats=2", "+model.name=one,other")
+    with start_sweep(tmp_path, "model._target_=mine.Net", *words) as sweep:
         output, _ = sweep.communicate(timeout=300)
     assert sweep.returncode == 0, output
-    cores = [set(json.loads(path.read_text())) for path in (tmp_path / "meeting").iterdir()]
-    assert len(cores) == 2
-    assert cores[0].isdisjoint(cores[1])
-    rows = read_rows(tmp_path)
-    assert sorted((row.seed + row.repeat, row.status, row.num_parallel_jobs) for row in rows) == [
-        (0, "ok", 2),
-        (1, "ok", 2),
-    ]
+    for name in ("one", "other"):
+        first, second = (json.loads(path.read_text()) for path in (tmp_path / "meeting").glob(f"{name}-*"))
+        assert set(first).isdisjoint(second), "the same cores in both repeats"
+    assert [(row.status, row.num_parallel_jobs) for row in read_rows(tmp_path)] == [("ok", 2)] * 4
     assert "2 jobs side by side" in output
-    assert "[1/2] " in output
-    assert "[2/2] " in output
+    assert "[4/4] +model.name=other (repeat 1): " in output
+
+
+def test_repeats_of_one_setting_run_at_once(tmp_path):
+    (tmp_path / "mine.py").write_text(MEETS_ANOTHER)
+    words = ("hydra.launcher.parallel=2", "hydra.launcher.repeats=2", "hydra.launcher.nproc_per_node=1")
+    with start_sweep(tmp_path, "model._target_=mine.Net", *words) as sweep:
+        output, _ = sweep.communicate(timeout=300)
+    assert sweep.returncode == 0, output
+    rows = read_rows(tmp_path)
+    assert sorted((row.repeat, row.status, row.num_parallel_jobs) for row in rows) == [(0, "ok", 2), (1, "ok", 2)]
 
 
 def test_jobs_under_way_are_stopped_together(tmp_path):

@@ -154,7 +154,7 @@ def _run_jobs(sweep: Sweep, settings: Sequence[SweptSetting], lock: int) -> Iter
             else:
                 print(f"{_title(sweep, job)}: finished before, {summary.job_outcome(finished)}", flush=True)
                 yield finished
-        yield from _run_repeats(sweep, waiting, lock, job_clock)
+        yield from _run_repeats(sweep, waiting, first // num_at_once, lock, job_clock)
 
 
 def _list_jobs(sweep: Sweep, settings: Sequence[SweptSetting], shared: set[str]) -> list[Job]:
@@ -171,8 +171,12 @@ def _list_jobs(sweep: Sweep, settings: Sequence[SweptSetting], shared: set[str])
     return jobs
 
 
-def _run_repeats(sweep: Sweep, jobs: Sequence[Job], lock: int, job_clock: JobClock) -> Iterator[Row]:
-    """Run the jobs of a repeat, or one job in each slot, and print their outcomes. Each server runs a setting once."""
+def _run_repeats(sweep: Sweep, jobs: Sequence[Job], turn: int, lock: int, job_clock: JobClock) -> Iterator[Row]:
+    """Run the jobs of a repeat, or one job in each slot, and print their outcomes. Each server runs a setting once.
+
+    At each turn the jobs begin with another slot: cards of one kind differ, and no setting may have the best in every
+    repeat.
+    """
     if sys.platform != "linux":  # a fork does not go well with the system's libraries
         for job in jobs:
             yield _run_alone(sweep, job, None, job_clock)
@@ -180,7 +184,8 @@ def _run_repeats(sweep: Sweep, jobs: Sequence[Job], lock: int, job_clock: JobClo
     with ExitStack() as servers:
         forkservers = []
         for number in range(len(sweep.slots)):
-            forkservers.append(servers.enter_context(forkserver_of(sweep, number, lock)))
+            slot_number = (turn + number) % len(sweep.slots)
+            forkservers.append(servers.enter_context(forkserver_of(sweep, slot_number, lock)))
         if len(forkservers) == 1:
             for job in jobs:
                 yield _run_alone(sweep, job, forkservers[0], job_clock)
