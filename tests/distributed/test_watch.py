@@ -11,6 +11,7 @@ import torch
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from tests import forked
+from tests.networks import network
 from trainkit.distributed.launch import Launch
 from trainkit.distributed.peers import Peers
 from trainkit.distributed.watch import Watch
@@ -47,6 +48,17 @@ IN_C = (
     "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM]); "  # so that the call is not interrupted
     "os.kill(os.getpid(), signal.SIGTERM); ctypes.CDLL(None).sleep(60)"
 )
+# Runs a script that gets a signal when it has just locked the run directory.
+AT_LOCK = """
+import fcntl, os, runpy, signal
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored under nohup
+lock = fcntl.lockf
+def lock_and_signal(*words):
+    lock(*words)
+    os.kill(os.getpid(), signal.Signals[{name!r}])
+fcntl.lockf = lock_and_signal
+runpy.run_path({script!r}, run_name="__main__")
+"""
 
 
 @pytest.fixture
@@ -120,6 +132,18 @@ def test_a_rank_that_compiles_in_c_is_ended_with_a_row(train_chosen):
     done, row = train_chosen(1, "compile.backend=slow", "compile.scope=net", "compile.cache=cold", in_compile=IN_C)
     assert done.returncode != 0
     assert (row.status, row.error) == ("interrupted", f"stopped by {signal.SIGTERM.name} while compiling")
+
+
+@pytest.mark.parametrize("script", ["train.py", "scripts/bench.py"])
+@pytest.mark.parametrize(("name", "status"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
+def test_a_signal_as_a_run_takes_its_directory_ends_in_a_row(script, name, status, tmp_path):
+    (tmp_path / "signaled.py").write_text(AT_LOCK.format(name=name, script=str(ROOT / script)))
+    words = (network("Plain"), "logger=none", "trainer.accelerator=cpu", "compile.mode=eager", "hydra.run.dir=run")
+    done = forked.python(tmp_path / "signaled.py", *words, cwd=tmp_path)
+    row = read_row(tmp_path / "run")
+    assert row is not None
+    assert (done.returncode, row.status, row.error) == (status, "interrupted", f"stopped by {name}")
+    assert "Traceback" not in done.stderr
 
 
 def test_a_signal_before_a_run_begins_ends_it_where_it_becomes_a_row(tmp_path):

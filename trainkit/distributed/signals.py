@@ -8,14 +8,15 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-STOPS = ("SIGTERM", "SIGHUP")  # handled here; SIGINT raises KeyboardInterrupt, as always
+STOPS = ("SIGTERM", "SIGHUP")
 
 
 class SignalPipe:
     """Between `open` and `close`, signals that stop a process go to a pipe, and to `handle` in the main thread.
 
-    A signal that the process ignores, as SIGHUP under nohup, is left alone; so are all if another thread opens it.
-    The signal by which submitit tells a job that its time is over is handled here too, then passed on to submitit.
+    They are SIGTERM, SIGHUP, and SIGINT where it raises KeyboardInterrupt. A signal that the process ignores, as SIGHUP
+    under nohup, is left alone; so are all if another thread opens it. The signal by which submitit tells a job that its
+    time is over is handled here too, then passed on to submitit.
     """
 
     def __init__(self, handle: Callable[[int], None]):
@@ -38,6 +39,8 @@ class SignalPipe:
         for number in numbers:
             if signal.getsignal(number) != signal.SIG_IGN:
                 self._handlers[number] = signal.signal(number, self._on_signal)
+        if callable(signal.getsignal(signal.SIGINT)):
+            self._handlers[signal.SIGINT] = signal.signal(signal.SIGINT, self._on_signal)
         _open_pipes.append(self)
 
     def wait(self, timeout_s: float | None) -> int | None:
@@ -45,8 +48,7 @@ class SignalPipe:
         readable, _, _ = select.select([self._read_end], [], [], timeout_s)
         if not readable:
             return None
-        stops = {signal.SIGINT, *self._handlers}
-        numbers = [number for number in os.read(self._read_end, 4096) if number in stops]
+        numbers = [number for number in os.read(self._read_end, 4096) if number in self._handlers]
         return numbers[0] if numbers else None
 
     def wake(self) -> None:
@@ -64,6 +66,10 @@ class SignalPipe:
         """Have submitit handle its signal: on rank 0 it requeues the job and raises SystemExit."""
         if number in self._handlers and number == preemption():
             self._handlers[number](number, None)
+
+    def interrupt(self) -> None:
+        """Do on SIGINT as before `open`: raise KeyboardInterrupt."""
+        self._handlers[signal.SIGINT](signal.SIGINT, None)
 
     def restore(self) -> None:
         for number, handler in self._handlers.items():

@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
@@ -16,7 +16,7 @@ from trainkit.distributed.ranks import Ranks
 from trainkit.distributed.signals import SignalPipe
 from trainkit.distributed.stop import Stop
 from trainkit.process_tree import tree
-from trainkit.results.files import fail_row
+from trainkit.results.files import fail_row, only_run_in
 from trainkit.results.ranks import Cause
 from trainkit.results.row import Row
 
@@ -25,7 +25,8 @@ GRACE_S = 10.0  # for the main thread to end: SLURM and torchrun give 30 s
 
 
 class Watch:
-    """Watches one rank of a run while the context is open. `request` is the row of a run that has written none.
+    """Watches one rank of the only run in its directory while the context is open. Raises ConfigError if another run is
+    in it. `request` is the row of a run that has written none.
 
     The main thread tells where it is (`ranks.find_place`, `ranks.is_compiling`, `stop.begin_step`) and why it fails
     (`record`). Told to stop, it stops after its step if `stops_in_order`, else at once. If it does not, because it
@@ -41,14 +42,21 @@ class Watch:
         self._stopped_by: int | None = None  # the signal
         self._told_at = self._ended_at = math.inf  # when this rank was told to stop, and when another rank had ended
         self._unwinds = True  # until the run begins
-        self._is_over = False
+        self._has_begun = self._is_over = False
         self._cause: Cause | None = None  # as it is in the row
         self._signals = SignalPipe(self._handle)
         self._thread = threading.Thread(target=self._watch, name="trainkit-watch", daemon=True)
+        self._contexts = ExitStack()
 
     def __enter__(self) -> "Watch":
+        with ExitStack() as contexts:
+            # Before the directory is taken: from then on a signal ends in a row.
+            self._signals.open()
+            contexts.callback(self._signals.close)
+            if self.launch.rank == 0:
+                contexts.enter_context(only_run_in(self.launch.run_dir))
+            self._contexts = contexts.pop_all()
         self.ranks.tell()
-        self._signals.open()
         self._thread.start()
         return self
 
@@ -61,7 +69,7 @@ class Watch:
         if is_cut_off and not has_last_row:  # the signal came while the last row was made
             fail_row(self.launch.run_dir, self.ranks.cause(), self._request)
             self.ranks.end(is_ok=False)
-        self._signals.close()
+        self._contexts.close()
         self.ranks.close()
         if self._stopped_by is not None:
             self._signals.pass_on(self._stopped_by)
@@ -70,7 +78,7 @@ class Watch:
 
     def begin(self) -> None:
         """Let signals raise in the main thread, from where their exception ends in a row; raise at once if one came."""
-        self._unwinds = False
+        self._unwinds, self._has_begun = False, True
         if self._stopped_by is not None:
             self._handle(self._stopped_by)
 
@@ -105,6 +113,8 @@ class Watch:
     def _handle(self, signum: int) -> None:
         """Handle a signal in the main thread, whenever that gets to it."""
         self._receive(signum)
+        if signum == signal.SIGINT and self._has_begun:
+            self._signals.interrupt()
         if not self._unwinds and not (self.stops_in_order and not self.ranks.is_compiling):
             self._unwinds = True
             raise SIGTERMException

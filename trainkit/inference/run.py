@@ -18,7 +18,7 @@ from trainkit.distributed.watch import Watch
 from trainkit.inference.cascade import build_stages
 from trainkit.inference.serving import Serving
 from trainkit.metrics.calls import CallMeters
-from trainkit.results.files import end_row, only_run_in
+from trainkit.results.files import end_row
 from trainkit.results.requested import requested_fields
 from trainkit.results.row import Row
 from trainkit.training.logger import build_loggers, close_loggers
@@ -55,7 +55,6 @@ def run_forward(config: RunConfig, fallback: Sequence[RunConfig] = ()) -> Row:
             logger.log_hyperparams(asdict(config))
         error: BaseException | None = None
         request = Row(status="interrupted", **requested_fields(config))
-        contexts.enter_context(only_run_in(config.job.run_dir))
         watch = contexts.enter_context(Watch(Launch(Path(config.job.run_dir)), request))
         try:
             watch.begin()

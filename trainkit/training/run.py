@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
@@ -28,7 +28,7 @@ from trainkit.metrics.memory import limit_memory
 from trainkit.metrics.timer import Breakdown
 from trainkit.results.columns import columns
 from trainkit.results.epoch import EpochRecord
-from trainkit.results.files import end_row, fail_row, only_run_in
+from trainkit.results.files import end_row, fail_row
 from trainkit.results.progress import Progress
 from trainkit.results.requested import requested_fields
 from trainkit.results.row import Row
@@ -64,8 +64,7 @@ def run(
         launch = join_launch(config)
         config = replace(config, job=replace(config.job, run_dir=str(launch.run_dir)))
         request = Row(status="interrupted", **requested_fields(config))
-        own_run = only_run_in(launch.run_dir) if launch.rank == 0 else nullcontext()
-        with own_run, Watch(launch, request, config.ddp.timeout_s) as watch, meeting_apart():
+        with Watch(launch, request, config.ddp.timeout_s) as watch, meeting_apart():
             return run_watched(config, Listeners(on_epoch, progress or Progress()), watch, request)
 
 
