@@ -17,7 +17,8 @@ def end_on_signals() -> Iterator[None]:
 
     For the main thread, which ends after it. From then on the first signal changes nothing: Python's own last steps
     remove temporary files, and would print a traceback. A second one ends the process at once. So does a first one
-    after those steps, while modules are torn down: Python has restored the system's own handling by then.
+    after those steps, in the half second in which modules are torn down: Python has restored the system's own handling
+    by then. A shell shows 130, 143 or 129 of that death, too, and Python's subprocess -2, -15 or -1.
     """
     numbers = [signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
