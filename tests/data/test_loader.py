@@ -123,6 +123,35 @@ def test_workers_that_have_no_room_when_they_start_are_refused_too(monkeypatch):
         next(iter(loader))
 
 
+UNSHARED = """
+import torch
+from trainkit.config.errors import ConfigError
+from trainkit.data.loader import EpochLoader, EpochPlan
+samples = torch.zeros(4, 250_000)
+try:
+    list(EpochLoader(samples, EpochPlan(range(4), 1, False, "0"), torch.cat, 1, pin_memory=False))
+except ConfigError as error:
+    print(error)
+"""
+
+
+def test_a_worker_without_room_for_a_batch_is_told_in_one_line():
+    small = "mount -t tmpfs -o size=200k tmpfs /dev/shm 2>/dev/null || exit 77; exec "
+    # As root of a user and mounts of its own: the system's /dev/shm stays.
+    command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", small + '"$0" -c "$1"']
+    try:
+        done = subprocess.run([*command, sys.executable, UNSHARED], capture_output=True, text=True, timeout=120)
+    except FileNotFoundError:
+        pytest.skip("no unshare here")
+    if done.returncode == 77 or done.stderr.startswith("unshare:"):
+        pytest.skip("the system lets nobody mount")
+    assert done.stderr == ""
+    assert done.stdout == (
+        "data.num_workers = 1: workers cannot share memory (No space left on device); "
+        "make /dev/shm larger (docker run --shm-size=8g), or set data.num_workers=0\n"
+    )
+
+
 KILLED = """
 import multiprocessing, os, signal, sys
 import torch

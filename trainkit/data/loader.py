@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler, get_worker_info
 
-from trainkit.data.workers import begin_worker, check_shared_memory, sharing_memory
+from trainkit.data.workers import begin_worker, check_shared_memory, receiving_batches, sharing_memory
 from trainkit.inputs import Batch
 
 Collate = Callable[[Any], Batch]
@@ -87,7 +87,8 @@ class EpochLoader(DataLoader[Any]):
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         with sharing_memory(self.num_workers):
             batches = super().__iter__()
-        yield from batches
+        with receiving_batches(self.num_workers):
+            yield from batches
 
     def skip(self, num_batches: int) -> None:
         """Have the next iterator begin behind so many batches."""

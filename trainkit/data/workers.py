@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import re
 import sys
 import uuid
 from collections.abc import Iterator
@@ -12,6 +13,9 @@ from typing import Any
 
 from trainkit.compiler.private_names import require
 from trainkit.config.errors import ConfigError
+
+# In the RuntimeError that torch raises in a worker without room for its batch.
+UNALLOCATED = re.compile(r"unable to allocate shared memory\(shm\) for file <.*>: (.*) \(\d+\)")
 
 
 def check_shared_memory(num_workers: int) -> None:
@@ -26,10 +30,24 @@ def sharing_memory(num_workers: int) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        way_out = "make room in /dev/shm, or set data.num_workers=0"
-        raise ConfigError(
-            f"data.num_workers = {num_workers}: workers cannot share memory ({error.strerror}); {way_out}"
-        ) from error
+        raise _no_room(num_workers, error.strerror) from error
+
+
+@contextmanager
+def receiving_batches(num_workers: int) -> Iterator[None]:
+    """A context for taking batches from workers. Raises ConfigError if a worker had no room to share one."""
+    try:
+        yield
+    except RuntimeError as error:
+        unallocated = UNALLOCATED.search(str(error))
+        if unallocated is None:
+            raise
+        raise _no_room(num_workers, unallocated[1]) from error
+
+
+def _no_room(num_workers: int, reason: str | None) -> ConfigError:
+    way_out = "make /dev/shm larger (docker run --shm-size=8g), or set data.num_workers=0"
+    return ConfigError(f"data.num_workers = {num_workers}: workers cannot share memory ({reason}); {way_out}")
 
 
 def begin_worker(worker: int) -> None:
