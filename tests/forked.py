@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
@@ -151,11 +150,11 @@ def _run(argv: list[str], cwd: str, env: dict[str, str], said: list[str], ranks:
 
 
 def _run_script(path: str) -> None:
-    """Run it. SIGINT before its first line, where no script can heed it, ends the process without a word."""
+    """Run it. SIGINT ends the process without a word until the script handles it: no script can in its first lines."""
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
         runpy.run_path(path, run_name="__main__")
-    except KeyboardInterrupt as error:
-        if path in [frame.filename for frame in traceback.extract_tb(error.__traceback__)]:
+    except KeyboardInterrupt:
+        if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
             raise
         os._exit(128 + signal.SIGINT)

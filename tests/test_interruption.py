@@ -36,6 +36,33 @@ with end_on_signals(), torch.autograd.set_detect_anomaly(True):
     loss.backward()
 """
 
+# SIGINT comes between the handlers that are set first and its own.
+IN_SETUP = """
+import os, signal
+from trainkit.interruption import end_on_signals
+set_handler = signal.signal
+def set_and_interrupt(*words):
+    signal.signal = set_handler
+    set_handler(*words)
+    os.kill(os.getpid(), signal.SIGINT)
+signal.signal = set_and_interrupt
+with end_on_signals():
+    print("entered")
+"""
+
+# Python ignores the exceptions of a callback. Imports have such callbacks.
+IN_CALLBACK = """
+import os, signal, time, weakref
+from trainkit.interruption import end_on_signals
+class Thing:
+    pass
+with end_on_signals():
+    thing = Thing()
+    reference = weakref.ref(thing, lambda gone: {action})
+    del thing
+    time.sleep({wait_s})
+"""
+
 
 def ended(name: str, is_early: bool = False, num_late: int = 0, ignores: bool = False) -> tuple[int, str, str]:
     """Exit status, output and errors of a process with signals before its last steps, and within them."""
@@ -62,8 +89,34 @@ def test_a_signal_within_a_backward_is_no_error_of_it(name, status):
     assert (done.returncode, done.stderr) == (status, "")
 
 
+@pytest.mark.parametrize(("name", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_signal_within_a_callback_is_not_lost(name, status):
+    program = IN_CALLBACK.format(action=f"os.kill(os.getpid(), signal.{name})", wait_s=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50)
+    assert (done.returncode, done.stderr) == (status, "")
+
+
+def test_another_error_within_a_callback_is_shown_as_ever():
+    program = IN_CALLBACK.format(action="1 / 0", wait_s=0)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0
+    assert done.stderr.endswith("ZeroDivisionError: division by zero\n")
+
+
 def test_a_hangup_that_is_ignored_stays_ignored():
     assert ended("SIGHUP", is_early=True, num_late=2, ignores=True) == (0, "cleaned up\n", "")
+
+
+def test_an_interrupt_while_the_handlers_are_set_is_no_error():
+    done = subprocess.run([sys.executable, "-c", IN_SETUP], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_an_interrupt_of_a_forked_script_that_cannot_heed_it_yet_is_no_error(tmp_path):
+    script = tmp_path / "interrupted.py"
+    script.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    done = forked.python(script, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (130, "")
 
 
 def test_an_interrupt_in_the_first_moment_of_a_forked_run_is_no_error(tmp_path):

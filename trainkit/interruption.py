@@ -1,12 +1,16 @@
 """The end of a process by SIGINT, SIGTERM or SIGHUP before a run handles them, and after it."""
 
+import os
 import signal
 import sys
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
+
+AGAIN_S = 0.1  # until a signal comes again: the callback in which its exception was ignored has ended by then
 
 
 @contextmanager
@@ -23,17 +27,20 @@ def end_on_signals() -> Iterator[None]:
     numbers = [signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
-    for number in numbers:
-        signal.signal(number, _end)
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _interrupt)
+    hook = sys.unraisablehook
     try:
+        sys.unraisablehook = _signal_again
+        for number in numbers:
+            signal.signal(number, _end)
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, _interrupt)
         yield
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
     finally:
         for number in (*numbers, signal.SIGINT):
             signal.signal(number, _ignore_once)
+        sys.unraisablehook = hook
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:
@@ -44,6 +51,20 @@ def _end(number: int, frame: FrameType | None) -> NoReturn:
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
     _silence_backward()
     raise KeyboardInterrupt
+
+
+def _signal_again(ignored: "sys.UnraisableHookArgs") -> None:
+    """Send a signal again whose exception Python has ignored, as in callbacks of imports and in finalizers."""
+    error = ignored.exc_value
+    number = 0
+    if isinstance(error, KeyboardInterrupt):
+        number = signal.SIGINT
+    elif isinstance(error, SystemExit) and isinstance(error.code, int):
+        number = error.code - 128
+    if number <= 0:
+        sys.__unraisablehook__(ignored)
+        return
+    threading.Timer(AGAIN_S, os.kill, (os.getpid(), number)).start()
 
 
 def _silence_backward() -> None:
