@@ -279,3 +279,12 @@ def test_a_faulty_file_ends_train_py_with_one_line_and_status_2(train, tmp_path)
     assert ended.returncode == 2
     (line,) = ended.stderr.splitlines()
     assert line.startswith(f"data.path = {tmp_path}/train.tsv: {tmp_path}/train.tsv, line 2 has no label; ")
+
+
+def test_a_label_of_thousands_of_digits_is_shown_in_part(tmp_path):
+    table = tmp_path / "t.csv"
+    table.write_text("text,label\n" + f"words,{'9' * 5000}\n" * 4)
+    line = complaint(Table(path=str(table), val_fraction=0.5, batch_size=2, cache_dir=str(tmp_path / "cache")))
+    assert "has 1 (99" in line
+    assert "99...); mend the labels, or say data.num_classes=1" in line
+    assert len(line) < 500 + len(str(table))

@@ -20,7 +20,9 @@ from trainkit.data.row_source import TABLE_WAY_OUT, RowSource, find_row_source, 
 from trainkit.data.rows import Columns, Rows
 from trainkit.data.sequences import NUM_SPECIAL, PAD, Sequences, join_texts, save_sequences
 from trainkit.data.shapes import Padding, padding_complaints
+from trainkit.formatting import short
 
+LISTED_CLASSES = 10  # in an error
 READING = 1  # part of a cache's key; raise it when the same table is made into other sequences
 TASKS = {  # of GLUE, with one class for each text: the columns of text
     "cola": ["sentence"],
@@ -148,15 +150,13 @@ class Table(DataModule):
         classes, num_declared = rows.classes, self.sizes["num_classes"]
         if len(classes) == num_declared:
             return classes
-        names = ", ".join(classes[:10])
-        if len(classes) > 10:
-            names += ", ..."
         surplus = ""
         if len(rows.first_rows) > num_declared:
             label = list(rows.first_rows)[num_declared]
-            surplus = f"; {label} first in {rows.first_rows[label]}"
+            surplus = f"; {short(label)} first in {rows.first_rows[label]}"
         raise ConfigError(
-            f"data.num_classes = {num_declared}: {self.train_location.path} has {len(classes)} ({names}{surplus}); "
+            f"data.num_classes = {num_declared}: {self.train_location.path} has {len(classes)} "
+            f"({_listed(classes)}{surplus}); "
             f"mend the labels, or say data.num_classes={len(classes)}"
         )
 
@@ -179,11 +179,19 @@ def _encode_rows(tokenizer: ByteLevelBPETokenizer, rows: Rows, seq_len: int) -> 
     return [join_texts(texts, seq_len) for texts in zip(*encoded_columns, strict=True)]
 
 
+def _listed(classes: list[str]) -> str:
+    """The names of the first classes, as an error shows them."""
+    names = [short(name) for name in classes[:LISTED_CLASSES]]
+    if len(classes) > LISTED_CLASSES:
+        names.append("...")
+    return ", ".join(names)
+
+
 def _check_labels(source: RowSource, rows: Rows, classes: list[str]) -> None:
     """Raise ConfigError with the first row of a label that is none of the classes."""
     for label, first_row in rows.first_rows.items():
         if label not in classes:
-            problem = f"{first_row} has the label {label}, and training has {', '.join(classes)}"
+            problem = f"{first_row} has the label {short(label)}, and training has {_listed(classes)}"
             raise source.location.error(problem, "fix it or remove it")
 
 
