@@ -73,12 +73,19 @@ def test_a_label_of_several_lines_is_cut_after_the_fifth():
     assert sum(line.startswith("word") for line in words(plot.svg)) == 5 * len(group.candidates[:-1])
 
 
-def test_a_label_breaks_within_names_and_within_no_number():
-    label = "default, trainer.activation_checkpointing=false, trainer.gradient_clip_val=0.125"
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["default, trainer.activation_", "checkpointing=false, trainer.gradient_", "clip_val=0.125"],
+        ["default, trainer.num_nodes=123,", "ddp.shard_optimizer=true"],
+    ],
+    ids=["within a name and no number", "before a group"],
+)
+def test_a_label_breaks(lines):
+    label = " ".join(lines).replace("_ ", "_")
     plot = plot_compile_time(with_settings(group_of(gpu_sweep()), lambda setting: replace(setting, label=label)), "p")
     assert plot is not None
-    wrapped = "default, trainer.activation_|checkpointing=false, trainer.gradient_|clip_val=0.125|"
-    assert wrapped in "|".join(words(plot.svg))
+    assert "|".join([*lines, ""]) in "|".join(words(plot.svg))
 
 
 def test_ids_begin_with_the_name_and_no_colour_is_left_that_a_theme_cannot_change():

@@ -66,9 +66,10 @@ def labelled_rows(entries: Sequence[tuple[str, str]], head: int = 0) -> Labelled
 
 
 class _Wrapper(textwrap.TextWrapper):
-    """Breaks lines within the name of a setting too, `trainer.activation_` and `checkpointing`, and in no number."""
+    """Breaks lines within the name of a setting too, `trainer.activation_` and `checkpointing`, but in no number nor
+    behind its group, `ddp.`."""
 
-    wordsep_re = re.compile(r"(\s+|(?<=\w[._,/-])(?=[^\W\d]))")
+    wordsep_re = re.compile(r"(\s+|(?<=\w[_,/-])(?=[^\W\d]))")
 
 
 def _label_lines(label: str, width: int) -> list[str]:
