@@ -26,6 +26,18 @@ def test_every_graph_break_is_one_site_in_its_line(compose):
     assert (row.effective_mode, row.effective_mode_reason, row.num_eager_steps) == ("default", None, 0)
 
 
+def test_a_branch_is_one_site_whether_or_not_it_was_traced_inside_of_another_function(compose):
+    row = run(
+        compose(
+            *TRAINING, "model=tensor_branch", "model.rewritten=false", "data=synthetic", "trainer.limit_train_batches=6"
+        )
+    )
+    (site,) = row.graph_breaks
+    assert (site.reason, site.id, site.code) == ("Data-dependent branching", "GB0170", "elif x.mean() > 0:")
+    assert site.explanation.startswith("Detected data-dependent branching")
+    assert row.num_graph_breaks == 1
+
+
 # Where the function is not first traced as a part of another one, torch tells the last place before the break alone.
 @pytest.mark.parametrize(
     ("name", "words", "comments"),

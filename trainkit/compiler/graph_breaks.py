@@ -13,6 +13,8 @@ from trainkit.compiler.source import is_trainkit_code, is_user_code, source_loca
 from trainkit.results.facts import GraphBreak
 
 NO_RESUME = "step_unsupported"  # torch's reason if it cannot continue after a break
+BRANCH, BRANCH_ID = "Data-dependent branching", "GB0170"
+BRANCH_OF_FRAME = "generic_jump "  # begins torch's reason for BRANCH in a function that is not traced inside of another
 BACKEND_FAILED = "Backend compiler exception"
 Location = tuple[str | None, int | None]  # file and line
 
@@ -146,10 +148,13 @@ def _graph_break(reason: str, location: Location) -> GraphBreak:
     page = re.search(r"/gb(\d{4})\.html", reason)
     break_id = f"GB{page[1]}" if page else None
     explanation = next((text for text in lines if text.startswith("Explanation: ")), "")
+    summary = lines[0]
+    if summary.startswith(BRANCH_OF_FRAME):
+        summary, break_id = BRANCH, BRANCH_ID
     return GraphBreak(
         file=source.file,
         line=source.line,
-        reason=lines[0],
+        reason=summary,
         id=break_id,
         explanation=explanation.removeprefix("Explanation: "),
         code=source.code,
@@ -164,6 +169,7 @@ def _without_duplicates(breaks: list[GraphBreak]) -> list[GraphBreak]:
         first = distinct.setdefault(key, graph_break)
         distinct[key] = replace(
             first,
+            explanation=first.explanation or graph_break.explanation,
             uncompiled=first.uncompiled or graph_break.uncompiled,
             uncompiled_after=first.uncompiled_after or graph_break.uncompiled_after,
         )
