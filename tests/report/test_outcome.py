@@ -20,6 +20,12 @@ def test_what_was_not_measured_is_a_dash():
     assert "validation loss -" in text
 
 
+def test_a_busy_machine_is_said():
+    busy, idle = (shown(print_outcome, replace(ROW, foreign_cpu_frac=frac), "", "") for frac in (0.728, 0.02))
+    assert "busy: CPU load of others 72.8 %" in " ".join(busy.split())
+    assert "busy" not in idle
+
+
 def test_the_next_command_keeps_the_settings_and_quotes_them():
     typed = ["model=own", "compile.mode=default", "data.batch_sizes=[2, 3]"]
     on_cpu = next_command(replace(ROW, accelerator="cpu", overrides=typed), "python train.py", "")

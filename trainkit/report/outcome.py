@@ -8,12 +8,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from trainkit.formatting import clean, decimals, fixed, seconds, size
+from trainkit.formatting import clean, decimals, fixed, percent, seconds, size
 from trainkit.report.labels import ENOUGH_REPEATS, counted
 from trainkit.report.summary import Line
 from trainkit.report.terminal import terminal
 from trainkit.results.metric import metric_of
 from trainkit.results.row import Row
+
+BUSY_FRAC = 0.1  # of the processors' time that other processes took: the terminal says so from here on
 
 
 def print_outcome(row: Row, train: str, diagnose: str, console: Console | None = None) -> None:
@@ -45,7 +47,14 @@ def outcome_lines(row: Row) -> Iterator[Line]:
     yield "compiling", _compiling_text(row)
     yield "quality", _quality_text(row)
     yield "memory", f"{size(row.peak_device_bytes)} at the peak of the steady steps"
-    yield "machine", f"{row.num_devices} x {row.device_name}, torch {row.torch_version}"
+    yield "machine", _machine_text(row)
+
+
+def _machine_text(row: Row) -> str:
+    text = f"{row.num_devices} x {row.device_name}, torch {row.torch_version}"
+    if row.foreign_cpu_frac is not None and row.foreign_cpu_frac >= BUSY_FRAC:
+        text += f"; busy: CPU load of others {percent(row.foreign_cpu_frac)}"
+    return text
 
 
 def _compiling_text(row: Row) -> str:
