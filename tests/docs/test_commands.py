@@ -91,6 +91,7 @@ def test_the_commands_of_a_page_run(page, needs, tmp_path):
     env = os.environ | {"PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
     env["PYTHONPATH"] = os.pathsep.join([str(tmp_path), str(ROOT / "tests" / "outside")])
     (tmp_path / "book.txt").write_text((ROOT / "CHANGELOG.md").read_text(encoding="utf-8") * 20, encoding="utf-8")
+    (tmp_path / "prices.csv").write_text("area,rooms,price\n" + "90,3,300\n" * 100, encoding="utf-8")
     for command in commands(page):
         if command.needs != needs or reason_not_to_run(command):
             continue
