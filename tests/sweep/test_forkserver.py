@@ -52,6 +52,24 @@ with lock.open("w") as file, Forkserver([], dict(os.environ), scratch, file.file
 """
 
 
+def test_servers_do_their_imports_at_the_same_time(tmp_path, monkeypatch):
+    (tmp_path / "met.py").write_text(
+        "import os, time\n"
+        f"folder = {str(tmp_path / 'meeting')!r}\n"
+        "open(os.path.join(folder, str(os.getpid())), 'w').close()\n"
+        "end = time.monotonic() + 20\n"
+        "while len(os.listdir(folder)) < 2:\n"
+        "    assert time.monotonic() < end, 'the other server has not begun'\n"
+    )
+    (tmp_path / "meeting").mkdir()
+    (tmp_path / "job.py").write_text("import sys; sys.exit('met' not in sys.modules)")
+    monkeypatch.syspath_prepend(tmp_path)
+    one, other = (Forkserver(["met"], dict(os.environ), tmp_path / name) for name in ("one", "other"))
+    with one, other:
+        for server in (one, other):
+            assert server.start([str(tmp_path / "job.py")], tmp_path / "log").wait(60) == 0
+
+
 def test_a_forked_job_is_as_one_started_anew(tmp_path):
     (tmp_path / "job.py").write_text(JOB)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONHASHSEED"}

@@ -39,7 +39,7 @@ END = signal.SIGQUIT  # ends the server and all below it: the sweep is gone
 
 
 class Forkserver:
-    """The sweep's side, a context manager. It starts with the first job; leaving ends it and its job.
+    """The sweep's side, a context manager: entering starts the server, leaving ends it and its job.
 
     `modules` are imported before the jobs start; without any they are started anew. Their temporary files are in a
     folder below `scratch`, which must not exist. The server and its jobs inherit the file `lock`, and are pinned to
@@ -62,6 +62,7 @@ class Forkserver:
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> "Forkserver":
+        self._open()
         return self
 
     def start(self, command: Sequence[str], log: Path) -> "ForkedJob":
@@ -69,18 +70,9 @@ class Forkserver:
         again."""
         if self._process is not None and self._process.poll() is not None:
             self._close()
-        if self._process is None:
-            self._scratch.mkdir(mode=0o700)
-            self._process = subprocess.Popen(
-                self._command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                bufsize=0,
-                env=self._environment,
-                start_new_session=True,
-                pass_fds=self._inherited,
-            )
+            self._open()
         job = ForkedJob(self, pid=self.read_number())
+        assert self._process is not None
         assert self._process.stdin is not None
         self._process.stdin.write(os.fsencode("\0".join([str(log), *command, "\n"])))
         return job
@@ -107,6 +99,19 @@ class Forkserver:
 
     def __exit__(self, *error: object) -> None:
         self._close()
+
+    def _open(self) -> None:
+        """Start the server, without waiting for its imports."""
+        self._scratch.mkdir(mode=0o700)
+        self._process = subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            env=self._environment,
+            start_new_session=True,
+            pass_fds=self._inherited,
+        )
 
     def _close(self) -> None:
         if self._process is not None:

@@ -183,7 +183,7 @@ def _run_repeats(sweep: Sweep, jobs: Sequence[Job], turn: int, lock: int, job_cl
         return
     with ExitStack() as servers:
         forkservers = []
-        for number in range(len(sweep.slots)):
+        for number in range(min(len(sweep.slots), len(jobs))):
             slot_number = (turn + number) % len(sweep.slots)
             forkservers.append(servers.enter_context(forkserver_of(sweep, slot_number, lock)))
         if len(forkservers) == 1:
