@@ -1,5 +1,6 @@
 """The plan of a sweep: its settings and jobs."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,3 +46,26 @@ class Job:
     label: str
     repeat: int
     number: str
+
+
+def list_jobs(settings: Sequence[SweptSetting], repeats: int) -> list[Job]:
+    """The jobs of all repeats in their order, each labelled with the overrides that not all settings share."""
+    shared = shared_overrides(settings)
+    counts_differ = len({setting.nproc_per_node for setting in settings}) > 1
+    jobs: list[Job] = []
+    for repeat in range(repeats):
+        for setting in settings:
+            own = [override for override in setting.overrides if override not in shared]
+            if counts_differ:
+                own.append(f"nproc_per_node={setting.nproc_per_node}")
+            number = f"[{len(jobs) + 1}/{len(settings) * repeats}]"
+            jobs.append(Job(setting.overrides, setting.config, setting.nproc_per_node, " ".join(own), repeat, number))
+    return jobs
+
+
+def shared_overrides(settings: Sequence[SweptSetting]) -> set[str]:
+    """The overrides that all settings have."""
+    shared = set(settings[0].overrides)
+    for setting in settings:
+        shared &= set(setting.overrides)
+    return shared

@@ -26,19 +26,19 @@ from trainkit.config.errors import ConfigError
 from trainkit.config.open_groups import named_nodes
 from trainkit.diagnosis.findings import read_diagnoses
 from trainkit.formatting import clean
+from trainkit.interruption import AGAIN_S
 from trainkit.report import summary, terminal
 from trainkit.results.requested import run_overrides
 from trainkit.results.row import SCHEMA_VERSION, Row
 from trainkit.results.runs import read_rows, read_runs
 from trainkit.sweep.forkserver import Forkserver
 from trainkit.sweep.job import new_run_dir, run_job, timeout_reason
-from trainkit.sweep.plan import Job, Sweep, SweptSetting
+from trainkit.sweep.plan import Job, Sweep, SweptSetting, list_jobs, shared_overrides
 from trainkit.sweep.processes import job_environment
 from trainkit.sweep.progress import JobClock
 from trainkit.sweep.side_by_side import run_side_by_side
 
 INDUCTOR = "torch._inductor.compile_fx"  # most of the imports of a process's first compile
-AGAIN_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -137,8 +137,8 @@ def _run_jobs(sweep: Sweep, settings: Sequence[SweptSetting], lock: int) -> Iter
     """Run the whole list of settings again for each repeat, so that drift of the machine hits all settings alike.
 
     Several repeats run side by side if there are slots for all their jobs."""
-    shared = _shared_overrides(settings)
-    jobs = _list_jobs(sweep, settings, shared)
+    shared = shared_overrides(settings)
+    jobs = list_jobs(settings, sweep.repeats)
     shown = []
     for override in settings[0].overrides:
         if override in shared and not override.startswith("sweep="):
@@ -155,20 +155,6 @@ def _run_jobs(sweep: Sweep, settings: Sequence[SweptSetting], lock: int) -> Iter
                 print(f"{_title(sweep, job)}: finished before, {summary.job_outcome(finished)}", flush=True)
                 yield finished
         yield from _run_repeats(sweep, waiting, first // num_at_once, lock, job_clock)
-
-
-def _list_jobs(sweep: Sweep, settings: Sequence[SweptSetting], shared: set[str]) -> list[Job]:
-    """The jobs of all repeats in their order, each labelled with the overrides that not all share."""
-    counts_differ = len({setting.nproc_per_node for setting in settings}) > 1
-    jobs: list[Job] = []
-    for repeat in range(sweep.repeats):
-        for setting in settings:
-            own = [override for override in setting.overrides if override not in shared]
-            if counts_differ:
-                own.append(f"nproc_per_node={setting.nproc_per_node}")
-            number = f"[{len(jobs) + 1}/{len(settings) * sweep.repeats}]"
-            jobs.append(Job(setting.overrides, setting.config, setting.nproc_per_node, " ".join(own), repeat, number))
-    return jobs
 
 
 def _run_repeats(sweep: Sweep, jobs: Sequence[Job], turn: int, lock: int, job_clock: JobClock) -> Iterator[Row]:
@@ -193,13 +179,6 @@ def _run_repeats(sweep: Sweep, jobs: Sequence[Job], turn: int, lock: int, job_cl
         for job, row in run_side_by_side(sweep, jobs, forkservers):
             print(f"{_title(sweep, job)}: {summary.job_outcome(row)}", flush=True)
             yield row
-
-
-def _shared_overrides(settings: Sequence[SweptSetting]) -> set[str]:
-    shared = set(settings[0].overrides)
-    for setting in settings:
-        shared &= set(setting.overrides)
-    return shared
 
 
 def forkserver_of(sweep: Sweep, number: int, lock: int) -> Forkserver:
