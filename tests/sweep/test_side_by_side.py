@@ -55,12 +55,18 @@ def test_jobs_run_at_once_on_cores_of_their_own_which_turn_with_the_repeats(tmp_
     with start_sweep(tmp_path, "model._target_=mine.Net", *words) as sweep:
         output, _ = sweep.communicate(timeout=300)
     assert sweep.returncode == 0, output
+    met = sorted((tmp_path / "meeting").iterdir(), key=lambda path: path.stat().st_mtime)
+    for repeat in (met[:2], met[2:]):
+        first, second = (set(json.loads(path.read_text())) for path in repeat)
+        assert first.isdisjoint(second), "the same cores for both jobs"
     for name in ("one", "other"):
         first, second = (json.loads(path.read_text()) for path in (tmp_path / "meeting").glob(f"{name}-*"))
         assert set(first).isdisjoint(second), "the same cores in both repeats"
     assert [(row.status, row.num_parallel_jobs) for row in read_rows(tmp_path)] == [("ok", 2)] * 4
     assert "2 jobs side by side" in output
-    assert "[4/4] +model.name=other (repeat 1): " in output
+    for number in range(4):
+        name = ("one", "other")[number % 2]
+        assert f"[{number + 1}/4] +model.name={name} (repeat {number // 2}): " in output
 
 
 def test_repeats_of_one_setting_run_at_once(tmp_path):
@@ -69,6 +75,8 @@ def test_repeats_of_one_setting_run_at_once(tmp_path):
     with start_sweep(tmp_path, "model._target_=mine.Net", *words) as sweep:
         output, _ = sweep.communicate(timeout=300)
     assert sweep.returncode == 0, output
+    first, second = (set(json.loads(path.read_text())) for path in (tmp_path / "meeting").iterdir())
+    assert first.isdisjoint(second)
     rows = read_rows(tmp_path)
     assert sorted((row.repeat, row.status, row.num_parallel_jobs) for row in rows) == [(0, "ok", 2), (1, "ok", 2)]
 
