@@ -8,7 +8,7 @@ from typing import Any
 
 from trainkit.analysis import grouping
 from trainkit.analysis.dropping import step_times_ms
-from trainkit.analysis.machines import step_ratio
+from trainkit.analysis.machines import of_common_machines, step_ratio
 from trainkit.results.columns import Section, headings
 from trainkit.results.metric import MeasuredMetric, metric_of
 from trainkit.results.row import Row
@@ -255,7 +255,7 @@ def _speedup(rows: list[Row], baseline: Baseline | None) -> Ratio | None:
 def _doubt(rows: list[Row], baseline: Baseline | None, speedup: Ratio | None) -> Doubt | None:
     if baseline is None or speedup is None or speedup.measurable is not False:
         return None
-    sides = [step_times_ms(rows), step_times_ms(baseline.rows)]
+    sides = [step_times_ms(side) for side in of_common_machines(rows, baseline.rows)]
     noisier = max(sides, key=lambda times_ms: max(times_ms) / min(times_ms))
     hides_gain = speedup.high is not None and speedup.high > 1 + WORTHWHILE
     difference = WORTHWHILE if hides_gain else SMALL
