@@ -64,6 +64,11 @@ def _signal_again(ignored: "sys.UnraisableHookArgs") -> None:
     if number <= 0:
         sys.__unraisablehook__(ignored)
         return
+    send_again(number)
+
+
+def send_again(number: int) -> None:
+    """Send this process a signal again, after the callback in which Python ignored its exception."""
     threading.Timer(AGAIN_S, os.kill, (os.getpid(), number)).start()
 
 

@@ -43,6 +43,13 @@ class Group:
     recommended: Candidate | None
 
     @property
+    def rows(self) -> list[Row]:
+        rows: list[Row] = []
+        for candidate in self.candidates:
+            rows += candidate.rows
+        return rows
+
+    @property
     def eager(self) -> list[Candidate]:
         return [candidate for candidate in self.candidates if candidate.is_eager]
 

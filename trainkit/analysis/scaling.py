@@ -67,6 +67,13 @@ class Scaling:
     precision: str | None  # None if it differs
 
     @property
+    def rows(self) -> list[Row]:
+        rows: list[Row] = []
+        for point in self.points:
+            rows += point.rows
+        return rows
+
+    @property
     def row(self) -> Row:
         """A row of the work, with the fewest processes."""
         return min(self.points, key=lambda point: point.num_processes).rows[0]

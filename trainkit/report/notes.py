@@ -11,7 +11,6 @@ from trainkit.report.cascades import served_shares
 from trainkit.report.compiler_facts import compiled_regions, skipped_steps, tuned_kernels
 from trainkit.report.figures import ratio_text
 from trainkit.report.labels import ENOUGH_REPEATS, schema_changes, several_machines, versioned_run_counts
-from trainkit.results.row import Row
 
 SINGLE_RUN = "One run only of {settings}: its spread is unknown. hydra.launcher.repeats={enough} shows it."
 TWO_RUNS = "Two runs only of {settings}: such intervals are wide. hydra.launcher.repeats={enough} narrows them."
@@ -60,11 +59,8 @@ def comparison_notes(groups: Sequence[Group]) -> Notes:
 
 def _version_notes(group: Group, newest: int) -> Iterator[str]:
     if group.schema_version is not None and group.schema_version < newest:
-        rows: list[Row] = []
-        for candidate in group.candidates:
-            rows += candidate.rows
         changes = schema_changes(group.schema_version, newest)
-        yield OTHER_VERSION.format(runs=versioned_run_counts(rows), newest=newest, changes=changes)
+        yield OTHER_VERSION.format(runs=versioned_run_counts(group.rows), newest=newest, changes=changes)
 
 
 def _candidate_notes(group: Group) -> Iterator[str]:
@@ -97,10 +93,7 @@ def _general_notes(group: Group, groups: Sequence[Group]) -> Iterator[str]:
         any_cold = any_cold or "cold" in cache_states
     if num_shared > 1 and any_cold:
         yield SHARED_CACHE
-    rows: list[Row] = []
-    for candidate in group.candidates:
-        rows += candidate.rows
-    yield from several_machines(rows)
+    yield from several_machines(group.rows)
     if group.num_parallel_jobs > 1:
         yield SIDE_BY_SIDE.format(num=group.num_parallel_jobs, cost=_cost_beside(group, groups))
     first = group.candidates[0].rows[0]

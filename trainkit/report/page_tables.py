@@ -166,10 +166,7 @@ def _cause_table(
 
 
 def _environment_texts(group: Group) -> dict[str, str]:
-    rows: list[Row] = []
-    for candidate in group.candidates:
-        rows += candidate.rows
-    texts = {}
+    rows, texts = group.rows, {}
     for column, title in headings(Row, Section.ENVIRONMENT).items():
         text = _values_text(rows, column)
         if text:

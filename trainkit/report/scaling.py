@@ -5,7 +5,6 @@ from trainkit.analysis.scaling import Scaling, ScalingPoint, indistinguishable
 from trainkit.formatting import clean, fixed
 from trainkit.report.columns import Cell, TableColumn, spread_cells, spread_column
 from trainkit.report.labels import several_machines
-from trainkit.results.row import Row
 from trainkit.stats import Ratio
 
 NOTE = (
@@ -80,10 +79,7 @@ def scaling_notes(scaling: Scaling) -> list[str]:
     if scaling.overrides:
         notes.append(clean(f"All with {', '.join(scaling.overrides)}."))
     notes.append(NOTE.format(device=device, fewest=fewest))
-    rows: list[Row] = []
-    for point in scaling.points:
-        rows += point.rows
-    notes += several_machines(rows)
+    notes += several_machines(scaling.rows)
     if any(exposed_comm_ms(point) for point in scaling.points):
         notes.append(COMMUNICATION_NOTE.format(device=device))
     if any(point.power_w for point in scaling.points):

@@ -12,7 +12,6 @@ import signal
 import stat
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from trainkit.config.errors import ConfigError
 from trainkit.config.open_groups import named_nodes
 from trainkit.diagnosis.findings import read_diagnoses
 from trainkit.formatting import clean
-from trainkit.interruption import AGAIN_S
+from trainkit.interruption import send_again
 from trainkit.report import summary, terminal
 from trainkit.results.requested import run_overrides
 from trainkit.results.row import SCHEMA_VERSION, Row
@@ -101,11 +100,11 @@ class StopSignal:
             _print_into_nothing()
         raise KeyboardInterrupt
 
-    def send_again(self, lost: "sys.UnraisableHookArgs") -> None:
+    def on_unraisable(self, lost: "sys.UnraisableHookArgs") -> None:
         """Send a signal again that came in a callback of Python's own, as of a weak reference, whose exceptions Python
         only prints."""
         if issubclass(lost.exc_type, KeyboardInterrupt):
-            threading.Timer(AGAIN_S, os.kill, [os.getpid(), self.number]).start()
+            send_again(self.number)
         else:
             sys.__unraisablehook__(lost)
 
@@ -116,7 +115,7 @@ def handle_signals() -> StopSignal:
     A shell's background job ignores SIGINT, and a job inherits that: it could not be stopped in time.
     """
     stop = StopSignal()
-    sys.unraisablehook = stop.send_again
+    sys.unraisablehook = stop.on_unraisable
     signal.signal(signal.SIGINT, stop.receive)
     signal.signal(signal.SIGTERM, stop.receive)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup
