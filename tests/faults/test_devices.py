@@ -1,7 +1,7 @@
 """Out of memory in training, in validation alone and in the capture of a CUDA graph, a device-side assert, and a kernel
 that hangs: each leaves a true row, and a device on which the next job runs as if nothing had been.
 
-On a GPU: pytest -m gpu tests/faults/test_devices.py. Two to three minutes.
+On a GPU: pytest -m gpu tests/faults/test_devices.py. Four to five minutes.
 """
 
 import subprocess
@@ -35,7 +35,7 @@ def rows_of_sweep(folder, *settings: str) -> dict[str, Row]:
         faults += [fault, f"after-{fault}"]
     words = ("logger=none", NETWORK, f"+model.fault=before,{','.join(faults)}", "trainer.max_epochs=2", *settings)
     command = [sys.executable, str(ROOT / "train.py"), "-m", *words, f"hydra.sweep.dir={folder}"]
-    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=400)
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600)
     assert ended.returncode == 1, ended.stderr
     rows = {}
     for row in read_rows(folder):
@@ -59,9 +59,8 @@ def test_a_fault_of_a_gpu_is_a_true_row_and_the_next_job_finds_it_clean(tmp_path
     settings = ("trainer.accelerator=gpu", "compile.mode=reduce-overhead", "hydra.launcher.timeout_s=60")
     rows = rows_of_sweep(tmp_path, *settings)
     check_rows(rows, EXPECTED)
-    before = rows["before"].peak_device_bytes
-    for fault in FAULTS:
-        assert rows[f"after-{fault}"].peak_device_bytes == pytest.approx(before, rel=0.05), fault
+    for fault in FAULTS:  # a first job compiles what the others find in the cache, and needs more memory for it
+        assert rows[f"after-{fault}"].peak_device_bytes <= 1.05 * rows["before"].peak_device_bytes, fault
 
 
 @pytest.mark.skipif(SEED is None, reason="a part of `make faults`")
