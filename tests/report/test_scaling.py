@@ -85,6 +85,16 @@ def test_a_note_says_what_the_limit_of_power_means_where_a_setting_comes_up_to_i
     assert not any("Power" in note for note in scaling_notes(scaling))
 
 
+def test_a_note_says_that_the_file_of_the_network_changed_between_runs():
+    rows = [replace(row, network_digest="b2") for row in scaling_sweep()]
+    rows[0] = replace(rows[0], network_digest=None)  # an old row
+    assert not any("changed" in note for note in scaling_notes(compare(rows).scalings[0]))
+    rows[0] = replace(rows[0], network_digest="a1")
+    (note,) = [note for note in scaling_notes(compare(rows).scalings[0]) if "changed" in note]
+    num_others = len(rows) - 1
+    assert note.startswith(f"The file of the network changed between these runs: 1 run of a1, {num_others} runs of b2.")
+
+
 def test_a_note_says_that_ratios_are_of_runs_on_the_same_machines():
     rows = scaling_sweep()
     assert not any("machines" in note for note in scaling_notes(compare(rows).scalings[0]))

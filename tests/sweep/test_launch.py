@@ -172,6 +172,23 @@ def test_a_sweep_gives_its_comparison_to_wandb_as_a_run_of_its_group(train, tmp_
     assert all('"both"' in wandb_content(path)["all"] for path in jobs)  # the same group
 
 
+def test_a_failed_job_runs_again_once_the_file_of_its_network_has_changed(train, tmp_path):
+    network = (
+        "from trainkit.models.simple_net import SimpleNet\nclass Net(SimpleNet):\n    def forward(self, images):\n"
+    )
+    (tmp_path / "mine.py").write_text(network + "        raise RuntimeError('a defect')\n")
+    words = ("-m", "model._target_=mine.Net", "compile.mode=eager", "sweep=mended", *TINY, "logger=none")
+    assert train(*words).returncode == 1
+    assert "finished before, failed" in train(*words).stdout
+    (tmp_path / "mine.py").write_text(network + "        return super().forward(images)\n")
+    mended = train(*words)
+    assert (mended.returncode, mended.stdout.count("finished before")) == (0, 0)
+    assert "finished before, ok" in train(*words).stdout
+    rows = read_rows(tmp_path / "runs" / "sweeps" / "mended")
+    assert [row.status for row in rows] == ["failed", "ok"]
+    assert len({row.network_digest for row in rows}) == 2
+
+
 def test_a_sweep_compares_and_skips_what_it_has_when_started_again(train, tmp_path):
     words = ("-m", "compile.mode=eager,default", "compile.backend=eager", "sweep=again", *TINY, "logger=none")
     done = train(*words)

@@ -31,6 +31,9 @@ CHANGE_NOTE = (
     "Step times are medians and ranges of the runs; a factor is the ratio of geometric means, so with times far apart "
     "it is not that of the medians."
 )
+SEVERAL_VERSIONS = (
+    "The file of the network changed between these runs: {counts}. Compare settings only where all have the same."
+)
 SEVERAL_MACHINES = (
     "The runs are of {num} machines of one kind. A ratio is of runs on the same machines where both settings have "
     "such, so it is not always that of the medians."
@@ -191,6 +194,15 @@ def several_machines(rows: Iterable[Row]) -> list[str]:
     """A note if the rows are of several machines of one kind."""
     num = len(machines_of(rows))
     return [SEVERAL_MACHINES.format(num=num)] if num > 1 else []
+
+
+def several_versions(rows: Iterable[Row]) -> list[str]:
+    """A note if the file of the network changed between the rows. Old rows do not tell their file."""
+    num_rows = Counter(row.network_digest for row in rows if row.network_digest is not None)
+    if len(num_rows) < 2:
+        return []
+    counts = ", ".join(f"{run_count(num_rows[digest])} of {digest}" for digest in sorted(num_rows))
+    return [SEVERAL_VERSIONS.format(counts=counts)]
 
 
 def versioned_run_counts(rows: Iterable[Row]) -> str:

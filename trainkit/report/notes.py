@@ -10,7 +10,13 @@ from trainkit.formatting import clean, decimals, fixed, percent
 from trainkit.report.cascades import served_shares
 from trainkit.report.compiler_facts import compiled_regions, skipped_steps, tuned_kernels
 from trainkit.report.figures import ratio_text
-from trainkit.report.labels import ENOUGH_REPEATS, schema_changes, several_machines, versioned_run_counts
+from trainkit.report.labels import (
+    ENOUGH_REPEATS,
+    schema_changes,
+    several_machines,
+    several_versions,
+    versioned_run_counts,
+)
 
 SINGLE_RUN = "One run only of {settings}: its spread is unknown. hydra.launcher.repeats={enough} shows it."
 TWO_RUNS = "Two runs only of {settings}: such intervals are wide. hydra.launcher.repeats={enough} narrows them."
@@ -94,6 +100,7 @@ def _general_notes(group: Group, groups: Sequence[Group]) -> Iterator[str]:
     if num_shared > 1 and any_cold:
         yield SHARED_CACHE
     yield from several_machines(group.rows)
+    yield from several_versions(group.rows)
     if group.num_parallel_jobs > 1:
         yield SIDE_BY_SIDE.format(num=group.num_parallel_jobs, cost=_cost_beside(group, groups))
     first = group.candidates[0].rows[0]

@@ -4,7 +4,7 @@ from trainkit.analysis.candidates import Spread, spread_of, values_of
 from trainkit.analysis.scaling import Scaling, ScalingPoint, indistinguishable
 from trainkit.formatting import clean, fixed
 from trainkit.report.columns import Cell, TableColumn, spread_cells, spread_column
-from trainkit.report.labels import several_machines
+from trainkit.report.labels import several_machines, several_versions
 from trainkit.stats import Ratio
 
 NOTE = (
@@ -80,6 +80,7 @@ def scaling_notes(scaling: Scaling) -> list[str]:
         notes.append(clean(f"All with {', '.join(scaling.overrides)}."))
     notes.append(NOTE.format(device=device, fewest=fewest))
     notes += several_machines(scaling.rows)
+    notes += several_versions(scaling.rows)
     if any(exposed_comm_ms(point) for point in scaling.points):
         notes.append(COMMUNICATION_NOTE.format(device=device))
     if any(point.power_w for point in scaling.points):

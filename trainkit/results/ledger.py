@@ -18,13 +18,14 @@ LEDGER_FILE = "race.jsonl"
 @dataclass(frozen=True)
 class RaceIdentity:
     """The subject of a race, to which a ledger belongs. `base` are the overrides that all its jobs have; `goal` is what
-    is compared, in words."""
+    is compared, in words; `network_digest` tells versions of the network's code apart."""
 
     model: str
     data: str
     goal: str
     base: list[str]
     job_steps: int
+    network_digest: str | None = None
 
 
 @dataclass(frozen=True)

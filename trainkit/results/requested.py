@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from trainkit.config.network_file import network_digest
 from trainkit.config.open_groups import named_nodes
 from trainkit.config.schema import SETTINGS, CompileConfig, RunConfig
 from trainkit.config.settings import value_of
@@ -17,6 +18,12 @@ class Requested:
     """The requested settings. Those of torch.compile and precision are of the run's own network in a cascade."""
 
     model: str = column("", "Network: the name of its file in conf/model.")
+    network_digest: str | None = column(
+        None,
+        "Tells versions of the network's code apart: 8 digits of a hash of the file of its class, without the files "
+        "that this imports.",
+        shown={Section.ENVIRONMENT: "network file"},
+    )
     data: str = column("", "Data: the name of its file in conf/data.")
     objective: str = column("cross_entropy", "Loss and metric: the name of their file in conf/objective, or the loss.")
     batch_size: int | None = column(None, "Samples per batch and process; None where it varies.", unit="samples")
@@ -77,6 +84,7 @@ def requested_fields(config: RunConfig) -> dict[str, Any]:
     values: dict[str, Any] = {
         "run_id": f"{run_dir.parent.name}/{run_dir.name}",
         "model": config.job.model,
+        "network_digest": network_digest(config.model.get("_target_")),
         "data": config.job.data,
         "objective": config.job.objective,
         "overrides": run_overrides(config.job.overrides),

@@ -118,6 +118,7 @@ def row_of_request(sweep: Sweep, job: Job, run_dir: Path) -> Row:
         request = RunConfig(**groups, data={"batch_size": config.data.get("batch_size")}, seed=config.seed)
     except OmegaConfBaseException:
         request = RunConfig()
+    request.model = {"_target_": config.model.get("_target_")}
     request.job.kind = config.job.kind
     request.job.model = config.job.model
     request.job.data = config.hydra.runtime.choices.data

@@ -22,6 +22,7 @@ from omegaconf import DictConfig
 
 from trainkit.analysis.comparison import compare
 from trainkit.config.errors import ConfigError
+from trainkit.config.network_file import network_digest
 from trainkit.config.open_groups import named_nodes
 from trainkit.diagnosis.findings import read_diagnoses
 from trainkit.formatting import clean
@@ -239,11 +240,13 @@ def finished_row(rows: Sequence[Row], sweep: Sweep, job: Job) -> Row | None:
 
 
 def _is_of_job(row: Row, job: Job, sweep: Sweep) -> bool:
-    """A job of the other script, with another number of processes, or beside another number of jobs is another job. A
-    row of an older schema version would not be compared with the others."""
+    """A job of the other script, with another number of processes, beside another number of jobs, or with other code of
+    the network is another job. A row of an older schema version would not be compared with the others."""
     if row.kind != sweep.config.job.kind or row.repeat != job.repeat or row.schema_version != SCHEMA_VERSION:
         return False
     if job.nproc_per_node not in (None, row.world_size) or row.num_parallel_jobs != len(sweep.slots):
+        return False
+    if row.network_digest not in (None, network_digest(job.config.model.get("_target_"))):
         return False
     return row.overrides == run_overrides(job.overrides)
 

@@ -28,6 +28,7 @@ from trainkit.config.factors import (
     read_factors,
     split_typed,
 )
+from trainkit.config.network_file import network_digest
 from trainkit.config.schema import RunConfig
 from trainkit.config.search_path import own_folders
 from trainkit.results.ledger import RaceIdentity
@@ -88,7 +89,8 @@ class RacePlan:
     def identity(self) -> RaceIdentity:
         job = self.config.job
         base = run_overrides(self.typed.fixed)
-        return RaceIdentity(job.model, job.data, self.goal.words, base, self.settings.job_steps)
+        digest = network_digest(self.config.model.get("_target_"))
+        return RaceIdentity(job.model, job.data, self.goal.words, base, self.settings.job_steps, digest)
 
     @property
     def save_as(self) -> str:
