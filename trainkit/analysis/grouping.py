@@ -5,6 +5,7 @@ call. Everything else that was requested (compile, amp, ddp, optimizer, trainer 
 one work, one candidate and one schema version are repeats: processes, not steps. They may differ in the seed.
 """
 
+import functools
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
@@ -65,7 +66,7 @@ def requested_key(row: Row) -> Hashable:
 
 def baseline_key(row: Row) -> Hashable:
     """Equal for a candidate and the eager one that it is compared with."""
-    _, settings = _work_and_settings(row)
+    settings = requested_settings(row)
     for name in COMPILE_ONLY | {"compile.mode", "forward.engine"}:
         settings.pop(name, None)
     if row.strategy == "compiled":  # which no eager run is: it is compared with plain DDP
@@ -95,6 +96,12 @@ def requested_work(row: Row) -> dict[str, Any]:
     """The part of `requested` that is the work."""
     work, _ = _work_and_settings(row)
     return work
+
+
+def requested_settings(row: Row) -> dict[str, Any]:
+    """The part of `requested` that is not the work."""
+    _, settings = _work_and_settings(row)
+    return settings
 
 
 def machine_facts(row: Row) -> dict[str, Any]:
@@ -242,12 +249,23 @@ def _work_and_settings(row: Row) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _other_overrides(row: Row) -> dict[str, str]:
     """The overrides, by name, that no field of a row holds and that can change its figures."""
-    values = {}
-    for override in sorted(row.overrides, key=lambda override: override.lstrip("+").partition("=")[::2]):
-        name, _, value = as_typed(override.lstrip("+")).partition("=")
-        if name not in FIELDS and not in_groups(name, HELD_WHOLE) and not _is_silent(name):
-            values[name] = value
-    return values
+    values = []
+    for override in row.overrides:
+        other = _other_override(override)
+        if other is not None:
+            values.append(other)
+    return dict(sorted(values))
+
+
+@functools.cache
+def _other_override(override: str) -> tuple[str, str] | None:
+    """Name and value of an override; None if a field of a row holds it, or it can change no figure.
+
+    Cached, for the rows of a sweep have the same few."""
+    name, _, value = as_typed(override.lstrip("+")).partition("=")
+    if name in FIELDS or in_groups(name, HELD_WHOLE) or _is_silent(name):
+        return None
+    return name, value
 
 
 def _applies(name: str, row: Row) -> bool:
@@ -257,6 +275,7 @@ def _applies(name: str, row: Row) -> bool:
     return row.device_name is not None or name not in STARTED_ONLY
 
 
+@functools.cache
 def _is_work(name: str) -> bool:
     declared = _declared(name)
     return name == "world_size" or (declared is not None and declared.is_work)

@@ -150,6 +150,8 @@ def _split(rows: list[Row]) -> tuple[list[Row], list[Row]]:
         fewest = min(row.world_size for row in other_rows)
         base_rows = [row for row in other_rows if row.world_size == fewest]
         other_rows = [row for row in other_rows if row.world_size > fewest]
+        if not other_rows:
+            break
         ignored = _ignored(fewest)
         base_settings = {_settings(row, ignored) for row in base_rows}
         if any(_settings(row, ignored) in base_settings for row in other_rows):
@@ -187,10 +189,9 @@ def _scaling(base_rows: list[Row], other_rows: list[Row], is_strong: bool) -> Sc
 
 def _settings(row: Row, ignored: Sequence[str]) -> Hashable:
     """The settings of a row that are not work, without the ignored ones."""
-    work = grouping.requested_work(row)
     settings = {}
-    for name, value in grouping.requested(row).items():
-        if name not in work and not in_groups(name, ignored):
+    for name, value in grouping.requested_settings(row).items():
+        if not in_groups(name, ignored):
             settings[name] = value
     return grouping.hashable(settings)
 

@@ -50,7 +50,7 @@ from trainkit.report.throughput import throughput_series
 from trainkit.report.two_sweeps import TwoSweeps
 from trainkit.report.verdicts import recommendation, verdict
 
-MAX_PLOTTED_GROUPS = 8  # a page of hundreds of plots takes long to make and to read
+MAX_PLOTTED_GROUPS = 4  # a page of hundreds of plots takes long to make and to read
 
 
 def _clean_text(value: Any) -> Any:

@@ -3,7 +3,7 @@
 import functools
 import json
 import math
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -50,16 +50,20 @@ def parse(kind: Any, value: Any, name: str) -> Any:
 
 
 def _parse(kind: Any, value: Any, name: str) -> Any:
+    if type(value) is kind and kind is not float:  # most fields
+        return value
     origin, arguments = _type_parts(kind)
     if origin is UnionType:
         return None if value is None else _parse(arguments[0], value, name)
     if origin is list and isinstance(value, list):
+        if arguments[0] is float and all(map(_is_number, value)):
+            return value
         return [_parse(arguments[0], item, name) for item in value]
     if isinstance(value, dict) and is_dataclass(kind):
         return _parse_fields(kind, value, name)
     if origin is dict and isinstance(value, dict):
         return {key: _parse(arguments[1], item, key) for key, item in value.items()}
-    if kind is Any or (kind is float and _is_number(value)) or (kind is not float and type(value) is kind):
+    if kind is Any or (kind is float and _is_number(value)):
         return value
     raise ValueError(f"{name} = {str(value)[:40]}: expected {getattr(kind, '__name__', kind)}")
 
@@ -69,7 +73,14 @@ def _parse_fields(kind: Any, values: dict[str, Any], name: str) -> Any:
     missing = sorted(_required_fields(kind) - values.keys())
     if missing:
         raise ValueError(f"{name} has no {', '.join(missing)}")
-    arguments = {key: _parse(types[key], value, key) for key, value in values.items() if key in types}
+    arguments = {}
+    for key, value in values.items():
+        field_type = types.get(key)
+        if field_type is None:
+            continue
+        if value is not None or not field_type.is_optional:
+            value = _parse(field_type.kind, value, key)
+        arguments[key] = value
     return kind(**arguments)
 
 
@@ -79,9 +90,24 @@ def _type_parts(kind: Any) -> tuple[Any, tuple[Any, ...]]:
     return get_origin(kind), get_args(kind)
 
 
+@dataclass(frozen=True)
+class _FieldType:
+    """The type of a field, without `| None`."""
+
+    kind: Any
+    is_optional: bool
+
+
 @functools.cache
-def _field_types(kind: Any) -> dict[str, Any]:
-    return get_type_hints(kind)
+def _field_types(kind: Any) -> dict[str, _FieldType]:
+    types = {}
+    for name, hint in get_type_hints(kind).items():
+        origin, arguments = _type_parts(hint)
+        if origin is UnionType:
+            types[name] = _FieldType(arguments[0], is_optional=True)
+        else:
+            types[name] = _FieldType(hint, is_optional=hint is Any)
+    return types
 
 
 @functools.cache
@@ -95,12 +121,15 @@ def _required_fields(kind: Any) -> frozenset[str]:
 
 def check_size(value: Any, name: str, depth: int = 0) -> None:
     """Raise ValueError for a JSON value that is too large for a row, or that holds one."""
-    if isinstance(value, str) and len(value) > LONGEST_TEXT:
-        raise ValueError(f"{name} has more than {LONGEST_TEXT} characters")
-    is_finite = isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
-    if is_finite and abs(value) >= LARGEST_NUMBER:
-        raise ValueError(f"{name} is no number below 2**63")
-    if not isinstance(value, list | dict):
+    if isinstance(value, str):
+        if len(value) > LONGEST_TEXT:
+            raise ValueError(f"{name} has more than {LONGEST_TEXT} characters")
+        return
+    if isinstance(value, int | float):
+        if LARGEST_NUMBER <= abs(value) != math.inf:
+            raise ValueError(f"{name} is no number below 2**63")
+        return
+    if value is None:
         return
     if len(value) > MOST_ENTRIES:
         raise ValueError(f"{name} has more than {MOST_ENTRIES} entries")
