@@ -1,7 +1,9 @@
 """Figures as text. "-" stands for a value that was not measured."""
 
 import math
+import os
 import re
+import shlex
 from collections.abc import Iterable, Sequence
 from statistics import median
 
@@ -97,6 +99,26 @@ def clean(text: str) -> str:
             char = " "
         line += char
     return line
+
+
+def shell_command(words: Iterable[str]) -> str:
+    """The words as one line that a shell reads as them: a word that a terminal cannot show is quoted as bash does it,
+    `$'a\\x0ab'`."""
+    quoted = []
+    for word in words:
+        if word.isprintable():
+            quoted.append(shlex.quote(word))
+        else:
+            quoted.append("$'" + "".join(map(_escaped, word)) + "'")
+    return " ".join(quoted)
+
+
+def _escaped(char: str) -> str:
+    if char in "\\'":
+        return f"\\{char}"
+    if char.isprintable():
+        return char
+    return "".join(f"\\x{byte:02x}" for byte in os.fsencode(char))
 
 
 def short(text: str) -> str:

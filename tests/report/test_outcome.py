@@ -1,5 +1,6 @@
 """What a run measured, in five lines, and the next command."""
 
+import subprocess
 from dataclasses import replace
 
 from tests.report.conftest import shown
@@ -33,6 +34,14 @@ def test_the_next_command_keeps_the_settings_and_quotes_them():
     assert on_cpu == f"python train.py -m {settings} compile.mode=eager,default hydra.launcher.repeats=5"
     on_gpu = next_command(replace(ROW, accelerator="gpu", overrides=[]), "trainkit train", "")
     assert on_gpu == "trainkit train -m compile.mode=eager,default,reduce-overhead hydra.launcher.repeats=5"
+
+
+def test_the_next_command_is_one_line_that_a_shell_reads_as_the_overrides():
+    typed = ["data.path='a\nb.csv'", "model.name=\x1b[31m\\é\u2028", "plain=1"]
+    command = next_command(replace(ROW, accelerator="cpu", overrides=typed), "printf %s|", "")
+    assert command.isprintable()
+    shown = subprocess.run(["bash", "-c", command.replace(" -m", "", 1)], capture_output=True, text=True).stdout
+    assert shown.split("|")[:3] == typed
 
 
 def test_the_next_command_starts_as_many_processes():

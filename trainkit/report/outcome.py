@@ -1,6 +1,5 @@
 """What a run measured, in five lines, and the command to type next."""
 
-import shlex
 import shutil
 from collections.abc import Iterator
 
@@ -8,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from trainkit.formatting import clean, decimals, fixed, percent, seconds, size
+from trainkit.formatting import clean, decimals, fixed, percent, seconds, shell_command, size
 from trainkit.report.labels import ENOUGH_REPEATS, counted
 from trainkit.report.summary import Line
 from trainkit.report.terminal import terminal
@@ -86,7 +85,7 @@ def next_command(row: Row, train: str, diagnose: str) -> str:
     """The command that answers the next question: what breaks the graphs, or which mode is faster than eager, with as
     many processes."""
     if row.num_graph_breaks:
-        return shlex.join([*diagnose.split(), *row.overrides])
+        return shell_command([*diagnose.split(), *row.overrides])
     settings = [override for override in row.overrides if not override.startswith("compile.mode=")]
     modes = "compile.mode=eager,default"
     if row.accelerator == "gpu":
@@ -94,4 +93,4 @@ def next_command(row: Row, train: str, diagnose: str) -> str:
     launched = [f"hydra.launcher.repeats={ENOUGH_REPEATS}"]
     if row.world_size > 1:
         launched.append(f"hydra.launcher.nproc_per_node={row.world_size}")
-    return shlex.join([*train.split(), "-m", *settings, modes, *launched])
+    return shell_command([*train.split(), "-m", *settings, modes, *launched])
