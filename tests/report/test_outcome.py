@@ -40,8 +40,8 @@ def test_the_next_command_is_one_line_that_a_shell_reads_as_the_overrides():
     typed = ["data.path='a\nb.csv'", "model.name=\x1b[31m\\é\u2028", "plain=1"]
     command = next_command(replace(ROW, accelerator="cpu", overrides=typed), "printf %s|", "")
     assert command.isprintable()
-    shown = subprocess.run(["bash", "-c", command.replace(" -m", "", 1)], capture_output=True, text=True).stdout
-    assert shown.split("|")[:3] == typed
+    printed = subprocess.run(["bash", "-c", command.replace(" -m", "", 1)], capture_output=True, text=True).stdout
+    assert printed.split("|")[:3] == typed
 
 
 def test_the_next_command_starts_as_many_processes():

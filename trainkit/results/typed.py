@@ -3,7 +3,7 @@
 import functools
 import json
 import math
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -73,14 +73,7 @@ def _parse_fields(kind: Any, values: dict[str, Any], name: str) -> Any:
     missing = sorted(_required_fields(kind) - values.keys())
     if missing:
         raise ValueError(f"{name} has no {', '.join(missing)}")
-    arguments = {}
-    for key, value in values.items():
-        field_type = types.get(key)
-        if field_type is None:
-            continue
-        if value is not None or not field_type.is_optional:
-            value = _parse(field_type.kind, value, key)
-        arguments[key] = value
+    arguments = {key: _parse(types[key], value, key) for key, value in values.items() if key in types}
     return kind(**arguments)
 
 
@@ -90,24 +83,9 @@ def _type_parts(kind: Any) -> tuple[Any, tuple[Any, ...]]:
     return get_origin(kind), get_args(kind)
 
 
-@dataclass(frozen=True)
-class _FieldType:
-    """The type of a field, without `| None`."""
-
-    kind: Any
-    is_optional: bool
-
-
 @functools.cache
-def _field_types(kind: Any) -> dict[str, _FieldType]:
-    types = {}
-    for name, hint in get_type_hints(kind).items():
-        origin, arguments = _type_parts(hint)
-        if origin is UnionType:
-            types[name] = _FieldType(arguments[0], is_optional=True)
-        else:
-            types[name] = _FieldType(hint, is_optional=hint is Any)
-    return types
+def _field_types(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
 @functools.cache

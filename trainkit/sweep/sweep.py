@@ -246,9 +246,9 @@ def _is_of_job(row: Row, job: Job, sweep: Sweep) -> bool:
         return False
     if job.nproc_per_node not in (None, row.world_size) or row.num_parallel_jobs != len(sweep.slots):
         return False
-    if row.network_digest not in (None, network_digest(job.config.model.get("_target_"))):
+    if row.overrides != run_overrides(job.overrides):
         return False
-    return row.overrides == run_overrides(job.overrides)
+    return row.network_digest in (None, network_digest(job.config.model.get("_target_")))  # reads the file: last
 
 
 def _has_ended(row: Row, sweep: Sweep) -> bool:
