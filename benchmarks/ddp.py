@@ -31,6 +31,7 @@ from trainkit.config.schema import RunConfig
 from trainkit.distributed.collectives import gather
 from trainkit.distributed.ddp import ddp_arguments
 from trainkit.distributed.topology import select_devices
+from trainkit.inputs import to_device
 from trainkit.metrics.timer import timed_ms
 from trainkit.results.files import read_row
 from trainkit.stats import ratio
@@ -92,7 +93,7 @@ def train_bare(config: RunConfig) -> float:
     data = build_data(config)
     data.device_alone = device
     data.setup("fit")
-    batches = [(inputs.to(device), targets.to(device)) for inputs, targets in data.train_dataloader().batches]
+    batches = [to_device(batch, device) for batch in data.train_dataloader().batches]
     objective = build_objective(config, build_model(config, data, devices), data.prepare).train()
     torch._dynamo.config.optimize_ddp = config.ddp.optimize_ddp  # type: ignore[assignment]  # one of its words
     if config.compile.mode != "eager":

@@ -4,8 +4,9 @@
 
 A kill is a signal (SIGTERM, SIGKILL, SIGINT or SIGHUP) to the sweep, to torchrun or to a rank: while the job starts and
 compiles, or between its epochs, each of which trains, validates and writes a checkpoint. When the sweep has ended there
-must be no process, no temporary file and no more GPU memory in use than before. Each run directory must hold a row that
-says why its run did not end `ok`; after SIGKILL of the sweep the row says `interrupted`, without a reason.
+must be no process, no temporary file and, on all GPUs of the machine, no more memory in use than before: nothing else
+may start there meanwhile. Each run directory must hold a row that says why its run did not end `ok`; after SIGKILL of
+the sweep the row says `interrupted`, without a reason.
 
 It prints a line for each kill, and exits with status 1 if anything was left behind.
 """
