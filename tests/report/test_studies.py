@@ -49,10 +49,14 @@ def jobs(name: str, every: bool) -> list[list[str]]:
     return [list(first.values()), *(each if every else [])]
 
 
-def composed(name: str, each: list[list[str]], run_dir: Path) -> list[RunConfig]:
-    """As `make studies` runs them: trained, or called by scripts/bench.py if the study says so."""
+def is_forward(name: str) -> bool:
+    """As `make studies` finds out whether scripts/bench.py or train.py runs a study."""
     study = STUDIES / f"{name.rpartition('/')[2]}.yaml"
-    script = FORWARD if "\n  kind: forward\n" in study.read_text() else "config"
+    return "\n  kind: forward\n" in study.read_text()
+
+
+def composed(name: str, each: list[list[str]], run_dir: Path) -> list[RunConfig]:
+    script = FORWARD if is_forward(name) else "config"
     return [
         compose_config([f"experiment={name}", *of], CONF, str(run_dir / f"{script}{n}"), script)
         for n, of in enumerate(each)
@@ -64,6 +68,7 @@ def test_a_study_composes_with_every_value_that_it_sweeps(name, tmp_path):
     found = composed(f"studies/{name}", jobs(f"studies/{name}", every=True), tmp_path)
     small, *_ = composed(f"studies/small/{name}", jobs(f"studies/small/{name}", every=False), tmp_path)
     assert len(found) > 1
+    assert {config.job.kind == "forward" for config in (*found, small)} == {is_forward(name)}
     assert small.job.kind == "forward" or small.data["num_batches"] < found[0].data["num_batches"]
 
 
