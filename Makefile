@@ -52,7 +52,7 @@ studies: setup
 			hydra.sweep.dir=$(ROWS)/$$study $(ARGS) || [ $$? = 1 ] || exit; \
 		[ $$study != compile_cost ] || for depth in $(DEPTHS); do \
 			[ -f $(ROWS)/$$study/diagnosis-$$depth.json ] || $(BIN)/python scripts/diagnose.py experiment=studies/$(SIZE)$$study model.depth=$$depth compile.cache=warm \
-				--stages --json $(ROWS)/$$study/diagnosis-$$depth.json || exit; \
+				--stages --no-measure --json $(ROWS)/$$study/diagnosis-$$depth.json || exit; \
 		done; \
 	done
 	$(BIN)/python scripts/studies.py $(ROWS)

@@ -12,6 +12,7 @@ from pathlib import Path
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 PR_SET_CHILD_SUBREAPER = 36
 POLL_S = 0.01
+COMPILED = (".gch", ".so")  # a compiler writes them in place, and a cache takes what is there for whole
 
 
 @dataclass(frozen=True)
@@ -34,20 +35,39 @@ def signal_at_end_of_parent(number: signal.Signals) -> None:
 
 
 def end_descendants() -> None:
-    """Kill and reap all that this process, which adopts orphans, has started. Returns when nothing is left of it.
+    """Kill and reap all that this process, which adopts orphans, has started. Returns when nothing is left of it, and
+    no library or precompiled header that it had not written to its end.
 
     A process that is in the kernel, in a driver for example, may take seconds to end.
     """
-    while True:
-        for process in tree(os.getpid())[1:]:
-            with suppress(ProcessLookupError):
-                os.kill(process.pid, signal.SIGKILL)
-        try:
+    cut_off: set[Path] = set()
+    with suppress(ChildProcessError):  # no child is left, and so no descendant
+        while True:
+            for process in tree(os.getpid())[1:]:
+                cut_off |= _compiled_files_written_by(process.pid)
+                with suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGKILL)
             while os.waitpid(-1, os.WNOHANG) != (0, 0):
                 pass
-        except ChildProcessError:  # no child is left, and so no descendant
-            return
-        time.sleep(POLL_S)
+            time.sleep(POLL_S)
+    for path in cut_off:
+        path.unlink(missing_ok=True)
+
+
+def _compiled_files_written_by(pid: int) -> set[Path]:
+    written = set()
+    with suppress(OSError):  # it has ended
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            path = Path(os.readlink(descriptor))
+            if path.suffix in COMPILED and _is_open_for_writing(pid, descriptor.name):
+                written.add(path)
+    return written
+
+
+def _is_open_for_writing(pid: int, descriptor: str) -> bool:
+    """By the flags in /proc/PID/fdinfo, see proc(5)."""
+    _, _, flags = Path(f"/proc/{pid}/fdinfo/{descriptor}").read_text().partition("flags:")
+    return int(flags.split()[0], 8) & os.O_ACCMODE != os.O_RDONLY
 
 
 def tree(pid: int) -> list[Process]:

@@ -42,6 +42,14 @@ print("ready", flush=True)
 if "stays" in sys.argv:
     signal.pause()
 """
+# It is killed while its compiler, which has written one library, writes another.
+COMPILES = """import os, signal, subprocess, sys
+writes = "open('whole.so', 'w').close(); file = open('cut_off.so', 'w'); print(flush=True)"
+command = [sys.executable, "-c", f"import signal; {writes}; signal.pause()"]
+compiler = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
+compiler.stdout.readline()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
 SWEEP = """import fcntl, os, sys
 from pathlib import Path
 from trainkit.sweep.forkserver import Forkserver
@@ -129,6 +137,25 @@ def test_the_end_of_a_job_leaves_no_process_and_no_temporary_file(end, orphaning
         assert set(marked(str(tmp_path))) <= {server, *children(server)}  # it has forked the process of the next job
         assert not list(scratch.rglob("file"))
     assert not scratch.exists()
+
+
+def test_a_compiler_that_is_killed_leaves_nothing_that_is_cut_off(tmp_path, monkeypatch):
+    (tmp_path / "job.py").write_text(COMPILES)
+    monkeypatch.chdir(tmp_path)
+    with Forkserver([], dict(os.environ), tmp_path / "scratch") as forkserver:
+        assert forkserver.start([str(tmp_path / "job.py")], tmp_path / "log").wait(60) == -signal.SIGKILL
+    assert [path.name for path in tmp_path.glob("*.so")] == ["whole.so"]
+
+
+def test_what_torch_keeps_from_job_to_job_is_where_the_user_has_it(tmp_path, monkeypatch):
+    """Its precompiled headers, below the folder of temporary files that it finds when it is imported."""
+    (tmp_path / "at_import.py").write_text("import tempfile; folder = tempfile.gettempdir()")
+    (tmp_path / "job.py").write_text("import at_import, tempfile; print(at_import.folder, tempfile.gettempdir())")
+    monkeypatch.syspath_prepend(tmp_path)
+    log, scratch = tmp_path / "log", tmp_path / "scratch"
+    with Forkserver(["at_import"], os.environ | {"TMPDIR": str(tmp_path)}, scratch) as forkserver:
+        assert forkserver.start([str(tmp_path / "job.py")], log).wait(60) == 0
+    assert log.read_text().split() == [str(tmp_path), str(scratch / "job")]
 
 
 def test_a_killed_sweep_takes_its_job_along_which_holds_the_lock_until_then(orphaning, tmp_path):

@@ -56,7 +56,7 @@ class Forkserver:
     ):
         arguments = [os.pathsep.join(sys.path), ",".join(modules), str(scratch), str(os.getpid()), *map(str, cores)]
         self._command = [sys.executable, "-c", START_SERVER, *arguments]
-        self._environment = environment | {"TMPDIR": str(scratch)}
+        self._environment = environment
         self._scratch = scratch
         self._inherited = [] if lock is None else [lock]
         self._process: subprocess.Popen[bytes] | None = None
@@ -237,6 +237,7 @@ def _read_job(server: int, scratch: Path) -> list[str]:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.setsid()
+    # After the imports: torch forms the path of its precompiled headers, which last, when it is imported.
     os.environ["TMPDIR"] = str(scratch)
     tempfile.tempdir = None  # else the one that the imports took
     os.write(1, b"%d\n" % os.getpid())
