@@ -7,8 +7,9 @@ from tests.conftest import ROOT
 
 
 def test_prints_the_step_of_each_arm_and_the_ratio_of_the_best_ones(tmp_path):
-    words = ["--repeats", "1", "--bare", "ddp.static_graph=true", "model=simple_net", "compile.mode=eager"]
-    words += ["data.batch_size=4", "data.image_size=4", "trainer.accelerator=cpu"]
+    """Of a network that takes a dict of tensors."""
+    words = ["--repeats", "1", "--bare", "ddp.static_graph=true", "compile.mode=eager", "trainer.accelerator=cpu"]
+    words += ["model=bert", "model.dim=8", "model.depth=1", "model.num_heads=2", "data.batch_size=4", "data.seq_len=4"]
     done = forked.python(ROOT / "benchmarks" / "ddp.py", *words, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     *_, bare, ours, last = done.stdout.splitlines()
