@@ -12,7 +12,7 @@ from pathlib import Path
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 PR_SET_CHILD_SUBREAPER = 36
 POLL_S = 0.01
-COMPILED = (".gch", ".so")  # a compiler writes them in place, and a cache takes what is there for whole
+COMPILER_OUTPUTS = (".gch", ".so")  # a compiler writes them in place, and a cache takes what is there for whole
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def _compiled_files_written_by(pid: int) -> set[Path]:
     with suppress(OSError):  # it has ended
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():
             path = Path(os.readlink(descriptor))
-            if path.suffix in COMPILED and _is_open_for_writing(pid, descriptor.name):
+            if path.suffix in COMPILER_OUTPUTS and _is_open_for_writing(pid, descriptor.name):
                 written.add(path)
     return written
 
