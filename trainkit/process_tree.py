@@ -55,11 +55,13 @@ def end_descendants() -> None:
 
 
 def _compiled_files_written_by(pid: int) -> set[Path]:
-    written = set()
-    with suppress(OSError):  # it has ended
-        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-            path = Path(os.readlink(descriptor))
-            if path.suffix in COMPILER_OUTPUTS and _is_open_for_writing(pid, descriptor.name):
+    written, descriptors = set(), []
+    with suppress(OSError):  # the process has just ended
+        descriptors = os.listdir(f"/proc/{pid}/fd")
+    for descriptor in descriptors:
+        with suppress(OSError):  # the file has just been closed
+            path = Path(os.readlink(f"/proc/{pid}/fd/{descriptor}"))
+            if path.suffix in COMPILER_OUTPUTS and _is_open_for_writing(pid, descriptor):
                 written.add(path)
     return written
 

@@ -73,10 +73,9 @@ def reason_not_to_run(command: Command) -> str | None:
 
 def shortened(line: str) -> str:
     """The command with two repeats, a study with one, and a race with a budget of one minute."""
+    line = re.sub(r"(repeats=)\d+", r"\g<1>2", line)
     if "experiment=studies/" in line:
         line += " hydra.launcher.repeats=1"
-    else:
-        line = re.sub(r"(repeats=)\d+", r"\g<1>2", line)
     return re.sub(r"(--budget |budget_min=)\d+", r"\g<1>1", line)
 
 
