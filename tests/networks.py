@@ -1,5 +1,6 @@
 """Networks that misbehave in one known way each; tests name them by `model._target_`."""
 
+import ctypes
 import os
 import random
 import signal
@@ -91,6 +92,12 @@ class Killed(Plain):
     def forward(self, images: Tensor) -> Tensor:
         if self.training:
             os.kill(os.getpid(), signal.SIGKILL)
+        return super().forward(images)
+
+
+class Crashes(Plain):
+    def forward(self, images: Tensor) -> Tensor:
+        ctypes.string_at(0)
         return super().forward(images)
 
 

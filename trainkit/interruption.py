@@ -1,5 +1,6 @@
 """The end of a process by SIGINT, SIGTERM or SIGHUP before a run handles them, and after it."""
 
+import faulthandler
 import os
 import signal
 import sys
@@ -17,7 +18,7 @@ AGAIN_S = 0.1  # until a signal comes again: the callback in which its exception
 def end_on_signals() -> Iterator[None]:
     """A context that ends the process with status 130 on SIGINT, 143 on SIGTERM and 129 on SIGHUP, without a traceback,
     after what was entered within it has been left. SIGHUP is left alone where it is ignored, as under nohup. A run
-    within it handles all three itself.
+    within it handles all three itself. A process that crashes, as by SIGSEGV in a kernel, prints where on stderr.
 
     For the main thread, which ends after it. From then on the first signal changes nothing: Python's own last steps
     remove temporary files, and would print a traceback. A second one ends the process at once. So does a first one
@@ -28,6 +29,7 @@ def end_on_signals() -> Iterator[None]:
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
     hook = sys.unraisablehook
+    faulthandler.enable(2)  # whatever sys.stderr is by now
     try:
         sys.unraisablehook = _signal_again
         for number in numbers:

@@ -215,24 +215,26 @@ def test_a_sweep_compares_and_skips_what_it_has_when_started_again(train, tmp_pa
     assert {row.status for row in rows} == {"ok"}
 
 
-def test_a_sweep_goes_on_after_jobs_that_raise_are_killed_run_out_of_memory_or_take_too_long(train, tmp_path):
-    networks = ("Raises", "Killed", "OutOfMemory", "Sleeps", "Plain")
+def test_a_sweep_goes_on_after_jobs_that_raise_are_killed_crash_run_out_of_memory_or_take_too_long(train, tmp_path):
+    networks = ("Raises", "Killed", "Crashes", "OutOfMemory", "Sleeps", "Plain")
     targets = ",".join(f"tests.networks.{name}" for name in networks)
     done = train("-m", f"model._target_={targets}", "sweep=s", *EAGER, *TINY, "hydra.launcher.timeout_s=15")
     assert done.returncode == 1
     rows = {row.overrides[0].rsplit(".", 1)[1]: row for row in read_rows(tmp_path / "runs" / "sweeps" / "s")}
     assert {name: rows[name].status for name in networks} == {
-        "Raises": "failed", "Killed": "failed", "OutOfMemory": "oom", "Sleeps": "timeout", "Plain": "ok",
+        "Raises": "failed", "Killed": "failed", "Crashes": "failed", "OutOfMemory": "oom", "Sleeps": "timeout",
+        "Plain": "ok",
     }  # fmt: skip
     assert rows["Raises"].error.startswith("ArithmeticError: this network always fails (at ")
     assert rows["Killed"].error == "killed by SIGKILL"
+    assert rows["Crashes"].error == "killed by SIGSEGV"
     assert rows["Sleeps"].error == "stopped after 15 s (hydra.launcher.timeout_s)"
     assert rows["Killed"].device_name  # what was known before it was killed is kept
-    for name in ("Raises", "Killed", "OutOfMemory", "Sleeps"):
+    for name in set(networks) - {"Plain"}:
         assert rows[name].error.split(":")[0] in done.stdout
-    log = next((tmp_path / "runs" / "sweeps" / "s").glob("*Raises"), None)
-    assert log is not None
-    assert "Traceback" in (log / "output.log").read_text()
+    for name, words in (("Raises", "Traceback"), ("Crashes", 'networks.py", line ')):
+        (run_dir,) = (tmp_path / "runs" / "sweeps" / "s").glob(f"*{name}")
+        assert words in (run_dir / "output.log").read_text()
 
 
 def test_a_job_that_cannot_be_run_as_asked_is_a_row_with_the_complaint(train, tmp_path):
