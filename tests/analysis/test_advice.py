@@ -46,6 +46,13 @@ def test_each_arm_has_its_outcome_its_gain_and_its_costs():
     assert (net.label, net.outcome, net.reason, net.gain) == ("default, scope=net", "excluded", "oom: no", None)
 
 
+def test_the_choice_of_an_undecided_race_leads_and_is_not_chosen():
+    arms = [Arm(name, figures=[figure]) for name, figure in (("eager", 2.0), ("default", 1.0))]
+    jobs = {"eager": JOBS[:1], "default": JOBS[1:2]}
+    outcomes = {tried.label: tried.outcome for tried in tried_arms(Race(arms, Rules()), jobs)}
+    assert outcomes == {"eager": "open", "default": "leading"}
+
+
 def test_the_effect_of_a_value_is_the_ratio_of_the_arms_with_and_without_it():
     tried = tried_arms(*raced())
     pairs = [("compile.mode=default", tuple(DEFAULT), tuple(EAGER)), ("compile.scope=net", tuple(NET), tuple(DEFAULT))]

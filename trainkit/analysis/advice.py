@@ -15,7 +15,8 @@ class Tried:
     """An arm of a race, with its jobs.
 
     `gain` is the base's figure over its own; None for the base itself, and without a figure of both. `outcome` is
-    `chosen`, `equal`, `slower`, `open` (the race ended before it was decided) or `excluded`.
+    `chosen`, `leading` (the choice of a race that ended before it was decided), `equal`, `slower`, `open` (the other
+    arms of such a race) or `excluded`.
     """
 
     label: str
@@ -122,7 +123,7 @@ def _outcome(arm: Arm, standing: Standing) -> str:
     if arm.excluded is not None:
         return "excluded"
     if arm is standing.choice:
-        return "chosen"
+        return "chosen" if standing.is_decided else "leading"
     if arm in standing.winners:
         return "equal"
     if arm in standing.eliminated:

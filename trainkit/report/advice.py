@@ -17,7 +17,10 @@ from trainkit.stats import CONFIDENCE
 HEADINGS = ("settings", "samples/s", "times as good", "compile", "peak memory", "jobs", "outcome")
 MOST_TOLD = 1.0  # relative: a bound above it tells nothing
 COMPARED = ("equal", "slower", "open")  # outcomes of arms beside the chosen one
-OUTCOME_TEXTS = {"chosen": "chosen", "equal": "as good", "slower": "worse", "open": "undecided", "excluded": ""}
+OUTCOME_TEXTS = {
+    "chosen": "chosen", "leading": "best so far", "equal": "as good", "slower": "worse", "open": "undecided",
+    "excluded": "",
+}  # fmt: skip
 
 
 def advice_sentence(advice: Advice) -> str:
