@@ -29,6 +29,6 @@ class LayerPerShape(nn.Module):
         assert isinstance(layer, nn.Linear)
         if self.rewritten:
             return layer(x)
-        made = nn.Linear(x.shape[1], layer.out_features, device=x.device)
-        made.weight, made.bias = layer.weight, layer.bias
-        return made(x)
+        new_layer = nn.Linear(x.shape[1], layer.out_features, device=x.device)
+        new_layer.weight, new_layer.bias = layer.weight, layer.bias
+        return new_layer(x)

@@ -33,7 +33,7 @@ def main() -> int:
         PAGE.write_text(page, encoding="utf-8")
         return 0
     with cli.one_line_errors():
-        chosen = _chosen(constructs, options.names)
+        chosen_constructs = _chosen(constructs, options.names)
         with cli.importing():  # after the checks: importing torch takes seconds
             import torch
 
@@ -41,7 +41,7 @@ def main() -> int:
 
         logging.disable(logging.WARNING)  # torch reports each break
         version = ".".join(torch.__version__.split(".")[:2])
-        for construct in chosen:
+        for construct in chosen_constructs:
             construct.outcomes[version] = compiled_outcome(construct.name)
             line = f"{construct.name}: {construct.outcomes[version]}"
             if construct.same_as:
@@ -54,11 +54,11 @@ def main() -> int:
 
 
 def _chosen(constructs: list[Construct], names: list[str]) -> list[Construct]:
-    known = {construct.name: construct for construct in constructs}
+    constructs_by_name = {construct.name: construct for construct in constructs}
     for name in names:
-        if name not in known:
-            raise ConfigError(f"{name}: no such construct; one of {', '.join(known)}")
-    return [known[name] for name in names] or constructs
+        if name not in constructs_by_name:
+            raise ConfigError(f"{name}: no such construct; one of {', '.join(constructs_by_name)}")
+    return [constructs_by_name[name] for name in names] or constructs
 
 
 if __name__ == "__main__":

@@ -62,9 +62,11 @@ def main() -> None:
 
 def _launch(run_dir: Path, overrides: list[str]) -> subprocess.Popen[bytes]:
     run_dir.mkdir()
-    words = ["logger=none", "trainer.accelerator=cpu", *overrides, f"hydra.run.dir={run_dir}"]
+    run_overrides = ["logger=none", "trainer.accelerator=cpu", *overrides, f"hydra.run.dir={run_dir}"]
     with (run_dir / "output.txt").open("wb") as output:
-        return subprocess.Popen([*TORCHRUN, str(ROOT / "train.py"), *words], stdout=output, stderr=subprocess.STDOUT)
+        return subprocess.Popen(
+            [*TORCHRUN, str(ROOT / "train.py"), *run_overrides], stdout=output, stderr=subprocess.STDOUT
+        )
 
 
 def _ranks(agent: int) -> list[int]:

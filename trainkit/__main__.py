@@ -16,21 +16,21 @@ COMMANDS = {
 
 
 def main() -> int:
-    words = sys.argv[1:] or ["--help"]
-    if words[0] in ("-h", "--help"):
+    arguments = sys.argv[1:] or ["--help"]
+    if arguments[0] in ("-h", "--help"):
         print(_usage())
         return 0
-    if words[0] == "--version":
+    if arguments[0] == "--version":
         print(trainkit.__version__)
         return 0
-    if words[0] not in COMMANDS:
-        print(f"trainkit {words[0]}: expected one of {', '.join(COMMANDS)}", file=sys.stderr)
+    if arguments[0] not in COMMANDS:
+        print(f"trainkit {arguments[0]}: expected one of {', '.join(COMMANDS)}", file=sys.stderr)
         return 2
     globals()["__spec__"] = None  # else Lightning starts its ranks as `python -m trainkit`, without the command's name
     with end_on_signals():  # before the imports, which take long
-        command = import_module(f"trainkit.commands.{words[0]}")
+        command = import_module(f"trainkit.commands.{arguments[0]}")
         assert command.__file__ is not None
-        sys.argv = [command.__file__, *words[1:]]  # the file that the jobs of a sweep and Lightning's ranks start
+        sys.argv = [command.__file__, *arguments[1:]]  # the file that the jobs of a sweep and Lightning's ranks start
         return command.main()
 
 

@@ -22,12 +22,12 @@ def compose(overrides: Sequence[str] = (), *, config_dir: str | Path | None = No
     `config_dir` is a config directory of one's own. The run directory is a new one, unless `hydra.run.dir=DIR` is
     among the overrides. Raises ConfigError with a line for each mistake.
     """
-    words = list(overrides)
+    arguments = list(overrides)
     if config_dir is not None:
-        words.insert(0, f"--config-dir={config_dir}")
+        arguments.insert(0, f"--config-dir={config_dir}")
     name = FORWARD if forward else "config"
     with hydra_apart():
-        return compose_typed(words, CONF, name=name)
+        return compose_typed(arguments, CONF, name=name)
 
 
 def run(config: RunConfig, on_epoch: Callable[["EpochRecord"], None] = lambda record: None) -> "Row":

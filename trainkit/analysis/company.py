@@ -26,13 +26,13 @@ def steps_over_alone(group: Group, groups: Iterable[Group]) -> list[StepOverAlon
         if other.num_parallel_jobs == 1:
             for candidate in other.candidates:
                 alone[_setting_of(candidate)] = candidate
-    found = []
+    steps = []
     for candidate in group.candidates:
         counterpart = alone.get(_setting_of(candidate))
         if counterpart is not None:
             over_alone = step_ratio(candidate.rows, counterpart.rows)
-            found.append(StepOverAlone(candidate, over_alone))
-    return found
+            steps.append(StepOverAlone(candidate, over_alone))
+    return steps
 
 
 def _setting_of(candidate: Candidate) -> Hashable:

@@ -202,10 +202,10 @@ class Race:
     def finalists(self, standing: Standing) -> list[Arm]:
         """The chosen arm and the best of the others; none if no other arm can win."""
         choice = standing.choice
-        others = [arm for arm in self.arms if arm.can_win and arm is not choice]
-        if choice is None or not others:
+        rivals = [arm for arm in self.arms if arm.can_win and arm is not choice]
+        if choice is None or not rivals:
             return []
-        return [choice, min(others, key=lambda arm: arm.mean_log)]
+        return [choice, min(rivals, key=lambda arm: arm.mean_log)]
 
     def _num_finals(self, standing: Standing) -> int:
         """The figures of each of the last two in their final."""

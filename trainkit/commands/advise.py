@@ -22,25 +22,25 @@ UNITS_MIN = {"s": 1 / 60, "min": 1.0, "h": 60.0}
 def main() -> int:
     arguments = _parse_arguments()
     with cli.one_line_errors():
-        words = _sweeper_words(arguments)
+        overrides = _sweeper_overrides(arguments)
     edge: ModuleType = bench if arguments.forward else train
     assert edge.__file__ is not None
-    sys.argv = [edge.__file__, "-m", *words]  # the file that the jobs start
+    sys.argv = [edge.__file__, "-m", *overrides]  # the file that the jobs start
     status: int = edge.main()
     return status
 
 
-def _sweeper_words(arguments: argparse.Namespace) -> list[str]:
+def _sweeper_overrides(arguments: argparse.Namespace) -> list[str]:
     """The command line of the sweep. Raises ConfigError for a budget that is none."""
-    words = ["hydra/sweeper=race", f"hydra.sweeper.budget_min={budget_min(arguments.budget)}"]
+    overrides = ["hydra/sweeper=race", f"hydra.sweeper.budget_min={budget_min(arguments.budget)}"]
     for name in ("steps", "memory_gib", "minimize", "slower_frac", "save_as"):
         value = getattr(arguments, name)
         if value is not None:
-            words.append(f"hydra.sweeper.{name}={value}")
-    words += arguments.overrides
+            overrides.append(f"hydra.sweeper.{name}={value}")
+    overrides += arguments.overrides
     if arguments.config_dir is not None:  # Hydra takes no option between overrides
-        words.insert(0, f"--config-dir={arguments.config_dir}")
-    return words
+        overrides.insert(0, f"--config-dir={arguments.config_dir}")
+    return overrides
 
 
 def budget_min(text: str) -> float:

@@ -77,13 +77,13 @@ def _parse_arguments() -> argparse.Namespace:
 def _compose(arguments: argparse.Namespace) -> RunConfig:
     """The config of the overrides; ConfigError with all complaints."""
     complaints = []
-    words = arguments.overrides
+    overrides = arguments.overrides
     if arguments.config_dir is not None:
-        words = [f"--config-dir={arguments.config_dir}", *words]
+        overrides = [f"--config-dir={arguments.config_dir}", *overrides]
     if arguments.multirun:
         complaints.append("-m: a diagnosis is of one network with one setting; leave it out, and diagnose each")
     try:
-        config = compose_typed(words, CONF)
+        config = compose_typed(overrides, CONF)
     except ConfigError as error:
         raise ConfigError(*complaints, *error.complaints) from error
     refuse(complaints)

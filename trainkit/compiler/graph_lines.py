@@ -96,11 +96,11 @@ def _operation(node: Node) -> Operation:
 
 def line_sizes(operations: Iterable[Operation]) -> list[LineSize]:
     """The lines that make operations themselves, the largest first."""
-    made: dict[Frame, _Calls] = {}
+    calls_by_frame: dict[Frame, _Calls] = {}
     for operation in operations:
         if operation.stack:
-            made.setdefault(operation.stack[-1], _Calls()).add((), operation)
-    sizes = [_line_size(frame, calls) for frame, calls in made.items()]
+            calls_by_frame.setdefault(operation.stack[-1], _Calls()).add((), operation)
+    sizes = [_line_size(frame, calls) for frame, calls in calls_by_frame.items()]
     return sorted(sizes, key=lambda size: -size.num_operations)
 
 
@@ -112,8 +112,8 @@ def unrolled_loops(operations: Iterable[Operation], min_repeats: int) -> list[Li
     below: dict[Stack, _Calls] = {}
     for operation in operations:
         for depth in range(1, len(operation.stack) + 1):
-            path, rest = operation.stack[:depth], operation.stack[depth:]
-            below.setdefault(path, _Calls()).add(rest, operation)
+            path, callees = operation.stack[:depth], operation.stack[depth:]
+            below.setdefault(path, _Calls()).add(callees, operation)
     loops: dict[Stack, LineSize] = {}
     for path in sorted(below, key=len):
         is_in_a_loop = any(path[:depth] in loops for depth in range(1, len(path)))

@@ -19,10 +19,10 @@ def allow_in_graph(function: Callable[..., Any]) -> None:
     call. What else its operations depend on may be nothing but the sources in the function's own folder.
     """
     torch.compiler.allow_in_graph(function)
-    named = find(CACHEABLE)
-    if named is not None:
+    cacheable = find(CACHEABLE)
+    if cacheable is not None:
         sources = hashlib.sha256()
         for path in sorted(Path(function.__code__.co_filename).parent.glob("*.py")):
             sources.update(path.read_bytes())
         key = {f"{function.__module__}.{function.__name__}": sources.hexdigest()}
-        setattr(module_of(CACHEABLE), CACHEABLE, named | key)
+        setattr(module_of(CACHEABLE), CACHEABLE, cacheable | key)

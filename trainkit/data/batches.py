@@ -55,12 +55,12 @@ def check_pair(batch: Any, setting: str) -> None:
     """Raise ConfigError about the setting if a batch is not (inputs, targets)."""
     if isinstance(batch, tuple | list) and len(batch) == 2:
         return
-    found = f"a {type(batch).__name__}"
+    kind = f"a {type(batch).__name__}"
     if isinstance(batch, Mapping):
-        found = f"a dict of {', '.join(map(str, batch))}"
+        kind = f"a dict of {', '.join(map(str, batch))}"
     elif isinstance(batch, tuple | list):
-        found = f"{len(batch)} parts"
-    raise ConfigError(f"{setting}: a batch is {found}; expected (inputs, targets), inputs a tensor, a tuple or a dict")
+        kind = f"{len(batch)} parts"
+    raise ConfigError(f"{setting}: a batch is {kind}; expected (inputs, targets), inputs a tensor, a tuple or a dict")
 
 
 def num_samples(dataset: Dataset[Any]) -> int:

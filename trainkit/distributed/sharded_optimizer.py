@@ -87,13 +87,17 @@ class OptimizerShards:
         return tensors
 
     def _make_buckets(self, group: list[nn.Parameter]) -> list[Bucket]:
-        named = {name: parameter for name, parameter in self._module.named_parameters() if parameter in set(group)}
+        parameters_by_name = {
+            name: parameter for name, parameter in self._module.named_parameters() if parameter in set(group)
+        }
         cast = _cast_by_autocast(self._module) if self._autocast_dtype is not None else set()
         buckets = []
         for is_cast in (True, False):
-            chosen = [(name, parameter) for name, parameter in named.items() if (parameter in cast) == is_cast]
-            for names in make_buckets(chosen, self._ddp.bucket_cap_mb * 2**20):
-                parameters = [named[name] for name in names]
+            cast_alike = [
+                (name, parameter) for name, parameter in parameters_by_name.items() if (parameter in cast) == is_cast
+            ]
+            for names in make_buckets(cast_alike, self._ddp.bucket_cap_mb * 2**20):
+                parameters = [parameters_by_name[name] for name in names]
                 dtype = self._autocast_dtype if is_cast else None
                 buckets.append(make_bucket(names, parameters, dtype or parameters[0].dtype))
         return buckets
@@ -104,8 +108,8 @@ def _cast_by_autocast(module: nn.Module) -> set[nn.Parameter]:
     cast: set[nn.Parameter] = set()
     uncast: set[nn.Parameter] = set()
     for owner in module.modules():
-        found = cast if type(owner) in CAST_BY_AUTOCAST else uncast
-        found.update(owner.parameters(recurse=False))
+        owned = cast if type(owner) in CAST_BY_AUTOCAST else uncast
+        owned.update(owner.parameters(recurse=False))
     return cast - uncast
 
 

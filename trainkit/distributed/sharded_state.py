@@ -24,9 +24,9 @@ def whole_state(shares: State, groups: Sequence[Sequence[nn.Parameter]], buckets
             if isinstance(value, Tensor):
                 if value.shape == bucket.share.shape:
                     values = bucket.layout.split(gather_shares(value))
-                values = [one.clone() for one in values]
-            for parameter, one in zip(bucket.parameters, values, strict=True):
-                states.setdefault(parameter, {})[name] = one
+                values = [copy.clone() for copy in values]
+            for parameter, copy in zip(bucket.parameters, values, strict=True):
+                states.setdefault(parameter, {})[name] = copy
     return _numbered(states, shares["param_groups"], groups)
 
 

@@ -140,5 +140,5 @@ def foreign_cpu_frac(times: Sequence[CpuTime]) -> float | None:
     total = sum(time.total for time in times)
     if total < MIN_TICKS:
         return None
-    others = sum(time.busy - time.own for time in times)
-    return max(others, 0) / total
+    foreign = sum(time.busy - time.own for time in times)
+    return max(foreign, 0) / total

@@ -119,8 +119,8 @@ def _measured_percentiles(
     candidates: Sequence[Candidate], subject: str, columns: Mapping[str, str]
 ) -> list[TableColumn]:
     """Those columns under the name of their subject, or none if no row has them."""
-    named = {f"{subject} {name}": column for name, column in columns.items()}
-    tables = _percentile_columns(candidates, named)
+    columns_by_title = {f"{subject} {name}": column for name, column in columns.items()}
+    tables = _percentile_columns(candidates, columns_by_title)
     if all(cell.text == "-" for table in tables for cell in table.cells):
         return []
     return tables

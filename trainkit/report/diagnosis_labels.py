@@ -256,14 +256,14 @@ def line_table(phases: Sequence[Phase]) -> tuple[str, list[list[str]]]:
         sizes = phase.line_sizes or []
         if len(sizes) < 2:
             continue
-        num_operations = sum(made.num_operations for made in sizes)
+        num_operations = sum(line.num_operations for line in sizes)
         rows = []
-        for made in sizes[:NUM_LINES]:
-            share = made.num_operations / num_operations
+        for line in sizes[:NUM_LINES]:
+            share = line.num_operations / num_operations
             spent = None if phase.compile_s is None else share * phase.compile_s
-            place = f"{Path(made.file).name}:{made.line}" if made.file else "-"
-            counts = [fixed(made.num_operations, 0), percent(share), fixed(made.num_repeats, 0)]
-            rows.append([clean(place), *counts, fixed(spent, 2), clean(made.code)])
+            place = f"{Path(line.file).name}:{line.line}" if line.file else "-"
+            counts = [fixed(line.num_operations, 0), percent(share), fixed(line.num_repeats, 0)]
+            rows.append([clean(place), *counts, fixed(spent, 2), clean(line.code)])
         return phase.name, rows
     return "", []
 

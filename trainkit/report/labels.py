@@ -105,20 +105,20 @@ def headings(groups: Sequence[Group]) -> list[Heading]:
     if not groups:
         return []
     shared = [override for override in groups[0].overrides if all(override in group.overrides for group in groups)]
-    found: list[Heading] = []
+    all_headings: list[Heading] = []
     previous = ""
     for group in groups:
         details = []
         machine = machine_label(group.machine)
         if machine != previous:
             details.append(machine)
-        if shared and not found:
+        if shared and not all_headings:
             details.append(clean(f"all with {', '.join(shared)}"))
         for name, value in group.long_values.items():
             details.append(clean(f"{grouping.short_name(name)}: {value}"))
-        found.append(Heading(group_label(group, shared), details))
+        all_headings.append(Heading(group_label(group, shared), details))
         previous = machine
-    return found
+    return all_headings
 
 
 @dataclass(frozen=True)

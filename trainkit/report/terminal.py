@@ -182,8 +182,10 @@ def print_changes(changes: Changes, console: Console | None = None) -> None:
         console.print(Text(f"Not measured now: {clean(label)}", style="yellow"))
     for label in changes.added:
         console.print(Text(f"Not in the baseline: {clean(label)}", style="yellow"))
-    for rest in changes.incomparable:
-        console.print(Text(f"Not compared: {clean(rest.label)}: {_versions_of_sides(rest)}", style="yellow"))
+    for uncompared in changes.incomparable:
+        console.print(
+            Text(f"Not compared: {clean(uncompared.label)}: {_versions_of_sides(uncompared)}", style="yellow")
+        )
     if changes.incomparable:
         reason = schema_changes(changes.schema_versions[0], changes.schema_versions[-1])
         console.print(Text(f"Schema versions do not compare: {reason}. {MEASURE_AGAIN}", style="yellow"))

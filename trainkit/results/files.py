@@ -115,8 +115,8 @@ def keep_epochs(run_dir: Path | str, before: int) -> None:
     path = Path(run_dir) / EPOCHS_FILE
     if not path.exists():
         return
-    kept = [record for record in read_epochs(run_dir) if record.epoch < before]
-    _replace_text(path, "".join(json.dumps(asdict(record)) + "\n" for record in kept))
+    earlier = [record for record in read_epochs(run_dir) if record.epoch < before]
+    _replace_text(path, "".join(json.dumps(asdict(record)) + "\n" for record in earlier))
 
 
 def set_aside(run_dir: Path | str, names: Iterable[str] = (ROW_FILE, EPOCHS_FILE)) -> None:

@@ -34,11 +34,11 @@ def fit_to_networks(
         network = config.hydra.runtime.choices.model
         networks.append(network)
         settings[network] = {str(name) for name in config.model}
-    known = set().union(*settings.values())
+    all_names = set().union(*settings.values())
     fitted: dict[tuple[str, ...], None] = {}
     notes: dict[str, None] = {}
     for network, overrides in zip(networks, job_overrides, strict=True):
-        lacking = added & (known - settings[network])
+        lacking = added & (all_names - settings[network])
         for name in sorted(lacking):
             notes[f"model.{name}: no setting of {network}, which is run without it"] = None
         fitted[tuple(override for override in overrides if _name(override) not in lacking)] = None

@@ -117,8 +117,8 @@ def check_criterion(config: RunConfig, criterion: Criterion, outputs: Any, targe
                 metric.reset(torch.device("cpu"))
                 metric.update(Criterion(loss, metric).scored(outputs, targets))
     except Exception as error:  # of any kind: what a class of the user's raises
-        given = f"outputs {_described(outputs)} for targets {_described(targets)}"
-        raise ConfigError(f"{tried}: {first_line(error)}; model = {config.job.model} gives {given}") from error
+        answer = f"outputs {_described(outputs)} for targets {_described(targets)}"
+        raise ConfigError(f"{tried}: {first_line(error)}; model = {config.job.model} gives {answer}") from error
 
 
 def _check_logits(config: RunConfig, dim: int, logits: Any, targets: Any, num_classes: int | None) -> None:

@@ -34,11 +34,11 @@ class MuonAndAdamW(Optimizer):
         """Make the two optimizers of the present parameter groups and state."""
         self._optimizers: list[Optimizer] = []
         hidden = [group for group in self.param_groups if group["is_hidden"] and group["params"]]
-        others = [group for group in self.param_groups if not group["is_hidden"] and group["params"]]
+        plain = [group for group in self.param_groups if not group["is_hidden"] and group["params"]]
         if hidden:
             self._optimizers.append(Muon(hidden, adjust_lr_fn="match_rms_adamw"))
-        if others:
-            self._optimizers.append(AdamW(others))
+        if plain:
+            self._optimizers.append(AdamW(plain))
         for optimizer in self._optimizers:
             optimizer.state = self.state
 

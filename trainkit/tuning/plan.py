@@ -115,12 +115,12 @@ class RacePlan:
         if typed.intersection(LENGTHS):
             typed.update(LENGTHS)
         added = [override for override in short if override.partition("=")[0] not in typed]
-        words = [*self.typed.fixed, *added, *overrides]
+        all_overrides = [*self.typed.fixed, *added, *overrides]
         if "trainer.limit_val_batches" in typed and repeat > 0:
-            words.append(f"seed={self.config.seed + repeat}")
-        if check and self.complaint([*words, "check=true"]) is None:
-            words.append("check=true")
-        return words
+            all_overrides.append(f"seed={self.config.seed + repeat}")
+        if check and self.complaint([*all_overrides, "check=true"]) is None:
+            all_overrides.append("check=true")
+        return all_overrides
 
     def complaint(self, overrides: Sequence[str]) -> str | None:
         """Why these overrides cannot be run; None if they can."""

@@ -68,14 +68,14 @@ class Space:
         for choice in [{}, self.reference, *modes, *choices.values()]:
             arm = self.arm(choice)
             arms.setdefault(arm.overrides, arm)
-        base, *others = arms.values()
-        return [base, *sorted(others, key=lambda arm: max(1, round(arm.compile_multiple)))]
+        base, *candidates = arms.values()
+        return [base, *sorted(candidates, key=lambda arm: max(1, round(arm.compile_multiple)))]
 
     def effects(self) -> list[tuple[str, Overrides, Overrides]]:
         """Each value of a factor, the arm that has it, and the arm that differs by this value alone."""
         effects = []
         for (setting, value), choice in self._single_choices().items():
-            without = {name: chosen for name, chosen in choice.items() if name != setting}
+            without = {name: chosen_value for name, chosen_value in choice.items() if name != setting}
             effects.append((f"{setting}={value}", self.arm(choice).overrides, self.arm(without).overrides))
         return effects
 
@@ -109,10 +109,10 @@ class Space:
         """By setting and value: the choice of a value that the base does not have, beside the reference."""
         choices = {}
         for factor in self.factors:
-            beside = {} if factor.setting == MODE else self.reference
+            reference = {} if factor.setting == MODE else self.reference
             for value in factor.values:
                 if value != self._begin(factor) and (factor.setting, value) != SEARCHED:
-                    choices[factor.setting, value] = beside | self.choice_of(factor, value)
+                    choices[factor.setting, value] = reference | self.choice_of(factor, value)
         return choices
 
     def _begin(self, factor: Factor) -> str:
