@@ -87,6 +87,17 @@ def test_calls_replay_cuda_graphs_and_answer_as_eager(tmp_path):
     assert (second.effective_mode, second.num_graphs) == ("default", 2)
 
 
+def test_a_package_of_aot_inductor_answers_as_the_network(tmp_path):
+    command = [
+        sys.executable, "scripts/bench.py", *ON_GPU[:3], "forward.engine=aot_inductor", "forward.num_calls=20",
+        "check=true", f"hydra.run.dir={tmp_path / 'run'}",
+    ]  # fmt: skip
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=400)  # a crash would end the tests
+    assert done.returncode == 0, done.stdout + done.stderr
+    row = read_row(tmp_path / "run")
+    assert (row.status, row.effective_mode, row.accelerator, row.check_passed) == ("ok", "default", "gpu", True)
+
+
 def test_random_batches_of_calls_are_made_once_on_the_device(tmp_path):
     words = (*ON_GPU, "logger=none", "compile.mode=eager", "data.batch_size=256", "forward.num_calls=8")
     one, four = (ended("scripts/bench.py", tmp_path / n, *words, f"data.num_distinct={n}") for n in ("1", "4"))
