@@ -29,6 +29,10 @@ class Tried:
     reason: str | None
 
     @property
+    def is_choice(self) -> bool:
+        return self.outcome in ("chosen", "leading")
+
+    @property
     def compile_s(self) -> float | None:
         """The compile time of the job that found the cache coldest."""
         return max([job.compile_s for job in self.jobs if job.compile_s is not None], default=None)

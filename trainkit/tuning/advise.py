@@ -128,7 +128,7 @@ def advice_of(advisor: Advisor, plan: RacePlan) -> Advice:
     standing = advisor.race.standing()
     jobs = {name: entry.jobs for name, entry in advisor.entries.items()}
     tried = tried_arms(advisor.race, jobs)
-    choice = next((arm for arm in tried if arm.outcome in ("chosen", "leading")), None)
+    choice = next((arm for arm in tried if arm.is_choice), None)
     not_tried, contradictions = unmeasured(advisor.entries.values())
     fitting = [size for size, fits in advisor.tried_sizes().items() if fits]
     capped_at = None
