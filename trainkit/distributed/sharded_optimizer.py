@@ -87,9 +87,8 @@ class OptimizerShards:
         return tensors
 
     def _make_buckets(self, group: list[nn.Parameter]) -> list[Bucket]:
-        parameters_by_name = {
-            name: parameter for name, parameter in self._module.named_parameters() if parameter in set(group)
-        }
+        in_group = set(group)
+        parameters_by_name = {name: value for name, value in self._module.named_parameters() if value in in_group}
         cast = _cast_by_autocast(self._module) if self._autocast_dtype is not None else set()
         buckets = []
         for is_cast in (True, False):
