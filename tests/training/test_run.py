@@ -13,13 +13,14 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from tests import forked
 from tests.conftest import CONF, parameters, same
-from tests.networks import network
+from tests.networks import Raises, network
 from trainkit.config.errors import ConfigError
 from trainkit.results.files import read_epochs, read_row
 from trainkit.training.recorder import Recorder
 from trainkit.training.run import run
 
 QUICK = ("trainer.max_epochs=2", "trainer.limit_train_batches=6")
+RAISES_AT = Raises.forward.__code__.co_firstlineno + 2  # the line of its raise
 
 
 def test_a_run_leaves_the_row_and_the_records_of_the_contract(compose, tmp_path):
@@ -104,7 +105,7 @@ def _eager_parameters(compose, tmp_path, asked):
 @pytest.mark.parametrize(
     ("name", "status", "reason"),
     [
-        ("Raises", "failed", "ArithmeticError: this network always fails (at tests/networks.py:60)"),
+        ("Raises", "failed", f"ArithmeticError: this network always fails (at tests/networks.py:{RAISES_AT})"),
         ("OutOfMemory", "oom", "OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB."),
         ("NotANumber", "nan", "NonFiniteLossError: the training loss of epoch 0 is nan"),
     ],
