@@ -3,6 +3,7 @@
 import functools
 import json
 import math
+from collections.abc import Callable, Sized
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from types import UnionType
@@ -13,6 +14,8 @@ MOST_ENTRIES = 10_000  # of a list or a dict
 LONGEST_TEXT = 1_000_000  # characters
 LARGEST_NUMBER = 2**63
 DEEPEST = 32  # levels of nested values
+
+Parser = Callable[[Any, str], Any]  # of a JSON value and of the name that stands for it in errors
 
 
 def read_bounded(path: Path) -> str:
@@ -45,50 +48,104 @@ def parse(kind: Any, value: Any, name: str) -> Any:
     Raises ValueError for a value of another type, a missing field, a number that is not finite, and for what no run
     can have left: more than 10,000 entries, a million characters, 32 levels, or a number from 2**63 on.
     """
-    check_size(value, name)
-    return _parse(kind, value, name)
+    return _parser(kind)(value, name)
 
 
-def _parse(kind: Any, value: Any, name: str) -> Any:
-    if type(value) is kind and kind is not float:  # most fields
-        return value
-    origin, arguments = _type_parts(kind)
+@functools.cache
+def _parser(kind: Any) -> Parser:
+    """The parser of a type. Made once, for a report parses hundreds of values in each of thousands of rows."""
+    origin, arguments = get_origin(kind), get_args(kind)
     if origin is UnionType:
-        return None if value is None else _parse(arguments[0], value, name)
-    if origin is list and isinstance(value, list):
-        if arguments[0] is float and all(map(_is_number, value)):
-            return value
-        return [_parse(arguments[0], item, name) for item in value]
-    if isinstance(value, dict) and is_dataclass(kind):
-        return _parse_fields(kind, value, name)
-    if origin is dict and isinstance(value, dict):
-        return {key: _parse(arguments[1], item, key) for key, item in value.items()}
-    if kind is Any or (kind is float and _is_number(value)):
-        return value
-    raise ValueError(f"{name} = {str(value)[:40]}: expected {getattr(kind, '__name__', kind)}")
+        return functools.partial(_parse_optional, _parser(arguments[0]))
+    if origin is list:
+        return functools.partial(_parse_list, kind, _parser(arguments[0]))
+    if origin is dict:
+        return functools.partial(_parse_dict, kind, _parser(arguments[1]))
+    if is_dataclass(kind):
+        parsers = {name: _parser(field_kind) for name, field_kind in get_type_hints(kind).items()}
+        return functools.partial(_parse_fields, kind, parsers, _required_fields(kind))
+    return PARSERS[kind]
 
 
-def _parse_fields(kind: Any, values: dict[str, Any], name: str) -> Any:
-    types = _field_types(kind)
-    missing = sorted(_required_fields(kind) - values.keys())
+def _parse_optional(parse_value: Parser, value: Any, name: str) -> Any:
+    return None if value is None else parse_value(value, name)
+
+
+def _parse_list(kind: Any, parse_item: Parser, values: Any, name: str) -> list[Any]:
+    if not isinstance(values, list):
+        raise _unexpected(kind, values, name)
+    _check_entries(values, name)
+    return [parse_item(item, name) for item in values]
+
+
+def _parse_dict(kind: Any, parse_item: Parser, values: Any, name: str) -> dict[str, Any]:
+    if not isinstance(values, dict):
+        raise _unexpected(kind, values, name)
+    _check_entries(values, name)
+    return {key: parse_item(item, key) for key, item in values.items()}
+
+
+def _parse_fields(kind: Any, parsers: dict[str, Parser], required: frozenset[str], values: Any, name: str) -> Any:
+    if not isinstance(values, dict):
+        raise _unexpected(kind, values, name)
+    _check_entries(values, name)
+    missing = sorted(required - values.keys())
     if missing:
         raise ValueError(f"{name} has no {', '.join(missing)}")
-    arguments = {key: _parse(types[key], value, key) for key, value in values.items() if key in types}
+    arguments = {}
+    for key, value in values.items():
+        if key in parsers:
+            arguments[key] = parsers[key](value, key)
+        else:
+            check_size(value, key)
     return kind(**arguments)
 
 
-@functools.cache
-def _type_parts(kind: Any) -> tuple[Any, tuple[Any, ...]]:
-    """`list` and `(int,)` of `list[int]`. Cached, for a report parses the types of a row thousands of times."""
-    return get_origin(kind), get_args(kind)
+def _parse_bool(value: Any, name: str) -> bool:
+    if value is True or value is False:
+        return value
+    raise _unexpected(bool, value, name)
 
 
-@functools.cache
-def _field_types(kind: Any) -> dict[str, Any]:
-    return get_type_hints(kind)
+def _parse_int(value: Any, name: str) -> int:
+    if type(value) is not int:
+        raise _unexpected(int, value, name)
+    if abs(value) >= LARGEST_NUMBER:
+        raise _too_large(name)
+    return value
 
 
-@functools.cache
+def _parse_float(value: Any, name: str) -> float:
+    """A finite number; Python's JSON reader accepts NaN and Infinity."""
+    is_number = type(value) is int or (type(value) is float and math.isfinite(value))
+    if not is_number:
+        raise _unexpected(float, value, name)
+    if abs(value) >= LARGEST_NUMBER:
+        raise _too_large(name)
+    return value
+
+
+def _parse_text(value: Any, name: str) -> str:
+    if type(value) is not str:
+        raise _unexpected(str, value, name)
+    _check_length(value, name)
+    return value
+
+
+def _parse_any(value: Any, name: str) -> Any:
+    check_size(value, name)
+    return value
+
+
+PARSERS: dict[Any, Parser] = {
+    bool: _parse_bool,
+    int: _parse_int,
+    float: _parse_float,
+    str: _parse_text,
+    Any: _parse_any,
+}
+
+
 def _required_fields(kind: Any) -> frozenset[str]:
     names = set()
     for field in fields(kind):
@@ -100,23 +157,31 @@ def _required_fields(kind: Any) -> frozenset[str]:
 def check_size(value: Any, name: str, depth: int = 0) -> None:
     """Raise ValueError for a JSON value that is too large for a row, or that holds one."""
     if isinstance(value, str):
-        if len(value) > LONGEST_TEXT:
-            raise ValueError(f"{name} has more than {LONGEST_TEXT} characters")
-        return
-    if isinstance(value, int | float):
+        _check_length(value, name)
+    elif isinstance(value, int | float):
         if LARGEST_NUMBER <= abs(value) != math.inf:
-            raise ValueError(f"{name} is no number below 2**63")
-        return
-    if value is None:
-        return
-    if len(value) > MOST_ENTRIES:
+            raise _too_large(name)
+    elif value is not None:
+        _check_entries(value, name)
+        if depth > DEEPEST:
+            raise ValueError(f"{name} nests too deep")
+        for inner in value.values() if isinstance(value, dict) else value:
+            check_size(inner, name, depth + 1)
+
+
+def _check_length(text: str, name: str) -> None:
+    if len(text) > LONGEST_TEXT:
+        raise ValueError(f"{name} has more than {LONGEST_TEXT} characters")
+
+
+def _check_entries(values: Sized, name: str) -> None:
+    if len(values) > MOST_ENTRIES:
         raise ValueError(f"{name} has more than {MOST_ENTRIES} entries")
-    if depth > DEEPEST:
-        raise ValueError(f"{name} nests too deep")
-    for inner in value.values() if isinstance(value, dict) else value:
-        check_size(inner, name, depth + 1)
 
 
-def _is_number(value: Any) -> bool:
-    """Whether a JSON value is a finite number; Python's JSON reader accepts NaN and Infinity."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def _unexpected(kind: Any, value: Any, name: str) -> ValueError:
+    return ValueError(f"{name} = {str(value)[:40]}: expected {getattr(kind, '__name__', kind)}")
+
+
+def _too_large(name: str) -> ValueError:
+    return ValueError(f"{name} is no number below 2**63")
