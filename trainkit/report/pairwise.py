@@ -4,12 +4,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from statistics import median
 
-from trainkit.analysis.claims import ClaimedRatio, Outcome
+from trainkit.analysis.claims import MIN_FRACTIONS, ClaimedRatio, Outcome
 from trainkit.analysis.grouping import MACHINE, NUMBER, short_override
 from trainkit.analysis.pairs import PairwiseComparison, is_fraction
 from trainkit.formatting import clean, decimals, factor, fixed, shares, size
 from trainkit.report.figures import ratio_text
-from trainkit.report.labels import pair_label
+from trainkit.report.labels import counted, pair_label
 from trainkit.results.columns import columns
 from trainkit.results.row import Row
 
@@ -78,6 +78,9 @@ def measured_text(pair: PairwiseComparison) -> str:
     chance; and a mark if a row has `beside_stopped_jobs`."""
     if pair.of_fraction:
         text = f"{shares(pair.choice_values)} and {shares(pair.baseline_values)}"
+        num_runs = min(len(pair.choice_values), len(pair.baseline_values))
+        if num_runs < MIN_FRACTIONS:
+            text += f" ({counted(num_runs, 'run')})"
     elif pair.ratio is None:
         text = sides_text(pair)
     else:
@@ -137,14 +140,14 @@ def _kind_of_work(pair: PairwiseComparison, axis: str | None) -> str:
 def _series_text(pairs: Pairs, axis: str | None) -> str:
     """Each pair with its value on the axis: `0.60x [0.60, 0.60] at num_ops=1; 1.50x [1.49, 1.51] at 10`."""
     if axis is None:
-        return "; ".join(_single_text(pair) for pair in pairs)
+        return "; ".join(single_text(pair) for pair in pairs)
     values = [pair.conditions[axis] for pair in pairs]
     numeric = _are_numbers(axis, values)
     if numeric:
         pairs = sorted(pairs, key=lambda pair: float(pair.conditions[axis]))
         values = [pair.conditions[axis].removesuffix(".0") for pair in pairs]
     if len(pairs) == 1:
-        return _single_text(pairs[0], f" at {short_override(f'{axis}={values[0]}')}")
+        return single_text(pairs[0], f" at {short_override(f'{axis}={values[0]}')}")
     parts: list[str] = []
     no_difference: list[str] = []
     for pair, value in zip(pairs, values, strict=True):
@@ -162,7 +165,8 @@ def _series_text(pairs: Pairs, axis: str | None) -> str:
     return "; ".join(parts)
 
 
-def _single_text(pair: PairwiseComparison, where: str = "") -> str:
+def single_text(pair: PairwiseComparison, where: str = "") -> str:
+    """The ratio, whether it is a measurable difference, and the pair's notes."""
     text = f"{measured_text(pair)}{where}"
     if _no_difference(pair):
         text += ", no measurable difference"

@@ -83,11 +83,14 @@ def _claims_index(results: Sequence[StudyResult], other_claims: Sequence[OtherCl
             cells = [linked(other.claim, other.page), escape(other.published), escape(other.measured), ""]
             lines.append(_Line(other.source, [*cells, f"**{other.verdict}**"]))
     lines.sort(key=lambda line: line.source)
-    titles = ["source", "claimed", "published", "measured", "", "held?"]
+    titles = ["source", "claimed", "published", "measured", "plot", "held?"]
     table = text_table(titles, [[line.source, *line.cells] for line in lines])
     legend = (
-        "The small plots have one line for each comparison, on one scale: the interval that was measured, and a "
-        "diamond for the ratio that was published. [Figure by figure, with the commands](claims.md)."
+        "*published* has the figures of the source, and what is tested of them. *measured* has a ratio with its 95 % "
+        "interval, and in brackets the medians of both sides: the ratio is that of geometric means, so with runs far "
+        "apart it is not that of the medians. The small plots have one line for each comparison, on one scale: the "
+        "interval that was measured, and a diamond for the ratio that was published. [Figure by figure, with the "
+        "commands](claims.md)."
     )
     return "\n\n".join(filter(None, [table, marks_of(table), legend]))
 
@@ -124,7 +127,7 @@ def _unmeasured(results: Sequence[StudyResult], other_claims: Sequence[OtherClai
         if not result.rows and not result.claims:
             subjects.append(f"- {escape(study.question)} ({no_rows})")
         for subject, subject_reason in study.not_measured.items():
-            subjects.append(f"- {escape(subject)} ({escape(subject_reason)})")
+            subjects.append(f"- {linked(study.name, _page(result))}, {escape(subject)}: {escape(subject_reason)}")
     for other in other_claims:
         if other.verdict == NOT_MEASURED:
             lines.append(_Line(other.source, [other.claim, f"({escape(other.measured)})"]))
