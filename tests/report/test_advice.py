@@ -33,7 +33,7 @@ ADVICE = Advice(
     budget_s=1200.0,
     not_tried=(LeftOut("max-autotune", "needs about 9.0 min"),),
     left_out=(LeftOut("amp", "changes the training"),),
-    effects=(Effect("default", Ratio(1.2, 1.1, 1.3, 0.002, True)),),
+    effects=(Effect("default", "eager", Ratio(1.2, 1.1, 1.3, 0.002, True)),),
     rounds=(
         Round("round 1", "default, fused", {"eager": (0.5, 2.0), "default, fused": (1.0, 1.0)}, ()),
         Round("final", "default, fused", {"eager": (1.38, 1.46), "default, fused": (1.0, 1.0)}, ("eager",)),
@@ -86,7 +86,7 @@ def test_the_table_has_the_chosen_settings_first_and_says_why_others_are_out():
     outcomes = " ".join(line[60:].strip() for line in lines)
     assert "undecided; unstable: judged by the slower of two values" in outcomes
     assert "oom: no memory" in outcomes
-    assert "default by itself: 1.20x [1.10, 1.30]." in lines
+    assert "default over eager: 1.20x [1.10, 1.30]." in lines
     assert not any(line.startswith("The largest batch") for line in lines)
     assert "The largest batch size that was tried and fits: 448." in printed(replace(ADVICE, largest_batch=448))
     assert lines[-1] == advice_sentence(ADVICE)

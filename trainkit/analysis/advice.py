@@ -44,9 +44,11 @@ class Tried:
 
 @dataclass(frozen=True)
 class Effect:
-    """A value of a factor: the figure without it over the one with it, all else being equal."""
+    """A value of a factor: the figure without it over the one with it, all else being equal. `over` is the label of the
+    arm without it."""
 
     value: str
+    over: str
     gain: Ratio
 
 
@@ -141,7 +143,8 @@ def effects_of(pairs: Sequence[tuple[str, tuple[str, ...], tuple[str, ...]]], tr
     effects = []
     for value, with_value, without in pairs:
         if figures.get(with_value) and figures.get(without):
-            effects.append(Effect(short_override(value), ratio(figures[without], figures[with_value])))
+            gain = ratio(figures[without], figures[with_value])
+            effects.append(Effect(short_override(value), arm_label(without), gain))
     return effects
 
 

@@ -94,7 +94,7 @@ def advice_notes(advice: Advice) -> Iterator[str]:
     if advice.largest_batch is not None:
         yield f"The largest batch size that was tried and fits: {advice.largest_batch}."
     for effect in advice.effects:
-        yield f"{effect.value} by itself: {ratio_text(effect.gain)}."
+        yield f"{effect.value} over {effect.over}: {ratio_text(effect.gain)}."
 
 
 def print_advice(advice: Advice, console: Console | None = None) -> None:
