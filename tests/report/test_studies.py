@@ -1,128 +1,22 @@
-"""The studies: each composes, and its page is made of its rows."""
+"""The pages of studies: their labels, plots and command."""
 
-import itertools
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hydra import compose as hydra_compose
-from hydra import initialize_config_dir
-from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from tests import forked
-from tests.conftest import CONF, ROOT
-from tests.sweeps import GPU, crossing, ops_row
+from tests.conftest import ROOT
+from tests.sweeps import crossing, ops_row
 from trainkit.analysis.candidates import dynamic_over_static
 from trainkit.analysis.comparison import compare
-from trainkit.analysis.studies import PlannedComparison, evaluate_study, read_study
-from trainkit.config.composition import FORWARD, compose_config
-from trainkit.config.schema import RunConfig
+from trainkit.analysis.studies import PlannedComparison
 from trainkit.report.labels import pair_label
 from trainkit.report.markdown import markdown_compiled
 from trainkit.report.plots.palette import looks_of
 from trainkit.report.plots.ratios import plot_dynamic_over, plot_speedups_over
 from trainkit.report.plots.series import series_of
 from trainkit.report.plots.times import plot_times_over
-from trainkit.results.requested import requested_fields
-
-STUDIES = CONF / "experiment" / "studies"
-NAMES = sorted(path.stem for path in STUDIES.glob("*.yaml"))
-
-
-def sweep(name: str) -> dict[str, list[str]]:
-    """The overrides of each setting that a study sweeps."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        params = hydra_compose("config", [f"experiment={name}"], return_hydra_config=True).hydra.sweeper.params
-    parser, values = OverridesParser.create(), {}
-    for key, words in params.items():
-        override = parser.parse_override(f"{key}={words}")
-        swept = list(override.sweep_string_iterator()) if override.is_sweep_override() else [words]
-        values[key] = [f"{key}={value}" for value in swept]
-    return values
-
-
-def jobs(name: str, every: bool) -> list[list[str]]:
-    """The overrides of a study's sweep: each value of each setting once, beside the first ones of the others."""
-    values = sweep(name)
-    first = {key: swept[0] for key, swept in values.items()}
-    each = [list((first | {key: value}).values()) for key, swept in values.items() for value in swept[1:]]
-    return [list(first.values()), *(each if every else [])]
-
-
-def is_forward(name: str) -> bool:
-    """As `make studies` finds out whether scripts/bench.py or train.py runs a study."""
-    study = STUDIES / f"{name.rpartition('/')[2]}.yaml"
-    return "\n  kind: forward\n" in study.read_text()
-
-
-def composed(name: str, each: list[list[str]], run_dir: Path) -> list[RunConfig]:
-    script = FORWARD if is_forward(name) else "config"
-    return [
-        compose_config([f"experiment={name}", *of], CONF, str(run_dir / f"{script}{n}"), script)
-        for n, of in enumerate(each)
-    ]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_study_composes_with_every_value_that_it_sweeps(name, tmp_path):
-    found = composed(f"studies/{name}", jobs(f"studies/{name}", every=True), tmp_path)
-    small, *_ = composed(f"studies/small/{name}", jobs(f"studies/small/{name}", every=False), tmp_path)
-    assert len(found) > 1
-    assert {config.job.kind == "forward" for config in (*found, small)} == {is_forward(name)}
-    assert small.job.kind == "forward" or small.data["num_batches"] < found[0].data["num_batches"]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_study_asks_something_and_each_comparison_has_both_sides(name, tmp_path):
-    study = read_study(STUDIES / f"{name}.yaml")
-    assert study.question.endswith("?")
-    planned = [one for claim in study.claims for one in claim.comparisons] + list(study.comparisons)
-    # Of a swept number the first and last that a comparison names, or else one, are enough here; of the networks two.
-    named = {word for one in planned for words in (one.choice, one.baseline) for word in words.split()}
-    values, left_out = sweep(f"studies/{name}"), set()
-    for key, swept in values.items():
-        if key == "model":
-            values[key] = [word for word in swept if word in named] or swept[:2]
-        elif swept[0].partition("=")[2].isdigit():
-            numbers = [word for word in swept if word in named] or swept[:1]
-            values[key] = list(dict.fromkeys([numbers[0], numbers[-1]]))
-            left_out |= set(numbers).difference(values[key])
-    asked_for = composed(f"studies/{name}", [list(of) for of in itertools.product(*values.values())], tmp_path)
-    figures = dict.fromkeys([one.column for one in planned if one.column], 1.0) | {"step_time_ms": 1.0}
-    rows = [
-        replace(
-            GPU, **requested_fields(config), **figures, effective_mode=config.compile.mode,
-            cache_found=config.compile.cache,
-        )
-        for config in asked_for
-    ]  # fmt: skip
-    for measured in evaluate_study(study, rows).all_comparisons:
-        words = f"{measured.planned.choice} {measured.planned.baseline}".split()
-        assert measured.pairs or not left_out.isdisjoint(words), measured.planned
-
-
-@pytest.mark.parametrize(
-    ("name", "network", "shape"),
-    [
-        ("shape_change", "SimpleNet", (32, 512, 1, 1)),
-        ("modes_forward", "BottleneckNet", (32, 3, 224, 224)),
-        ("functions_or_whole_forward", "CostlyFunctions", (16, 3, 224, 224)),
-        ("parts_or_whole_forward", "MultiScaleNet", (32, 3, 64, 64)),
-        ("random_heads", "MultiScaleNet", (32, 3, 64, 64)),
-        ("four_networks", "ResNet50", (32, 3, 224, 224)),
-        ("transformer_modes", "GPT2", (32, 256)),
-        ("small_convnet", "SimpleCNN", (32, 3, 32, 32)),
-        ("small_transformer", "MiniTransformer", (16, 128)),
-        ("statement_chain", "StatementChain", (8, 16, 1, 1)),
-    ],
-)
-def test_a_tutorials_experiment_calls_what_the_tutorial_called(name, network, shape, tmp_path):
-    (config,) = composed(f"studies/{name}", jobs(f"studies/{name}", every=False), tmp_path)
-    assert (config.job.kind, config.amp.precision) == ("forward", "32-true")
-    assert config.model["_target_"].endswith(f".{network}")
-    batch_size, data = config.data["batch_size"], config.data
-    sizes = {"images": (data["channels"], data["image_size"], data["image_size"]), "tokens": (data["seq_len"],)}
-    assert (batch_size, *sizes[config.model["inputs"]]) == shape
 
 
 def test_choices_of_which_one_says_nothing_more_keep_what_they_share():
