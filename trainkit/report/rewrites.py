@@ -83,7 +83,7 @@ def _causes(constructs: Sequence[Construct], versions: Sequence[str]) -> str:
     for construct in constructs:
         if construct.remedy:
             outcomes = [construct.outcomes[version] for version in versions]
-            networks = "<br>".join(f"`{network}`" for network in construct.networks)
+            networks = "<br>".join(map(escape, construct.networks))
             lines.append([construct.text, *outcomes, construct.remedy, networks or "-"])
     return text_table(["in forward", *(f"torch {version}" for version in versions), "write instead", "network"], lines)
 
@@ -112,8 +112,8 @@ def _gains_of(network: str, text: str, rows_by_study: Mapping[str, list[Row]]) -
         over_eager = compare_pairs(own_rows, rewritten, uncompiled)
         if over_compiled and over_eager:
             gains = [escape(single_text(pairs[0])) for pairs in (over_compiled, over_eager)]
-            return [f"[`{network}`](../studies/{study}.md)", text, *gains]
-    return [f"`{network}`", text, "not measured yet", "not measured yet"]
+            return [f"[{escape(network)}](../studies/{study}.md)", text, *gains]
+    return [escape(network), text, "not measured yet", "not measured yet"]
 
 
 def _remedies(constructs: Sequence[Construct], versions: Sequence[str]) -> str:
