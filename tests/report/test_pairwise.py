@@ -23,7 +23,7 @@ def test_shares_stand_beside_each_other_with_and_without():
     ]
     found = compare_pairs(rows, "forward.fallback!=null", "forward.fallback=null", "deadline_miss_frac")
     assert pairwise_sentences(found) == [
-        "Missed deadlines with fallback!=null and with fallback=null: 0.0 % and 50.5 % (50.0 % to 51.0 %)."
+        "Missed deadlines with fallback!=null and with fallback=null: 0.0 % and 50.5 % (50.0 % to 51.0 %) (2 runs)."
     ]
     plot = plot_pairs(found, "shares")
     assert plot is not None

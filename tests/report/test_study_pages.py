@@ -146,7 +146,7 @@ def test_the_index_has_a_line_for_each_claim_and_each_question(folder):
     assert unmeasured.splitlines()[2:] == [
         "- T2: Newer is faster. (Python 3.14 is not here.)",
         "- T4: Two streams help. (no time.)",
-        "- forward only (no time)",
+        "- [chain](chain.md), forward only: no time",
         "- What does it later? (no rows yet; `make studies STUDIES=later` measures it)",
     ]
 
