@@ -92,6 +92,8 @@ def in_one_unit(sizes: Iterable[int | None]) -> tuple[str, list[float | None]]:
 
 def clean(text: str) -> str:
     """One line that a terminal can show: no escape sequences, no line breaks."""
+    if text.isprintable():
+        return text
     without_colors = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text)
     line = ""
     for char in without_colors:

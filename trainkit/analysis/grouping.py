@@ -82,13 +82,15 @@ def group_key(row: Row) -> Hashable:
 
 def requested(row: Row) -> dict[str, Any]:
     """Everything requested of a run that can change its figures, by the name that a user overrides it with."""
-    values = {name: getattr(row, field) for name, field in FIELDS.items()}
+    values = {}
+    for name, field in FIELDS.items():
+        if _applies(name, row):
+            values[name] = getattr(row, field)
     if row.schema_version < 2:  # its rows have no such field
-        del values["amp.matmul_precision"]
-    values |= _other_overrides(row)
-    for name in list(values):
-        if not _applies(name, row):
-            del values[name]
+        values.pop("amp.matmul_precision", None)
+    for name, value in _other_overrides(row).items():
+        if _applies(name, row):
+            values[name] = value
     return values
 
 

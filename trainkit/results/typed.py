@@ -97,7 +97,7 @@ def _parse_fields(kind: Any, parsers: dict[str, Parser], required: frozenset[str
         if key in parsers:
             arguments[key] = parsers[key](value, key)
         else:
-            check_size(value, key)
+            _check_size(value, key)
     return kind(**arguments)
 
 
@@ -133,7 +133,7 @@ def _parse_text(value: Any, name: str) -> str:
 
 
 def _parse_any(value: Any, name: str) -> Any:
-    check_size(value, name)
+    _check_size(value, name)
     return value
 
 
@@ -154,7 +154,7 @@ def _required_fields(kind: Any) -> frozenset[str]:
     return frozenset(names)
 
 
-def check_size(value: Any, name: str, depth: int = 0) -> None:
+def _check_size(value: Any, name: str, depth: int = 0) -> None:
     """Raise ValueError for a JSON value that is too large for a row, or that holds one."""
     if isinstance(value, str):
         _check_length(value, name)
@@ -166,7 +166,7 @@ def check_size(value: Any, name: str, depth: int = 0) -> None:
         if depth > DEEPEST:
             raise ValueError(f"{name} nests too deep")
         for inner in value.values() if isinstance(value, dict) else value:
-            check_size(inner, name, depth + 1)
+            _check_size(inner, name, depth + 1)
 
 
 def _check_length(text: str, name: str) -> None:
