@@ -28,18 +28,6 @@ __all__ = [
     "read_rows",
     "run",
 ]
-__all__ = [
-    "Comparison",
-    "ConfigError",
-    "Row",
-    "RunConfig",
-    "compare",
-    "compose",
-    "diagnose",
-    "load",
-    "read_rows",
-    "run",
-]
 
 MODULES = {
     "Comparison": "trainkit.analysis.comparison",

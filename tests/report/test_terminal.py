@@ -205,7 +205,11 @@ def test_changes_name_what_only_one_side_has_and_what_is_unknown():
     assert "Not measured now: default" in text
     assert "Not in the baseline: eager" in text
     one = [r for r in changed() if r.repeat == 0]
-    assert line_of(shown(print_changes, find_changes(one, one)), "default").endswith(" unknown: too few runs")
+    text = shown(print_changes, find_changes(one, one))
+    assert line_of(text, "default").endswith(" unknown: too few runs")
+    checked = "so this is not checked: measure both sides with hydra.launcher.repeats=5."
+    assert checked in " ".join(text.split())
+    assert checked not in " ".join(shown(print_changes, find_changes(changed(), changed())).split())
 
 
 def test_no_line_ends_in_blanks_where_it_is_no_terminal(capsys, tmp_path):

@@ -30,6 +30,16 @@ def test_a_resumed_run_has_the_parameters_of_the_uninterrupted_one_bit_for_bit(c
     assert (tmp_path / "parts" / "checkpoints" / "best.ckpt").exists()
 
 
+@pytest.mark.parametrize("name", ["digits", "2026-11-26/a-run", "sweeps/both/000-eager"])
+def test_last_is_of_the_newest_run_of_the_model_and_data_wherever_it_is_among_the_runs(name, compose, tmp_path):
+    asked = ("compile.mode=eager", *QUICK, f"job.runs_dir='{tmp_path}/runs'")
+    run_dir = tmp_path / "runs" / name
+    run_dir.parent.mkdir(parents=True)
+    run(compose(*asked, run_dir=run_dir))
+    row = run(compose(*asked, "trainer.max_epochs=3", "ckpt_path=last", run_dir=tmp_path / "new"))
+    assert (row.num_epochs, row.error) == (1, None)
+
+
 def test_a_resumed_run_with_workers_has_the_order_of_the_uninterrupted_one(compose, tmp_path):
     asked = ("compile.mode=eager", "data.num_workers=1", "trainer.limit_train_batches=6")
     whole = run(compose(*asked, "trainer.max_epochs=3", run_dir=tmp_path / "whole"))

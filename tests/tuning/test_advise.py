@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import forked
 from tests.conftest import ROOT
 from trainkit.results.ledger import LEDGER_FILE, Measurement, read_measurements
 from trainkit.results.runs import read_rows
@@ -73,6 +74,13 @@ def test_planted_settings_are_not_chosen_and_are_said_and_nothing_is_measured_tw
     assert trained.returncode == 0, trained.stderr
     row = next(row for row in read_rows(tmp_path / "runs") if row.sweep_id is None)
     assert (row.compile_mode, row.compile_backend, row.compile_scope) == ("default", "eager", "net")
+
+
+def test_calls_have_no_steps_of_training(tmp_path):
+    words = ("-m", "hydra/sweeper=race", "model=simple_net", "hydra.sweeper.steps=1000")
+    done = forked.python(ROOT / "scripts" / "bench.py", *words, cwd=tmp_path)
+    line = "hydra.sweeper.steps = 1000: calls have no steps of training; leave it out\n"
+    assert (done.returncode, done.stderr) == (2, line)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from trainkit.report.columns import Cell, TableColumn, comparison_columns, sprea
 from trainkit.report.figures import factor_text, ratio_text
 from trainkit.report.labels import (
     CHANGE_NOTE,
+    ENOUGH_REPEATS,
     dropped_title,
     headings,
     schema_changes,
@@ -36,6 +37,10 @@ from trainkit.report.throughput import throughput_lines
 from trainkit.report.verdicts import change_verdict, recommendation, verdict
 
 MEASURE_AGAIN = "Measure the older runs again, with this version of trainkit."
+TOO_FEW_RUNS = (
+    "Of one run nobody can tell whether a step got slower, so this is not checked: measure both sides with "
+    f"hydra.launcher.repeats={ENOUGH_REPEATS}."
+)
 MIN_LABEL_WIDTH, LABEL_WIDTH = len("max-autotune-no-"), len("max-autotune-no-cudagraphs")
 
 
@@ -176,6 +181,8 @@ def print_changes(changes: Changes, console: Console | None = None) -> None:
     if changes.changes:
         console.print(table)
         console.print(Text(CHANGE_NOTE, style="dim"))
+    if any(change.step_time.measurable is None for change in changes.changes):
+        console.print(Text(TOO_FEW_RUNS, style="yellow"))
     for label in changes.failed:
         console.print(Text(f"Failed now: {clean(label)}", style="red"))
     for label in changes.missing:

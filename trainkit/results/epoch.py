@@ -14,7 +14,7 @@ class EpochRecord:
     epoch: int = column(REQUIRED, "Number of the epoch, from 0.", logged="epoch")
     train_time_s: float = column(
         REQUIRED,
-        "Training time, without validation, checkpoints and logging.",
+        "Training time, without validation and the checkpoint after it.",
         unit="s",
         logged="epoch/train_time_s",
         **LARGEST_OF_RANKS,

@@ -162,7 +162,7 @@ def _find_last(config: RunConfig) -> Path | None:
     own = Path(config.job.run_dir, "checkpoints", "last.ckpt")
     if own.exists():
         return own
-    paths = Path(config.job.runs_dir).glob("*/*/checkpoints/last.ckpt")
+    paths = Path(config.job.runs_dir).rglob("checkpoints/last.ckpt")
     for path in sorted(paths, key=os.path.getmtime, reverse=True):
         row = read_row(path.parents[1])
         if row is not None and (row.model, row.data) == (config.job.model, config.job.data):

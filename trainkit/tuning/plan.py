@@ -165,6 +165,8 @@ def plan_race(
     num_processes = process_counts[0] or config.trainer.devices or 1
     conditions = conditions_of(config, len(gpus), num_processes, settings.memory_gib is not None)
     kind = config.job.kind.value
+    if kind == "forward" and settings.steps is not None:
+        raise ConfigError(f"hydra.sweeper.steps = {settings.steps}: calls have no steps of training; leave it out")
     factors, left_out = narrow(known_factors, typed, conditions, kind)
     begins = {MODE: config.compile.mode.value}
     for factor in factors:
