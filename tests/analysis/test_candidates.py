@@ -170,3 +170,20 @@ def test_compile_parts_are_medians_of_what_is_known():
         "compile_startup_s": 4.0,
         "compile_forward_s": 1.0,
     }
+
+
+def test_a_setting_whose_eager_predicts_worse_than_another_eager_is_not_advised():
+    accurate = {"val_accuracy": 0.93, "num_val_targets": 10_000}
+    broken = {"val_accuracy": 0.10, "num_val_targets": 10_000, "precision": "bf16-true"}
+    rows = [*repeats("eager", 10.0, 10.01, 10.02, **accurate), *repeats("default", 8.0, 8.01, 8.02, **accurate)]
+    rows += [*repeats("eager", 6.0, 6.01, 6.02, **broken), *repeats("default", 5.0, 5.01, 5.02, **broken)]
+    (group,) = compare(rows).groups
+    assert group.recommended.label == "default, 32-true"
+    worse = [candidate.label for candidate in group.candidates if candidate.has_worse_metric]
+    assert worse == ["default, bf16-true", "eager, bf16-true"]
+
+
+def test_a_side_with_repeats_tells_how_far_chance_goes_though_the_other_has_one_run():
+    rows = [small_row(val_accuracy=0.93, num_val_targets=10_000)]
+    rows += [small_row("default", 5.0, val_accuracy=a, num_val_targets=10_000) for a in (0.85, 0.90, 0.935)]
+    assert candidates_of(compare(rows))["default"].eager_metric is None

@@ -95,6 +95,11 @@ def test_the_published_ratio_follows_from_the_published_figures(choice, baseline
             read_claimed(None, column, published)
 
 
+def test_nothing_is_claimed_to_be_about_0():
+    with pytest.raises(ValueError, match=r"claimed about 0\.0: expected below 1, above 1"):
+        read_claimed("about 0.0", "step_time_ms", None)
+
+
 @pytest.mark.parametrize(
     ("choice", "baseline", "complaint"),
     [

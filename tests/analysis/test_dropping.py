@@ -90,3 +90,12 @@ def test_a_failed_check_of_one_repeat_takes_all_its_setting_out():
     kept = repeats("reduce-overhead", 8.0, 8.01, 7.99, compile_time_s=20.0)
     (group,) = compare([*EAGER, *kept, *failed]).groups
     assert verdict(group.candidates[0], group).endswith("; 2 of 5 runs failed")
+
+
+def test_what_went_wrong_with_other_versions_speaks_against_no_row_of_these():
+    rows = [*EAGER, *repeats("default", 5.0, 5.01, 5.02, check_passed=True)]
+    older = small_row("default", 5.0, torch_version="2.10.0", check_passed=False, repeat=9)
+    smaller = small_row("default", None, device_name="NVIDIA A100", status="oom", repeat=8)
+    failed = small_row("default", None, status="oom", repeat=7)
+    default = candidates_of(compare([*rows, older, smaller, failed]))["default"]
+    assert (default.num_repeats, default.num_failed) == (3, 1)

@@ -267,12 +267,15 @@ def test_two_sweeps_stand_side_by_side_with_what_one_of_them_lacks():
             second.append(replace(row, step_time_ms_p50=1.2 * row.step_time_ms_p50))
         elif row.compile_mode == "eager":
             second.append(row)
+        elif row.compile_mode == "reduce-overhead":
+            second.append(replace(row, status="oom", error="no memory", step_time_ms_p50=None))
     pair = two_sweeps(("may", "june"), first, second)
     text = Parsed(html_comparison(compare(first + second), {}, "a sweep", pair=pair)).text
     section = text.split("may and june, side by side")[1]
     assert "1.20x [1.19, 1.21]" in section
     assert section.index("no measurable difference") < section.index("default,") < section.index("slower")
     assert "max-autotune, dynamic=null, optimizer.lr=0.1: only in may" in section
+    assert "failed in june: reduce-overhead, dynamic=null, optimizer.lr=0.1: oom: no memory" in section
 
 
 def test_the_first_groups_alone_have_plots_and_the_page_says_so():

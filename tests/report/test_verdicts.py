@@ -58,6 +58,10 @@ def test_a_verdict_says_gain_cost_and_when_it_pays():
             {"metric": metric(0.3, "Error", False), "eager_metric": metric(0.2, "Error", False)},
             "; Error 0.300 is worse than eager's 0.200 by more than chance",
         ),
+        (
+            {"metric": metric(2e-4, "Error", False), "eager_metric": metric(1e-4, "Error", False)},
+            "; Error 0.0002 is worse than eager's 0.0001 by more than chance",
+        ),
     ],
 )
 def test_a_verdict_says_what_is_unknown_and_what_speaks_against_a_setting(fields, words):
@@ -92,6 +96,22 @@ def test_the_advice_without_planned_steps_names_what_pays_in_the_end_and_what_pa
 def test_the_advice_for_planned_steps_is_what_needs_the_least_time(num_steps, words):
     (group,) = compare(gpu_sweep(), num_steps).groups
     assert recommendation(group).startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"compile_time_s": None}, "its compile time is unknown"),
+        ({"compile_time_s": 1.0, "cache_found": "warm"}, "how long it compiles with a cold cache is unknown"),
+        ({"compile_time_s": 1e6, "cache_found": "cold"}, "compiling does not pay off by then"),
+    ],
+)
+def test_why_eager_is_best_for_the_planned_steps(fields, reason):
+    """default takes 5 ms a step in place of 10; max-autotune compiles longer than all steps take."""
+    rows = [*EAGER, *repeats("default", 5.0, 5.01, 5.02, **fields)]
+    rows += repeats("max-autotune", 9.0, 9.01, 9.02, compile_time_s=1e6, cache_found="cold")
+    (group,) = compare(rows, 10_000).groups
+    assert recommendation(group).endswith(f": default has faster steps, but {reason}.")
 
 
 def test_the_advice_where_nothing_is_better_or_nothing_can_be_said():

@@ -191,6 +191,21 @@ def test_a_larger_budget_goes_on_where_the_smaller_one_ended(tmp_path: Path):
     assert len(first_jobs) == len(machine.jobs)
 
 
+def test_a_narrower_race_counts_no_job_of_a_value_that_it_does_not_try(tmp_path: Path):
+    machine = Machine()
+    race(machine, tmp_path, budget_s=3600)
+    narrower = machine.advisor(tmp_path, budget_s=3600, factors=FACTORS[:1])
+    for entry in narrower.entries.values():
+        assert {tuple(job.overrides) for job in entry.jobs} == {entry.settings.overrides}
+
+
+def test_a_batch_size_that_predicts_worse_fits_all_the_same(tmp_path: Path):
+    goal = Goal(memory_gib=40, batch_size=64)
+    advisor = race(Machine(), tmp_path, budget_s=7200, factors=[*FACTORS, SIZE], goal=goal)
+    advisor.entries["compile.mode=default data.batch_size=128"].arm.excluded = "accuracy 0.1 is worse than 0.9 at first"
+    assert advisor.tried_sizes() == {128: True, 256: True, 512: True, 1024: False, 768: False, 640: True}
+
+
 def test_calls_are_judged_by_their_99th_percentile(tmp_path: Path):
     machine = Machine(fails={"compile.mode=reduce-overhead": {"step_time_ms_p99": 100.0}})
     machine.fails["compile.mode=max-autotune"] = {"step_time_ms_p99": 90.0}

@@ -22,6 +22,17 @@ def entry(overrides: str, inductor_multiple: float, compile_s: float | None = No
 EAGER = entry("compile.mode=eager", 0.0, 0.0)
 
 
+def test_a_job_whose_row_was_there_already_is_not_expected_to_take_less_than_nothing():
+    taken_up = entry("compile.mode=default", 1.0, 60.0, wall_s=0.002)
+    assert predicted_s(taken_up, False, [EAGER, taken_up]) == 30.0
+
+
+def test_the_compile_of_the_base_is_not_that_of_another_setting():
+    base = entry("compile.mode=default", 1.0, 60.0, wall_s=100.0)
+    other = entry("compile.mode=default trainer.channels_last=true", 1.0)
+    assert predicted_s(other, False, [base, other]) == 100.0
+
+
 def test_before_any_compile_a_mode_takes_its_multiple_of_the_assumed_one():
     tuned = entry("compile.mode=max-autotune", 10.0)
     assert predicted_s(tuned, False, [EAGER, tuned]) == 10 + 10 * FIRST_COMPILE_S

@@ -74,8 +74,9 @@ class Candidate:
     warm, if there are both: a mixture would be nobody's cost. `num_failed` more runs failed. `baseline` is the label
     of the eager candidate with the same settings but for compile.*, and `speedup` its step time over this one's (1 for
     eager itself); both are None without such a candidate. `break_even` is None unless this candidate is measurably
-    faster. `total_time_s` is the time to compile and to train the planned steps. `eager_metric` is eager's if the
-    metric differs from it by more than chance, see `metrics_differ`. `doubt` is None unless the difference from eager
+    faster. `total_time_s` is the time to compile and to train the planned steps. `eager_metric` is that of
+    the eager candidate that predicts best if this one's is worse by more than chance, see `metrics_differ`; else
+    that of the eager candidate with the same settings, if it differs. `doubt` is None unless the difference from eager
     is not measurable though both sides have repeats.
     """
 
@@ -120,7 +121,8 @@ class Candidate:
 
     @property
     def has_worse_metric(self) -> bool:
-        """Whether its metric is worse than eager's by more than chance."""
+        """Whether its metric is worse, by more than chance, than that of the eager candidate that predicts best, or of
+        the one with the same settings."""
         if self.metric is None or self.eager_metric is None:
             return False
         return not self.metric.is_better_than(self.eager_metric)
@@ -135,19 +137,23 @@ class Baseline:
 
 
 def measure_candidate(
-    label: str, rows: list[Row], baseline: Baseline | None, num_failed: int, num_planned_steps: int | None
+    label: str,
+    rows: list[Row],
+    baseline: Baseline | None,
+    most_accurate: list[Row],
+    num_failed: int,
+    num_planned_steps: int | None,
 ) -> Candidate:
-    """Reduce the repeats of a candidate. If they are the baseline's own rows, its speed-up is exactly 1."""
+    """Reduce the repeats of a candidate. If they are the baseline's own rows, its speed-up is exactly 1.
+    `most_accurate` are the eager repeats that predict best; none if no eager row has a metric."""
     coldest, warm = split_by_cache(rows)
     step_time_ms = _step_time_spread(rows)
     compile_time_s = spread_of(values_of(coldest, "compile_time_s"))
     speedup = _speedup(rows, baseline)
     metric = metric_spread(rows)
-    baseline_label, eager_metric, pays = None, None, None
+    baseline_label, pays = None, None
     if baseline is not None:
         baseline_label = baseline.label
-        if metrics_differ(rows, baseline.rows):
-            eager_metric = metric_spread(baseline.rows)
         if speedup is not None and speedup.measurable and speedup.value > 1:
             pays = break_even(rows, baseline.rows)
     return Candidate(
@@ -166,11 +172,32 @@ def measure_candidate(
         peak_reserved_bytes=_highest(rows, "peak_reserved_bytes"),
         peak_device_bytes=_highest(rows, "peak_device_bytes"),
         metric=metric,
-        eager_metric=eager_metric,
+        eager_metric=_eager_metric(rows, baseline, most_accurate),
         break_even=pays,
         total_time_s=_total_time_s(rows, compile_time_s, step_time_ms, num_planned_steps),
         doubt=_doubt(rows, baseline, speedup),
     )
+
+
+def most_accurate_of(baselines: Iterable[list[Row]]) -> list[Row]:
+    """The repeats whose metric has the best median; none if none has a metric."""
+    best: list[Row] = []
+    best_metric = None
+    for rows in baselines:
+        metric = metric_spread(rows)
+        if metric is not None and (best_metric is None or metric.is_better_than(best_metric)):
+            best, best_metric = rows, metric
+    return best
+
+
+def _eager_metric(rows: list[Row], baseline: Baseline | None, most_accurate: list[Row]) -> MetricSpread | None:
+    metric, best = metric_spread(rows), metric_spread(most_accurate)
+    is_below = metric is not None and best is not None and not metric.is_better_than(best)
+    if is_below and metrics_differ(rows, most_accurate):
+        return best
+    if baseline is not None and metrics_differ(rows, baseline.rows):
+        return metric_spread(baseline.rows)
+    return None
 
 
 def runs_eager(row: Row) -> bool:
@@ -335,8 +362,9 @@ def shares_differ(values: Sequence[float], eager_values: Sequence[float], sizes:
         mean = min(max((spread.median + eager_spread.median) / 2, 0.0), 1.0)
         # Two standard errors of a difference, and one target: if all are right, the standard error is 0.
         allowed.append(2 * sqrt(2 * mean * (1 - mean) / min(sizes)) + 1 / min(sizes))
-    if len(values) > 1 and len(eager_values) > 1:
-        allowed.append(max(spread.high - spread.low, eager_spread.high - eager_spread.low))
+    for repeats, side in ((values, spread), (eager_values, eager_spread)):
+        if len(repeats) > 1:
+            allowed.append(side.high - side.low)
     if not allowed:
         return False
     return abs(spread.median - eager_spread.median) > max(allowed)

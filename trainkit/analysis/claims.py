@@ -71,6 +71,8 @@ def read_claimed(text: str | None, column: str | None, published: Published | No
     if match is None:
         raise ValueError(f"claimed {text}: expected {CLAIMED}")
     if match[3]:
+        if float(match[3]) == 0:
+            raise ValueError(f"claimed {text}: expected {CLAIMED}")
         return ClaimedRatio("about", float(match[3]))
     return ClaimedRatio(match[1] or match[2])
 

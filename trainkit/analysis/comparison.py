@@ -8,7 +8,7 @@ from statistics import geometric_mean
 from typing import Any
 
 from trainkit.analysis import grouping
-from trainkit.analysis.candidates import Baseline, Candidate, measure_candidate, runs_eager
+from trainkit.analysis.candidates import Baseline, Candidate, measure_candidate, most_accurate_of, runs_eager
 from trainkit.analysis.dropping import Dropped, split_dropped, step_times_ms
 from trainkit.analysis.scaling import Scaling, find_scalings
 from trainkit.results.row import Row
@@ -75,7 +75,7 @@ def compare(rows: Iterable[Row], num_planned_steps: int | None = None) -> Compar
     num_failed: Counter[Hashable] = Counter()
     for row in rows:
         if row.status not in ("ok", "interrupted"):
-            num_failed[grouping.candidate_key(row)] += 1
+            num_failed[grouping.machine_key(row)] += 1
     groups = []
     for group_rows in grouping.group_by(comparable, grouping.group_key).values():
         groups.append(_group(group_rows, num_planned_steps, num_failed))
@@ -115,10 +115,12 @@ def _group(rows: list[Row], num_planned_steps: int | None, num_failed: Mapping[H
     for repeats in by_candidate.values():
         if runs_eager(repeats[0]):
             baselines[grouping.baseline_key(repeats[0])] = Baseline(grouping.label(repeats[0], varying, long), repeats)
+    most_accurate = most_accurate_of([baseline.rows for baseline in baselines.values()])
     candidates = []
-    for key, repeats in by_candidate.items():
+    for repeats in by_candidate.values():
         label, baseline = grouping.label(repeats[0], varying, long), baselines.get(grouping.baseline_key(repeats[0]))
-        candidates.append(measure_candidate(label, repeats, baseline, num_failed.get(key, 0), num_planned_steps))
+        failures = num_failed.get(grouping.machine_key(repeats[0]), 0)
+        candidates.append(measure_candidate(label, repeats, baseline, most_accurate, failures, num_planned_steps))
     candidates.sort(key=lambda candidate: candidate.step_time_ms.median)
     precision = None if "amp.precision" in varying else first.precision
     return Group(
@@ -146,7 +148,8 @@ def _eligible(candidates: list[Candidate]) -> list[Candidate]:
     eager, compared, faster, unknown = [], [], [], []
     for candidate in candidates:
         if candidate.is_eager:
-            eager.append(candidate)
+            if not candidate.has_worse_metric:
+                eager.append(candidate)
         elif candidate.speedup is not None:
             compared.append(candidate)
             if candidate.is_faster and not candidate.has_worse_metric:

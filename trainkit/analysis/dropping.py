@@ -20,15 +20,16 @@ class Dropped:
 
 
 def drop_reasons(rows: Sequence[Row]) -> list[str | None]:
-    """For each row why a comparison drops it, or None. A failed check drops all repeats of its candidate."""
+    """For each row why a comparison drops it, or None. A failed check drops all repeats of its candidate that were
+    measured with the same versions, on machines of the same kind."""
     wrong = set()
     for row in rows:
         if row.check_passed is False or row.check_gradients_agree is False:
-            wrong.add(grouping.candidate_key(row))
+            wrong.add(grouping.machine_key(row))
     reasons = []
     for row in rows:
         reason = why_dropped(row)
-        if reason is None and grouping.candidate_key(row) in wrong:
+        if reason is None and grouping.machine_key(row) in wrong:
             reason = WRONG_NUMBERS
         reasons.append(reason)
     return reasons

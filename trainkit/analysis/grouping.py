@@ -58,6 +58,11 @@ def candidate_key(row: Row) -> Hashable:
     return requested_key(row), row.schema_version
 
 
+def machine_key(row: Row) -> Hashable:
+    """Equal for the repeats of one candidate of one work, on machines of one kind with the same versions."""
+    return candidate_key(row), hashable(machine_facts(row))
+
+
 def requested_key(row: Row) -> Hashable:
     """Equal for the rows of one candidate of one work, of whatever schema version."""
     work, settings = _work_and_settings(row)

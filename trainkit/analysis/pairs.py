@@ -127,7 +127,7 @@ def compare_pairs(
                 ratio=_ratio(choice_values, baseline_values, column),
                 choice_values=choice_values,
                 baseline_values=baseline_values,
-                notes=_notes([choice_rows[0], baseline_rows[0]]),
+                notes=_notes([*choice_rows, *baseline_rows]),
                 choice_rows=tuple(choice_rows),
                 baseline_rows=tuple(baseline_rows),
             )

@@ -7,6 +7,7 @@ from statistics import median
 from trainkit.analysis import grouping
 from trainkit.analysis.candidates import Spread, spread_of
 from trainkit.analysis.dropping import split_dropped, step_times_ms
+from trainkit.analysis.machines import step_ratio
 from trainkit.results.row import Row
 from trainkit.stats import Ratio, ratio
 
@@ -147,7 +148,7 @@ def _unpaired(rows: list[Row], other_side: list[Row]) -> tuple[Row, ...]:
 
 def _change(label: str, current: list[Row], stored: list[Row]) -> Change:
     current_ms, stored_ms = step_times_ms(current), step_times_ms(stored)
-    step_time = ratio(current_ms, stored_ms)
+    step_time = step_ratio(current, stored)
     now, then = spread_of(current_ms), spread_of(stored_ms)
     assert now is not None  # rows without a step time are dropped
     assert then is not None

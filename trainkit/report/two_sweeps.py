@@ -35,7 +35,7 @@ def two_sweeps(names: tuple[str, str], first: Sequence[Row], second: Sequence[Ro
     """The second sweep against the first, by setting. Rows that a comparison drops are left out."""
     changes = find_changes(second, first)
     lines = [(f"{change.label}, {work_label(change)}", _cells(change)) for change in changes.changes]
-    only = []
+    only = [f"failed in {names[1]}: {label}" for label in changes.failed]
     for label in changes.missing:
         only.append(f"{label}: only in {names[0]}")
     for label in changes.added:

@@ -11,6 +11,8 @@ from trainkit.report.figures import factor_text, median_of, ratio_text
 from trainkit.report.labels import run_count, step_noun
 from trainkit.stats import MOST_REPEATS
 
+MOST_DECIMALS = 12
+
 
 def verdict(candidate: Candidate, group: Group) -> str:
     """One line: the gain over eager, the cost of compiling, when that pays off, and any reason against it."""
@@ -117,11 +119,19 @@ def _metric_beside_eager(candidate: Candidate) -> str:
     if metric is None or eager_metric is None:
         return ""
     side = "better" if metric.is_better_than(eager_metric) else "worse"
-    digits = decimals([metric.spread.median, eager_metric.spread.median], 3)
-    value, eager_value = fixed(metric.spread.median, digits), fixed(eager_metric.spread.median, digits)
+    value, eager_value = _texts_that_differ(metric.spread.median, eager_metric.spread.median)
     seeds = {row.seed for row in candidate.rows}
     sure = "by more than chance" if len(seeds) > 1 else "with this seed; others may differ"
-    return f"{metric.name} {value} is {side} than eager's {eager_value} {sure}"
+    whose = "another eager setting's" if candidate.is_eager else "eager's"
+    return f"{metric.name} {value} is {side} than {whose} {eager_value} {sure}"
+
+
+def _texts_that_differ(value: float, other: float) -> tuple[str, str]:
+    """Two numbers with three decimals, or with as many as tell them apart."""
+    digits = decimals([value, other], 3)
+    while fixed(value, digits) == fixed(other, digits) and digits < MOST_DECIMALS:
+        digits += 1
+    return fixed(value, digits), fixed(other, digits)
 
 
 def _faster_but_worse(group: Group, recommended: Candidate) -> str:
@@ -192,10 +202,7 @@ def _for_shorter_runs(group: Group, recommended: Candidate) -> str:
 
 def _why_eager(group: Group, eager: Candidate) -> str:
     if group.num_planned_steps is not None:
-        fastest = _fastest(_without_worse(group), eager)
-        if fastest is None:
-            return _none_is_faster(group)
-        return f"{fastest.label} has faster {step_noun(group)}s, but compiling does not pay off by then"
+        return _why_not_by_then(group, eager, group.num_planned_steps)
     paying = []
     for candidate in _without_worse(group):
         if candidate.break_even is not None and candidate.baseline == eager.label:
@@ -208,6 +215,27 @@ def _why_eager(group: Group, eager: Candidate) -> str:
         sure = fastest.speedup.low - 1
     faster = _percent_faster(fastest, eager)
     return f"the fastest, {fastest.label}, is {faster} faster, of which {percent(sure)} is sure"
+
+
+def _why_not_by_then(group: Group, eager: Candidate, num_planned_steps: int) -> str:
+    """Why eager is best for the planned steps."""
+    faster = []
+    for candidate in sorted(_without_worse(group), key=_median_step_ms):
+        if candidate.is_faster and _median_step_ms(candidate) < _median_step_ms(eager):
+            faster.append(candidate)
+    if not faster:
+        return _none_is_faster(group)
+    for candidate in faster:
+        pays = candidate.break_even
+        if pays is not None and pays.num_steps <= num_planned_steps and cache_state(candidate):
+            return f"{_has_faster_steps(candidate, group)}, but how long it compiles with a cold cache is unknown"
+    if faster[0].break_even is None:
+        return f"{_has_faster_steps(faster[0], group)}, but its compile time is unknown"
+    return f"{_has_faster_steps(faster[0], group)}, but compiling does not pay off by then"
+
+
+def _has_faster_steps(candidate: Candidate, group: Group) -> str:
+    return f"{candidate.label} has faster {step_noun(group)}s"
 
 
 def _why_unknown(group: Group) -> str:

@@ -81,12 +81,13 @@ class Advisor:
         )
 
     def tried_sizes(self) -> dict[int, bool]:
-        """Whether a batch size fits, for those that were tried by themselves."""
+        """Whether a batch size fits, for those that were tried by themselves: a job has trained with it, or may yet."""
         fits = {}
         for entry in self.entries.values():
             size = value_in(entry.settings.overrides, BATCH_SIZE)
             if size is not None and entry.jobs and self._size_arm(size).overrides == entry.settings.overrides:
-                fits[int(size)] = entry.arm.excluded is None
+                has_trained = any(job.figure is not None for job in entry.jobs)
+                fits[int(size)] = has_trained or entry.arm.excluded is None
         return fits
 
     def _needs_base(self, turn: Turn) -> bool:
@@ -148,8 +149,11 @@ class Advisor:
         return self.entries[name]
 
     def _take(self, job: Measurement) -> None:
-        """Let a job count for its arm."""
-        entry = self._add(self.space.arm(dict(override.split("=", 1) for override in job.overrides)))
+        """Let a job count for its arm. One with a value that this race does not try counts for none."""
+        settings = self.space.arm(dict(override.split("=", 1) for override in job.overrides))
+        if set(settings.overrides) != set(job.overrides):
+            return
+        entry = self._add(settings)
         arm = entry.arm
         entry.jobs.append(job)
         if job.figure is not None:

@@ -72,11 +72,14 @@ def predicted_s(entry: Entry, is_final: bool, entries: Sequence[Entry]) -> float
         times, last = 1.0, entry.last_job(is_checked)
         if last is None:
             times, last = CHECK_TIMES, entry.jobs[-1]
-        return times * (last.wall_s - WARM_SAVES * (last.compile_s or 0.0))
+        compile_s = last.compile_s or 0.0
+        # A job whose row was there already, after a kill, took no time to speak of when it was taken up.
+        return times * (max(last.wall_s, compile_s) - WARM_SAVES * compile_s)
     base = entries[0]
     if not base.jobs:
         return 0.0
-    return base.jobs[-1].wall_s + predicted_compile_s(entry, entries)
+    last = base.jobs[-1]
+    return max(last.wall_s - (last.compile_s or 0.0), 0.0) + predicted_compile_s(entry, entries)
 
 
 def predicted_compile_s(entry: Entry, entries: Iterable[Entry]) -> float:
