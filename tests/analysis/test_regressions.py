@@ -69,8 +69,7 @@ def test_against_rows_of_two_schema_versions_each_is_compared_with_its_own():
 
 
 def test_a_setting_that_was_measured_on_one_of_two_machines_again_is_compared_with_that_one():
-    baseline = repeats("eager", 20.0, 20.02, 19.98, machine_id="slow") + repeats(
-        "eager", 10.0, 10.01, machine_id="fast"
-    )
+    baseline = repeats("eager", 20.0, 20.02, 19.98, machine_id="slow")
+    baseline += repeats("eager", 10.0, 10.01, machine_id="fast")
     (change,) = find_changes(repeats("eager", 20.0, 20.01, 19.99, machine_id="slow"), baseline).changes
     assert (change.step_time.value, change.slower) == (pytest.approx(1.0, abs=0.01), False)

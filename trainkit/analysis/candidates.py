@@ -172,7 +172,7 @@ def measure_candidate(
         peak_reserved_bytes=_highest(rows, "peak_reserved_bytes"),
         peak_device_bytes=_highest(rows, "peak_device_bytes"),
         metric=metric,
-        eager_metric=_eager_metric(rows, baseline, most_accurate),
+        eager_metric=_eager_metric(rows, metric, baseline, most_accurate),
         break_even=pays,
         total_time_s=_total_time_s(rows, compile_time_s, step_time_ms, num_planned_steps),
         doubt=_doubt(rows, baseline, speedup),
@@ -190,8 +190,10 @@ def most_accurate_of(baselines: Iterable[list[Row]]) -> list[Row]:
     return best
 
 
-def _eager_metric(rows: list[Row], baseline: Baseline | None, most_accurate: list[Row]) -> MetricSpread | None:
-    metric, best = metric_spread(rows), metric_spread(most_accurate)
+def _eager_metric(
+    rows: list[Row], metric: MetricSpread | None, baseline: Baseline | None, most_accurate: list[Row]
+) -> MetricSpread | None:
+    best = metric_spread(most_accurate)
     is_below = metric is not None and best is not None and not metric.is_better_than(best)
     if is_below and metrics_differ(rows, most_accurate):
         return best

@@ -29,7 +29,7 @@ def drop_reasons(rows: Sequence[Row]) -> list[str | None]:
     reasons = []
     for row in rows:
         reason = why_dropped(row)
-        if reason is None and grouping.machine_key(row) in wrong:
+        if reason is None and wrong and grouping.machine_key(row) in wrong:
             reason = WRONG_NUMBERS
         reasons.append(reason)
     return reasons
