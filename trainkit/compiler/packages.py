@@ -1,8 +1,10 @@
 """A network as a program in a file: its graph by torch.export, or compiled ahead of time by AOTInductor."""
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import torch
 from torch import nn
@@ -90,7 +92,7 @@ def load_program(path: Path) -> nn.Module:
 
 def compile_package(program: ExportedProgram, mode: str, path: Path) -> None:
     """Compile an exported graph ahead of time, as torch.compile does in this mode, and write it with its parameters.
-    Raises ExportError."""
+    Raises ExportError, also for a package that could not be loaded."""
     options = dict(require("list_mode_options")(mode))
     try:
         with torch.no_grad():
@@ -99,6 +101,18 @@ def compile_package(program: ExportedProgram, mode: str, path: Path) -> None:
         raise
     except Exception as error:  # of any kind, as the C++ compiler's
         raise ExportError(f"AOTInductor: {first_line(error)}") from error
+    if sys.platform == "linux" and not shares_standard_library(path):
+        raise ExportError(
+            "AOTInductor: the C++ compiler has linked its standard library into the package, which would crash beside "
+            "torch's; set CXX to a compiler that links libstdc++.so"
+        )
+
+
+def shares_standard_library(package: Path) -> bool:
+    """Whether the libraries of a package load the C++ standard library, as torch does, instead of containing one."""
+    with ZipFile(package) as archive:
+        libraries = [archive.read(name) for name in archive.namelist() if name.endswith(".so")]
+    return all(b"libstdc++.so" in library or b"libc++.so" in library for library in libraries)
 
 
 def load_package(path: Path) -> Callable[[Inputs], Any]:
