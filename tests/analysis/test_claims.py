@@ -23,6 +23,27 @@ def test_a_number_is_missed_by_more_than_the_noise(found, said):
 
 
 @pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (Ratio(1.7, 1.6, 1.8, 0.05, True), Outcome.HELD),
+        (Ratio(1.4, 1.3, 1.6, 0.05, True), Outcome.OPEN),
+        (Ratio(1.04, 1.03, 1.05, 0.01, True), Outcome.DIRECTION),
+        (Ratio(0.9, 0.8, 0.95, 0.05, True), Outcome.NOT),
+    ],
+)
+def test_a_range_is_claimed_from_its_lowest_to_its_highest_ratio(found, said):
+    claim = read_claimed("1.5 to 2", None, None)
+    assert judge_claim(claim, PairwiseComparison(None, "a=1", "a=2", {}, found)) is said
+    assert claimed_text(claim, None) == "1.50x to 2.00x"
+
+
+@pytest.mark.parametrize("text", ["2 to 1.5", "about 0", "0 to 1", "1.5 - 2"])
+def test_what_is_no_claim_is_refused(text):
+    with pytest.raises(ValueError, match="expected below 1, above 1, better, worse, about NUMBER or NUMBER to NUMBER"):
+        read_claimed(text, None, None)
+
+
+@pytest.mark.parametrize(
     ("these", "those", "said"),
     [
         ([0.1, 0.2, 0.1], [0.3, 0.4, 0.3], Outcome.HELD),
@@ -89,9 +110,7 @@ def test_the_published_ratio_follows_from_the_published_figures(choice, baseline
     if ratio:
         assert read_claimed(None, column, published).number == pytest.approx(ratio)
     else:
-        with pytest.raises(
-            ValueError, match="claimed is left out: expected below 1, above 1, better, worse or about NUMBER"
-        ):
+        with pytest.raises(ValueError, match="claimed is left out: expected below 1, above 1, better, worse, about "):
             read_claimed(None, column, published)
 
 

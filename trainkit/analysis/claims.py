@@ -9,7 +9,8 @@ from trainkit.analysis.pairs import PairwiseComparison, is_fraction
 from trainkit.stats import Ratio
 
 ABOUT = 0.1  # relative: `about 1` allows for a tenth more or less
-CLAIMED = "below 1, above 1, better, worse or about NUMBER"
+CLAIMED = "below 1, above 1, better, worse, about NUMBER or NUMBER to NUMBER"
+NUMBER = r"\d+(?:\.\d+)?"
 MIN_FRACTIONS = 3  # runs of each side: with fewer, all of one side are often above all of the other by chance
 
 
@@ -23,10 +24,12 @@ class Outcome(Enum):
 
 @dataclass(frozen=True)
 class ClaimedRatio:
-    """A ratio claimed to be `below` or `above` 1, or `about` a number; or the choice to be `better` or `worse`."""
+    """A ratio claimed to be `below` or `above` 1, `about` a number, or `from` that to another one; or the choice to be
+    `better` or `worse`."""
 
     side: str
     number: float | None = None
+    up_to: float | None = None  # of `from`
 
 
 @dataclass(frozen=True)
@@ -59,22 +62,24 @@ def read_published(choice: str, baseline: str, column: str | None) -> Published:
 
 
 def read_claimed(text: str | None, column: str | None, published: Published | None) -> ClaimedRatio:
-    """Read `below 1`, `above 1`, `about 0.5`, `better` or `worse`; without a text the ratio of the published figures is
-    claimed. Raises ValueError for anything else, and for `about` a fraction."""
+    """Read `below 1`, `above 1`, `about 0.5`, `1.5 to 2`, `better` or `worse`; without a text that of the published
+    figures is claimed. Raises ValueError for anything else, and for a number claimed of a fraction."""
     if text is None:
         if published is None or published.ratio is None or is_fraction(column):
             raise ValueError(f"claimed is left out: expected {CLAIMED}")
         return ClaimedRatio("about", published.ratio)
-    match = re.fullmatch(r"(below|above) 1|(better|worse)|about (\d+(?:\.\d+)?)", text.strip())
-    if is_fraction(column) and (match is None or match[3]):
+    side = re.fullmatch(r"(below|above) 1|(better|worse)", text.strip())
+    if side is not None:
+        return ClaimedRatio(side[1] or side[2])
+    if is_fraction(column):
         raise ValueError(f"claimed {text}: expected below 1, above 1, better or worse")
-    if match is None:
-        raise ValueError(f"claimed {text}: expected {CLAIMED}")
-    if match[3]:
-        if float(match[3]) == 0:
-            raise ValueError(f"claimed {text}: expected {CLAIMED}")
-        return ClaimedRatio("about", float(match[3]))
-    return ClaimedRatio(match[1] or match[2])
+    about = re.fullmatch(rf"about ({NUMBER})", text.strip())
+    if about is not None and float(about[1]) > 0:
+        return ClaimedRatio("about", float(about[1]))
+    between = re.fullmatch(rf"({NUMBER}) to ({NUMBER})", text.strip())
+    if between is not None and 0 < float(between[1]) < float(between[2]):
+        return ClaimedRatio("from", float(between[1]), float(between[2]))
+    raise ValueError(f"claimed {text}: expected {CLAIMED}")
 
 
 def judge_claim(claim: ClaimedRatio, pair: PairwiseComparison) -> Outcome:
@@ -84,7 +89,10 @@ def judge_claim(claim: ClaimedRatio, pair: PairwiseComparison) -> Outcome:
     the validation a difference by more than chance, see `candidates.metrics_differ`. What is better is told by the
     direction of the column, or of the metric; it is undecided if rows do not tell it."""
     if claim.number is not None:
-        return _judge_number(claim.number, pair.ratio)
+        lowest, highest = claim.number * (1 - ABOUT), claim.number * (1 + ABOUT)
+        if claim.up_to is not None:
+            lowest, highest = claim.number, claim.up_to
+        return _judge_range(lowest, highest, pair.ratio)
     claims_higher = _claims_higher(claim.side, pair)
     if claims_higher is None:
         return Outcome.OPEN
@@ -118,17 +126,17 @@ def _judge_metric(claims_higher: bool, pair: PairwiseComparison) -> Outcome:
     return Outcome.NOT
 
 
-def _judge_number(number: float, ratio: Ratio | None) -> Outcome:
+def _judge_range(lowest: float, highest: float, ratio: Ratio | None) -> Outcome:
     if ratio is None or ratio.low is None or ratio.high is None or ratio.noise_floor is None:
         return Outcome.OPEN
-    lowest, highest = number * (1 - ABOUT), number * (1 + ABOUT)
     if lowest <= ratio.low and ratio.high <= highest:
         return Outcome.HELD
-    beyond_noise = abs(math.log(ratio.value / number)) > math.log1p(ratio.noise_floor)
+    middle = math.sqrt(lowest * highest)
+    beyond_noise = abs(math.log(ratio.value / middle)) > math.log1p(ratio.noise_floor)
     if not beyond_noise or (ratio.high >= lowest and ratio.low <= highest):
         return Outcome.OPEN
-    claims_difference = abs(math.log(number)) > math.log1p(ABOUT)
-    if claims_difference and ratio.measurable and (ratio.value > 1) == (number > 1):
+    claims_difference = abs(math.log(middle)) > math.log1p(ABOUT)
+    if claims_difference and ratio.measurable and (ratio.value > 1) == (middle > 1):
         return Outcome.DIRECTION
     return Outcome.NOT
 

@@ -65,6 +65,8 @@ def claimed_text(claimed: ClaimedRatio, column: str | None) -> str:
         return {"below": "fewer", "above": "more"}[claimed.side]
     if claimed.number is None:
         return f"{claimed.side} 1x"
+    if claimed.up_to is not None:
+        return f"{factor(claimed.number)}x to {factor(claimed.up_to)}x"
     return f"{claimed.side} {factor(claimed.number)}x"
 
 
