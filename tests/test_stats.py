@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from trainkit.stats import MOST_REPEATS, Ratio, estimate, percentile, ratio, repeats_to_show
+from trainkit.stats import MOST_REPEATS, Ratio, estimate, percentile, ratio, repeats_to_show, stratified_ratio
 
 NOISE: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
     "normal": lambda drawn, n: drawn.normal(size=n),
@@ -30,6 +30,28 @@ def test_of_a_setting_compared_with_itself_at_most_5_percent_claim_a_difference(
         times = 10.0 * np.exp(0.01 * NOISE[kind](drawn, 2 * num_repeats))
         claims += ratio(times[::2], times[1::2]).measurable is True  # interleaved, as the launcher runs them
     assert claims / 400 <= 0.05
+
+
+@pytest.mark.parametrize("counts", [((1, 1), (1, 1), (1, 1)), ((3, 1), (1, 3)), ((2, 2), (2, 2)), ((5, 2), (1, 4))])
+@pytest.mark.parametrize("kind", NOISE)
+def test_of_a_setting_compared_with_itself_within_strata_at_most_5_percent_claim_a_difference(kind, counts):
+    drawn = np.random.default_rng(4)
+    claims = 0
+    for _ in range(1000):
+        strata = []
+        for num_over, num_under in counts:
+            times = drawn.uniform(5, 20) * np.exp(0.01 * NOISE[kind](drawn, num_over + num_under))
+            drawn.shuffle(times)
+            strata.append((times[:num_over], times[num_over:]))
+        claims += stratified_ratio(strata).measurable is True
+    assert claims / 1000 <= 0.065  # two standard errors of 1000 trials above
+
+
+def test_the_interval_within_strata_is_that_of_a_paired_t_test_for_pairs():
+    over, under = [2.0, 3.3, 4.2, 8.1], [1.9, 3.0, 4.1, 7.2]
+    found = stratified_ratio([([one], [other]) for one, other in zip(over, under, strict=True)])
+    interval = stats.ttest_rel(np.log(over), np.log(under)).confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((np.exp(interval.low), np.exp(interval.high)))
 
 
 def test_of_200_splits_of_measured_times_at_most_5_percent_claim_a_difference():

@@ -48,12 +48,32 @@ def ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Ratio:
     difference = float(over.mean() - under.mean())
     if len(over) < 2 or len(under) < 2:
         return Ratio(math.exp(difference))
-    half_width = _half_width(over, under)
     noise = max(_half_width(over, over), _half_width(under, under))
-    noise_floor = max(LEAST_FLOOR, math.expm1(noise))
-    measurable = abs(difference) > max(half_width, math.log1p(noise_floor))
-    low, high = math.exp(difference - half_width), math.exp(difference + half_width)
-    return Ratio(math.exp(difference), low, high, noise_floor, measurable)
+    return _interval_ratio(difference, _half_width(over, under), noise)
+
+
+def stratified_ratio(strata: Sequence[tuple[Sequence[float], Sequence[float]]]) -> Ratio:
+    """The ratio of two sets of repeats of positive figures, taken within strata: each has repeats of both sides.
+
+    The difference of the mean logarithms is taken in each stratum; the mean of the differences has the weights of the
+    least squares fit of a stratum's and a side's effect. The interval is Student's, by the residuals of this fit, so
+    that it also tells how far the differences agree. With one stratum it is `ratio`.
+    """
+    if len(strata) == 1:
+        return ratio(*strata[0])
+    differences, weights = [], []
+    squares, freedom = 0.0, -1
+    for numerator, denominator in strata:
+        over, under = np.log(np.asarray(numerator, dtype=float)), np.log(np.asarray(denominator, dtype=float))
+        differences.append(float(over.mean() - under.mean()))
+        weights.append(len(over) * len(under) / (len(over) + len(under)))
+        squares += float(((over - over.mean()) ** 2).sum() + ((under - under.mean()) ** 2).sum())
+        freedom += len(over) + len(under) - 1
+    difference = float(np.average(differences, weights=weights))
+    squares += float(np.dot(weights, (np.array(differences) - difference) ** 2))
+    scatter = float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2)) * math.sqrt(squares / freedom)
+    fewest = min(sum(len(numerator) for numerator, _ in strata), sum(len(denominator) for _, denominator in strata))
+    return _interval_ratio(difference, scatter / math.sqrt(sum(weights)), scatter * math.sqrt(2 / fewest))
 
 
 def repeats_to_show(difference: float, repeats: Sequence[float]) -> int:
@@ -96,6 +116,15 @@ def estimate(rounds: Sequence[float]) -> Estimate:
     1 - 2**(1 - n), of six 97 %.
     """
     return Estimate(float(np.median(rounds)), float(min(rounds)), float(max(rounds)))
+
+
+def _interval_ratio(difference: float, half_width: float, noise: float) -> Ratio:
+    """The ratio with this logarithm and half of its interval. `noise` is half of the interval of the noisier side with
+    itself."""
+    noise_floor = max(LEAST_FLOOR, math.expm1(noise))
+    measurable = abs(difference) > max(half_width, math.log1p(noise_floor))
+    low, high = math.exp(difference - half_width), math.exp(difference + half_width)
+    return Ratio(math.exp(difference), low, high, noise_floor, measurable)
 
 
 def _half_width(over: np.ndarray, under: np.ndarray) -> float:

@@ -6,6 +6,7 @@ import pytest
 
 from tests.sweeps import SCALED, repeats, scaling_sweep
 from trainkit.analysis.comparison import compare
+from trainkit.analysis.machines import step_ratio
 from trainkit.analysis.scaling import Scaling, ScalingPoint, find_scalings, indistinguishable
 from trainkit.results.row import Row
 
@@ -134,6 +135,26 @@ def test_indistinguishable_are_those_whose_difference_may_be_chance():
     points = only(rows).points_with(2)
     assert [one.label for one in points] == ["eager", "default", "reduce-overhead"]
     assert [one.label for one in indistinguishable(points)] == ["default"]
+
+
+def test_what_is_measurably_faster_than_the_shortest_median_is_not_told_from_it():
+    rows = scaled("eager", 1, 20.0) + scaled("eager", 2, 10.0, 10.0, 10.0, 13.0, 13.0)
+    rows += scaled("default", 2, 10.1, 10.1, 10.1, 10.1, 10.1)
+    points = only(rows).points_with(2)
+    assert [one.label for one in points] == ["eager", "default"]
+    sure = [replace(points[0], rows=tuple(scaled("eager", 2, 11.9, 12.0, 12.1))), points[1]]
+    assert step_ratio(points[1].rows, sure[0].rows).measurable
+    assert [one.label for one in indistinguishable(sure)] == ["default"]
+
+
+def test_the_best_setting_is_that_of_the_same_machine():
+    rows = scaled("eager", 1, 20.0, machine_id="slow") + scaled("eager", 1, 10.0, machine_id="fast")
+    rows += scaled("default", 1, 14.0, machine_id="slow") + scaled("max-autotune", 1, 9.0, machine_id="fast")
+    rows += scaled("default", 2, 14.0, machine_id="slow") + scaled("max-autotune", 2, 9.0, machine_id="fast")
+    scaling = only(rows)
+    assert [one.label for one in scaling.points_with(2)] == ["default", "max-autotune"]
+    assert [one.label for one in scaling.points_with(1)] == ["default", "max-autotune", "eager"]
+    assert point(scaling, "default", 2).best_efficiency.value == pytest.approx(1.0)
 
 
 def test_rows_that_a_comparison_drops_do_not_count():

@@ -8,7 +8,13 @@ from typing import Any
 
 from trainkit.analysis import grouping
 from trainkit.analysis.dropping import step_times_ms
-from trainkit.analysis.machines import of_common_machines, step_ratio
+from trainkit.analysis.machines import (
+    MachineFactors,
+    comparable_times_ms,
+    machine_factors,
+    of_common_machines,
+    step_ratio,
+)
 from trainkit.results.columns import Section, headings
 from trainkit.results.metric import MeasuredMetric, metric_of
 from trainkit.results.row import Row
@@ -67,17 +73,28 @@ class Doubt:
 
 
 @dataclass(frozen=True)
+class ComparedRuns:
+    """The runs behind a speed-up: those on the machines that both sides have, if there are such. `num_left_out` are
+    further runs of either side."""
+
+    num_own: int
+    num_baseline: int
+    num_left_out: int
+
+
+@dataclass(frozen=True)
 class Candidate:
     """One combination of settings with its repeats: medians with their spread, and the highest peak of memory.
 
-    `compile_time_s` is of the runs that found the compile cache coldest, `warm_compile_time_s` of those that found it
-    warm, if there are both: a mixture would be nobody's cost. `num_failed` more runs failed. `baseline` is the label
-    of the eager candidate with the same settings but for compile.*, and `speedup` its step time over this one's (1 for
-    eager itself); both are None without such a candidate. `break_even` is None unless this candidate is measurably
-    faster. `total_time_s` is the time to compile and to train the planned steps. `eager_metric` is that of
-    the eager candidate that predicts best if this one's is worse by more than chance, see `metrics_differ`; else
-    that of the eager candidate with the same settings, if it differs. `doubt` is None unless the difference from eager
-    is not measurable though both sides have repeats.
+    `comparable_times_ms` are the step times of the repeats as on the average machine of the group, which candidates are
+    ranked by. `compile_time_s` is of the runs that found the compile cache coldest, `warm_compile_time_s` of those that
+    found it warm, if there are both: a mixture would be nobody's cost. `num_failed` more runs failed. `baseline` is the
+    label of the eager candidate with the same settings but for compile.*, `speedup` its step time over this one's (1
+    for eager itself), and `compared_runs` the runs behind that; all three are None without such a candidate.
+    `break_even` is None unless this candidate is measurably faster. `total_time_s` is the time to compile and to train
+    the planned steps. `eager_metric` is that of the eager candidate that predicts best if this one's is worse by more
+    than chance, see `metrics_differ`; else that of the eager candidate with the same settings, if it differs. `doubt`
+    is None unless the difference from eager is not measurable though both sides have repeats.
     """
 
     label: str
@@ -85,7 +102,9 @@ class Candidate:
     num_failed: int
     baseline: str | None
     speedup: Ratio | None
+    compared_runs: ComparedRuns | None
     step_time_ms: Spread
+    comparable_times_ms: tuple[float, ...]
     compile_time_s: Spread | None
     warm_compile_time_s: Spread | None
     compile_parts_s: dict[str, float]
@@ -103,6 +122,10 @@ class Candidate:
     @property
     def num_repeats(self) -> int:
         return len(self.rows)
+
+    @property
+    def comparable_step_ms(self) -> Spread:
+        return _spread(self.comparable_times_ms)
 
     @property
     def cache_found(self) -> str | None:
@@ -143,17 +166,19 @@ def measure_candidate(
     most_accurate: list[Row],
     num_failed: int,
     num_planned_steps: int | None,
+    factors: MachineFactors,
 ) -> Candidate:
     """Reduce the repeats of a candidate. If they are the baseline's own rows, its speed-up is exactly 1.
-    `most_accurate` are the eager repeats that predict best; none if no eager row has a metric."""
+    `most_accurate` are the eager repeats that predict best; none if no eager row has a metric. `factors` are those of
+    the group's machines."""
     coldest, warm = split_by_cache(rows)
-    step_time_ms = _step_time_spread(rows)
+    times_ms = comparable_times_ms(rows, factors)
     compile_time_s = spread_of(values_of(coldest, "compile_time_s"))
     speedup = _speedup(rows, baseline)
     metric = metric_spread(rows)
-    baseline_label, pays = None, None
+    baseline_label, compared_runs, pays = None, None, None
     if baseline is not None:
-        baseline_label = baseline.label
+        baseline_label, compared_runs = baseline.label, _compared_runs(rows, baseline.rows)
         if speedup is not None and speedup.measurable and speedup.value > 1:
             pays = break_even(rows, baseline.rows)
     return Candidate(
@@ -162,7 +187,9 @@ def measure_candidate(
         num_failed=num_failed,
         baseline=baseline_label,
         speedup=speedup,
-        step_time_ms=step_time_ms,
+        compared_runs=compared_runs,
+        step_time_ms=_spread(step_times_ms(rows)),
+        comparable_times_ms=tuple(times_ms),
         compile_time_s=compile_time_s,
         warm_compile_time_s=spread_of(values_of(warm, "compile_time_s")),
         compile_parts_s=_compile_parts_s(coldest),
@@ -174,7 +201,7 @@ def measure_candidate(
         metric=metric,
         eager_metric=_eager_metric(rows, metric, baseline, most_accurate),
         break_even=pays,
-        total_time_s=_total_time_s(rows, compile_time_s, step_time_ms, num_planned_steps),
+        total_time_s=_total_time_s(rows, compile_time_s, median(times_ms), num_planned_steps),
         doubt=_doubt(rows, baseline, speedup),
     )
 
@@ -240,8 +267,9 @@ def break_even(rows: Sequence[Row], eager: Sequence[Row]) -> BreakEven | None:
     coldest, warm = split_by_cache(rows)
     compile_time_s = spread_of(values_of(coldest, "compile_time_s"))
     warm_compile_time_s = spread_of(values_of(warm, "compile_time_s"))
-    step_s = _step_time_spread(rows).median / 1e3
-    saved_s = _step_time_spread(eager).median / 1e3 - step_s
+    factors = machine_factors([rows, eager])
+    step_s = median(comparable_times_ms(rows, factors)) / 1e3
+    saved_s = median(comparable_times_ms(eager, factors)) / 1e3 - step_s
     if compile_time_s is None or saved_s <= 0:
         return None
     num_steps = ceil(compile_time_s.median / saved_s)
@@ -281,10 +309,18 @@ def _speedup(rows: list[Row], baseline: Baseline | None) -> Ratio | None:
     return step_ratio(baseline.rows, rows)
 
 
+def _compared_runs(rows: list[Row], baseline_rows: list[Row]) -> ComparedRuns:
+    own, baseline = of_common_machines(rows, baseline_rows)
+    num_left_out = len(rows) - len(own) + len(baseline_rows) - len(baseline)
+    return ComparedRuns(len(own), len(baseline), num_left_out)
+
+
 def _doubt(rows: list[Row], baseline: Baseline | None, speedup: Ratio | None) -> Doubt | None:
     if baseline is None or speedup is None or speedup.measurable is not False:
         return None
-    sides = [step_times_ms(side) for side in of_common_machines(rows, baseline.rows)]
+    common = of_common_machines(rows, baseline.rows)
+    factors = machine_factors(common)
+    sides = [comparable_times_ms(side, factors) for side in common]
     noisier = max(sides, key=lambda times_ms: max(times_ms) / min(times_ms))
     hides_gain = speedup.high is not None and speedup.high > 1 + WORTHWHILE
     difference = WORTHWHILE if hides_gain else SMALL
@@ -292,11 +328,11 @@ def _doubt(rows: list[Row], baseline: Baseline | None, speedup: Ratio | None) ->
 
 
 def _total_time_s(
-    rows: list[Row], compile_time_s: Spread | None, step_time_ms: Spread, num_planned_steps: int | None
+    rows: list[Row], compile_time_s: Spread | None, step_ms: float, num_planned_steps: int | None
 ) -> float | None:
     if num_planned_steps is None:
         return None
-    steps_s = num_planned_steps * step_time_ms.median / 1e3
+    steps_s = num_planned_steps * step_ms / 1e3
     if runs_eager(rows[0]):
         return steps_s
     if compile_time_s is None:
@@ -372,15 +408,13 @@ def shares_differ(values: Sequence[float], eager_values: Sequence[float], sizes:
     return abs(spread.median - eager_spread.median) > max(allowed)
 
 
-def _step_time_spread(rows: Sequence[Row]) -> Spread:
-    step_time_ms = spread_of(step_times_ms(rows))
-    assert step_time_ms is not None  # rows without a step time are dropped
-    return step_time_ms
-
-
 def spread_of(values: Sequence[float]) -> Spread | None:
     if not values:
         return None
+    return _spread(values)
+
+
+def _spread(values: Sequence[float]) -> Spread:
     return Spread(median(values), min(values), max(values))
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from trainkit.analysis import grouping
 from trainkit.analysis.candidates import Baseline, Candidate, measure_candidate, most_accurate_of, runs_eager
-from trainkit.analysis.dropping import Dropped, split_dropped, step_times_ms
+from trainkit.analysis.dropping import Dropped, split_dropped
+from trainkit.analysis.machines import machine_factors
 from trainkit.analysis.scaling import Scaling, find_scalings
 from trainkit.results.row import Row
 
@@ -18,7 +19,8 @@ AS_FAST = 1.02  # times the shortest step; without planned steps nobody compiles
 
 @dataclass(frozen=True)
 class Group:
-    """Candidates that can be ranked, shortest step first: the same work on the same machine, all trained or all called.
+    """Candidates that can be ranked, shortest step first: the same work on machines of one kind, all trained or all
+    called.
 
     `overrides` are further ones that all rows share, `precision` is None if it differs between the candidates. `mode`
     is eager if nothing is compiled and labels do not say it, else None. `long_values` are those that labels leave out,
@@ -68,6 +70,18 @@ class Comparison:
     scalings: tuple[Scaling, ...] = ()
 
 
+@dataclass(frozen=True)
+class _Labels:
+    """How the settings of a group are labelled; see Group for `mode` and `long_values`."""
+
+    names: list[str]
+    long_values: dict[str, str]
+    mode: str | None
+
+    def label(self, row: Row) -> str:
+        return grouping.label(row, self.names, self.long_values)
+
+
 def compare(rows: Iterable[Row], num_planned_steps: int | None = None) -> Comparison:
     """Group rows, rank their candidates against eager, and drop each row that would mislead, with the reason."""
     rows = list(rows)
@@ -103,26 +117,11 @@ def recommend(candidates: list[Candidate], num_planned_steps: int | None) -> Can
 
 
 def _group(rows: list[Row], num_planned_steps: int | None, num_failed: Mapping[Hashable, int]) -> Group:
-    first, varying = rows[0], grouping.varying_names(rows)
-    long = grouping.long_values(rows, varying)
-    by_candidate = grouping.group_by(rows, grouping.candidate_key)
-    mode = None
-    without_mode = [name for name in varying if name != "compile.mode"]
-    firsts = [repeats[0] for repeats in by_candidate.values()]
-    if all(row.compile_mode == "eager" and grouping.label(row, without_mode, long) for row in firsts):
-        varying, mode = without_mode, "eager"
-    baselines = {}
-    for repeats in by_candidate.values():
-        if runs_eager(repeats[0]):
-            baselines[grouping.baseline_key(repeats[0])] = Baseline(grouping.label(repeats[0], varying, long), repeats)
-    most_accurate = most_accurate_of([baseline.rows for baseline in baselines.values()])
-    candidates = []
-    for repeats in by_candidate.values():
-        label, baseline = grouping.label(repeats[0], varying, long), baselines.get(grouping.baseline_key(repeats[0]))
-        failures = num_failed.get(grouping.machine_key(repeats[0]), 0)
-        candidates.append(measure_candidate(label, repeats, baseline, most_accurate, failures, num_planned_steps))
-    candidates.sort(key=lambda candidate: candidate.step_time_ms.median)
-    precision = None if "amp.precision" in varying else first.precision
+    first = rows[0]
+    settings = list(grouping.group_by(rows, grouping.candidate_key).values())
+    labels = _labels(rows, settings)
+    candidates = _candidates(settings, labels, num_planned_steps, num_failed)
+    precision = None if "amp.precision" in labels.names else first.precision
     return Group(
         kind=first.kind,
         model=first.model,
@@ -132,15 +131,51 @@ def _group(rows: list[Row], num_planned_steps: int | None, num_failed: Mapping[H
         num_parallel_jobs=first.num_parallel_jobs,
         calls_per_window=first.calls_per_window,
         precision=precision,
-        mode=mode,
+        mode=labels.mode,
         overrides=grouping.shared_overrides(rows),
-        long_values=long,
+        long_values=labels.long_values,
         schema_version=None,
         machine=grouping.machine_facts(first),
         candidates=tuple(candidates),
         num_planned_steps=num_planned_steps,
         recommended=recommend(candidates, num_planned_steps),
     )
+
+
+def _labels(rows: list[Row], settings: list[list[Row]]) -> _Labels:
+    """The labels of a group's settings. They leave out the mode if it is eager and they say anything else."""
+    names = grouping.varying_names(rows)
+    long_values = grouping.long_values(rows, names)
+    without_mode = [name for name in names if name != "compile.mode"]
+    for repeats in settings:
+        if repeats[0].compile_mode != "eager" or not grouping.label(repeats[0], without_mode, long_values):
+            return _Labels(names, long_values, None)
+    return _Labels(without_mode, long_values, "eager")
+
+
+def _candidates(
+    settings: list[list[Row]], labels: _Labels, num_planned_steps: int | None, num_failed: Mapping[Hashable, int]
+) -> list[Candidate]:
+    """The candidates of a group, shortest step first."""
+    baselines = {}
+    for repeats in settings:
+        if runs_eager(repeats[0]):
+            baselines[grouping.baseline_key(repeats[0])] = Baseline(labels.label(repeats[0]), repeats)
+    most_accurate = most_accurate_of([baseline.rows for baseline in baselines.values()])
+    factors = machine_factors(settings)
+    candidates = []
+    for repeats in settings:
+        candidate = measure_candidate(
+            labels.label(repeats[0]),
+            repeats,
+            baselines.get(grouping.baseline_key(repeats[0])),
+            most_accurate,
+            num_failed.get(grouping.machine_key(repeats[0]), 0),
+            num_planned_steps,
+            factors,
+        )
+        candidates.append(candidate)
+    return sorted(candidates, key=_step_s)
 
 
 def _eligible(candidates: list[Candidate]) -> list[Candidate]:
@@ -168,17 +203,20 @@ def _surely_fastest(candidates: list[Candidate]) -> list[Candidate]:
 
 
 def _sure_step_s(candidate: Candidate) -> float:
-    """The step time at the slow end of the speed-up's interval, which is about geometric means: beside a median of
-    eager's one of its runs that was slow would make eager the fastest."""
-    mean_s = geometric_mean(step_times_ms(candidate.rows)) / 1e3
+    """The step time that a candidate surely keeps: by the slow end of its speed-up's interval.
+
+    The interval is of geometric means, so the step time is one, too. A median of eager's runs would leave out a slow
+    one that is in the interval of each speed-up, and so make eager the fastest.
+    """
+    mean_s = geometric_mean(candidate.comparable_times_ms) / 1e3
     speedup = candidate.speedup
     if speedup is None or speedup.low is None:
         return mean_s
-    return mean_s / (speedup.low / speedup.value)
+    return mean_s * speedup.value / speedup.low
 
 
 def _step_s(candidate: Candidate) -> float:
-    return candidate.step_time_ms.median / 1e3
+    return candidate.comparable_step_ms.median / 1e3
 
 
 def _compile_time_s(candidate: Candidate, rivals: list[Candidate]) -> float:

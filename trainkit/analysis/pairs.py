@@ -2,16 +2,17 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from statistics import median
 
 from trainkit.analysis import grouping
 from trainkit.analysis.candidates import metrics_differ, split_by_cache, values_of
 from trainkit.analysis.dropping import drop_reasons, step_times_ms
-from trainkit.analysis.machines import of_common_machines
+from trainkit.analysis.machines import of_common_machines, ratio_within_machines, step_ratio
 from trainkit.config.settings import typed_value
 from trainkit.results.optimized import METRIC, is_maximized
 from trainkit.results.row import Row
-from trainkit.stats import Ratio, ratio
+from trainkit.stats import Ratio
 
 METRIC_COLUMNS = (METRIC, "val_accuracy")
 Conditions = tuple[tuple[str, str], ...]  # settings and machine, each a name and its value as text
@@ -106,33 +107,28 @@ def compare_pairs(
     chosen_names = {requirement.name for requirement in _requirements(choice) + _requirements(baseline)}
     choice_repeats = _rows_by_conditions(usable, choice, chosen_names)
     baseline_repeats = _rows_by_conditions(usable, baseline, chosen_names)
+    if column is not None and column.startswith("compile_") and "cache_found" not in chosen_names:
+        choice_repeats, baseline_repeats = _coldest(choice_repeats), _coldest(baseline_repeats)
     distinguishing = _distinguishing(list(choice_repeats) + list(baseline_repeats), grouping.implied_names(usable))
-    coldest_only = column is not None and column.startswith("compile_") and "cache_found" not in chosen_names
-    comparisons = []
-    for key, choice_rows in choice_repeats.items():
-        baseline_rows = baseline_repeats.get(key)
-        if baseline_rows is None:
+    pairs = []
+    for conditions, repeats in choice_repeats.items():
+        if conditions not in baseline_repeats:
             continue
-        if coldest_only:
-            choice_rows, _ = split_by_cache(choice_rows)
-            baseline_rows, _ = split_by_cache(baseline_rows)
-        choice_rows, baseline_rows = of_common_machines(choice_rows, baseline_rows)
-        choice_values, baseline_values = _values(choice_rows, column), _values(baseline_rows, column)
-        comparisons.append(
-            PairwiseComparison(
-                column=column,
-                choice=choice,
-                baseline=baseline,
-                conditions=_conditions_named(dict(key), distinguishing),
-                ratio=_ratio(choice_values, baseline_values, column),
-                choice_values=choice_values,
-                baseline_values=baseline_values,
-                notes=_notes([*choice_rows, *baseline_rows]),
-                choice_rows=tuple(choice_rows),
-                baseline_rows=tuple(baseline_rows),
-            )
+        choice_rows, baseline_rows = of_common_machines(repeats, baseline_repeats[conditions])
+        pair = PairwiseComparison(
+            column=column,
+            choice=choice,
+            baseline=baseline,
+            conditions=_conditions_named(dict(conditions), distinguishing),
+            ratio=_ratio(choice_rows, baseline_rows, column),
+            choice_values=_values(choice_rows, column),
+            baseline_values=_values(baseline_rows, column),
+            notes=_notes([*choice_rows, *baseline_rows]),
+            choice_rows=tuple(choice_rows),
+            baseline_rows=tuple(baseline_rows),
         )
-    return comparisons
+        pairs.append(pair)
+    return pairs
 
 
 def _usable_rows(rows: list[Row], column: str | None) -> list[Row]:
@@ -165,6 +161,14 @@ def _rows_by_conditions(rows: list[Row], choice: str, chosen_names: set[str]) ->
         if len({grouping.candidate_key(row) for row in repeats}) > 1:
             raise ValueError(f"{choice}: fits several settings that were measured; add what tells them apart")
     return by_conditions
+
+
+def _coldest(repeats: dict[Conditions, list[Row]]) -> dict[Conditions, list[Row]]:
+    """Of all repeats those that found the compile cache coldest."""
+    coldest = {}
+    for conditions, rows in repeats.items():
+        coldest[conditions], _ = split_by_cache(rows)
+    return coldest
 
 
 def _conditions(row: Row, chosen_names: set[str]) -> Conditions:
@@ -210,12 +214,13 @@ def _values(rows: list[Row], column: str | None) -> list[float]:
     return values_of(rows, column)
 
 
-def _ratio(choice_values: list[float], baseline_values: list[float], column: str | None) -> Ratio | None:
-    if is_fraction(column) or min(choice_values + baseline_values) <= 0:
+def _ratio(choice_rows: list[Row], baseline_rows: list[Row], column: str | None) -> Ratio | None:
+    values = _values(choice_rows + baseline_rows, column)
+    if is_fraction(column) or min(values) <= 0:
         return None
     if column is None:
-        return ratio(baseline_values, choice_values)  # of step times: how many times as fast
-    return ratio(choice_values, baseline_values)
+        return step_ratio(baseline_rows, choice_rows)  # of step times: how many times as fast
+    return ratio_within_machines(choice_rows, baseline_rows, attrgetter(column))
 
 
 def _notes(rows: list[Row]) -> tuple[str, ...]:

@@ -11,11 +11,17 @@ from typing import Any
 
 from trainkit.analysis import grouping
 from trainkit.analysis.candidates import Spread, spread_of, values_of
-from trainkit.analysis.dropping import step_times_ms
-from trainkit.analysis.machines import of_common_machines, step_ratio
+from trainkit.analysis.dropping import step_time_ms, step_times_ms
+from trainkit.analysis.machines import (
+    MachineFactors,
+    comparable_times_ms,
+    machine_factors,
+    ratio_within_machines,
+    step_ratio,
+)
 from trainkit.config.settings import in_groups
 from trainkit.results.row import Row
-from trainkit.stats import Ratio, ratio
+from trainkit.stats import Ratio
 
 SIZES = ("world_size", "data.batch_size")  # of the work: they differ by scaling alone
 OF_SEVERAL = ("ddp", "trainer.num_nodes")  # settings without an effect on one process
@@ -25,6 +31,7 @@ OF_SEVERAL = ("ddp", "trainer.num_nodes")  # settings without an effect on one p
 class ScalingPoint:
     """A setting with one number of processes: its repeats, and medians with their spread.
 
+    `comparable_step_ms` is the median step time as on the average machine, by which settings are ranked.
     `efficiency` is that over the same setting with the fewest processes, `best_efficiency` that over the fastest
     setting of the same precision with the fewest processes. Both are None if the same setting was not measured with the
     fewest: the ratio would mix what the setting gains with what the processes cost.
@@ -33,6 +40,7 @@ class ScalingPoint:
     label: str
     rows: tuple[Row, ...]
     step_time_ms: Spread
+    comparable_step_ms: float
     samples_per_s: Spread | None  # of each process
     efficiency: Ratio | None
     best_efficiency: Ratio | None
@@ -59,7 +67,7 @@ class ScalingPoint:
 
 @dataclass(frozen=True)
 class Scaling:
-    """The points of one work on one machine, by setting: the fastest one with the most processes first."""
+    """The points of one work on machines of one kind, by setting: the fastest one with the most processes first."""
 
     is_strong: bool
     points: tuple[ScalingPoint, ...]
@@ -85,7 +93,7 @@ class Scaling:
     def points_with(self, num_processes: int) -> list[ScalingPoint]:
         """The points with so many processes, the fastest one first."""
         points = [point for point in self.points if point.num_processes == num_processes]
-        return sorted(points, key=lambda point: point.step_time_ms.median)
+        return sorted(points, key=lambda point: point.comparable_step_ms)
 
 
 @dataclass(frozen=True)
@@ -116,7 +124,8 @@ def indistinguishable(points: Sequence[ScalingPoint]) -> list[ScalingPoint]:
     fastest = points[0]
     as_fast = []
     for point in points[1:]:
-        if not step_ratio(point.rows, fastest.rows).measurable:
+        over_fastest = step_ratio(point.rows, fastest.rows)
+        if not over_fastest.measurable or over_fastest.value < 1:
             as_fast.append(point)
     return as_fast
 
@@ -172,17 +181,20 @@ def _scaling(base_rows: list[Row], other_rows: list[Row], is_strong: bool) -> Sc
         return _settings(row, ignored)
 
     base_settings = grouping.group_by(base_rows, setting)
-    best_settings = _best_settings(base_settings.values())
+    other_settings = grouping.group_by(other_rows, grouping.candidate_key).values()
+    factors = machine_factors([*base_settings.values(), *other_settings])
+    best_settings = _best_settings(base_settings.values(), factors)
     base_names = [name for name in _varying_names(base_rows) if not in_groups(name, ignored)]
     bases = {}
     points = []
     for key, repeats in base_settings.items():
         base = _Base(grouping.label(repeats[0], base_names), repeats, best_settings[_numerics(repeats[0])])
         bases[key] = base
-        points.append(_point(base.label, repeats, base))
+        points.append(_point(base.label, repeats, base, factors))
     names = dict.fromkeys([*_varying_names(other_rows), *base_names])
-    for repeats in grouping.group_by(other_rows, grouping.candidate_key).values():
-        points.append(_point(grouping.label(repeats[0], names), repeats, bases.get(setting(repeats[0]))))
+    for repeats in other_settings:
+        label, same_setting = grouping.label(repeats[0], names), bases.get(setting(repeats[0]))
+        points.append(_point(label, repeats, same_setting, factors))
     precision = None if "amp.precision" in names else rows[0].precision
     return Scaling(is_strong, tuple(_by_setting(points)), grouping.shared_overrides(rows), precision)
 
@@ -196,13 +208,12 @@ def _settings(row: Row, ignored: Sequence[str]) -> Hashable:
     return grouping.hashable(settings)
 
 
-def _best_settings(settings: Iterable[list[Row]]) -> dict[Hashable, list[Row]]:
+def _best_settings(settings: Iterable[list[Row]], factors: MachineFactors) -> dict[Hashable, list[Row]]:
     """The repeats of the fastest setting of each precision."""
     best: dict[Hashable, list[Row]] = {}
-    for repeats in settings:
-        numerics = _numerics(repeats[0])
-        if numerics not in best or _median_step_ms(repeats) < _median_step_ms(best[numerics]):
-            best[numerics] = repeats
+    fastest_first = sorted(settings, key=lambda repeats: _comparable_step_ms(repeats, factors))
+    for repeats in fastest_first:
+        best.setdefault(_numerics(repeats[0]), repeats)
     return best
 
 
@@ -214,7 +225,7 @@ def _numerics(row: Row) -> Hashable:
     return row.precision, row.matmul_precision
 
 
-def _point(label: str, rows: list[Row], base: _Base | None) -> ScalingPoint:
+def _point(label: str, rows: list[Row], base: _Base | None, factors: MachineFactors) -> ScalingPoint:
     step_time_ms = spread_of(step_times_ms(rows))
     assert step_time_ms is not None  # rows without a step time are dropped
     rates = [rate / rows[0].world_size for rate in values_of(rows, "samples_per_s")]
@@ -222,28 +233,38 @@ def _point(label: str, rows: list[Row], base: _Base | None) -> ScalingPoint:
     if base is not None:
         efficiency, best_efficiency = _efficiency(rows, base.rows), _efficiency(rows, base.fastest_rows)
         base_label = base.label
-    return ScalingPoint(label, tuple(rows), step_time_ms, spread_of(rates), efficiency, best_efficiency, base_label)
+    return ScalingPoint(
+        label=label,
+        rows=tuple(rows),
+        step_time_ms=step_time_ms,
+        comparable_step_ms=_comparable_step_ms(rows, factors),
+        samples_per_s=spread_of(rates),
+        efficiency=efficiency,
+        best_efficiency=best_efficiency,
+        base_label=base_label,
+    )
 
 
 def _efficiency(rows: list[Row], base: list[Row]) -> Ratio:
     if base[0] is rows[0]:
         return Ratio(1.0, 1.0, 1.0)
-    base, rows = of_common_machines(base, rows)
-    return ratio(_sample_times_ms(base), _sample_times_ms(rows))
+    return ratio_within_machines(base, rows, _sample_time_ms)
 
 
-def _sample_times_ms(rows: Sequence[Row]) -> list[float]:
-    """The step times over the batch of each process; with several batch sizes, which are the same, the step times."""
-    batch_size = rows[0].batch_size or 1
-    return [time_ms / batch_size for time_ms in step_times_ms(rows)]
+def _sample_time_ms(row: Row) -> float | None:
+    """The step time over the batch of each process; with several batch sizes, which are the same, the step time."""
+    time_ms = step_time_ms(row)
+    if time_ms is None:
+        return None
+    return time_ms / (row.batch_size or 1)
 
 
-def _median_step_ms(rows: Sequence[Row]) -> float:
-    return median(step_times_ms(rows))
+def _comparable_step_ms(rows: Sequence[Row], factors: MachineFactors) -> float:
+    return median(comparable_times_ms(rows, factors))
 
 
 def _by_setting(points: Sequence[ScalingPoint]) -> list[ScalingPoint]:
     """The points of each setting by number of processes; the setting that is fastest with the most of them first."""
-    fastest_first = sorted(points, key=lambda point: (-point.num_processes, point.step_time_ms.median))
+    fastest_first = sorted(points, key=lambda point: (-point.num_processes, point.comparable_step_ms))
     labels = list(dict.fromkeys(point.label for point in fastest_first))
     return sorted(points, key=lambda point: (labels.index(point.label), point.num_processes))

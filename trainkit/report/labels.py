@@ -35,8 +35,8 @@ SEVERAL_VERSIONS = (
     "The file of the network changed between these runs: {counts}. Compare settings only where all have the same."
 )
 SEVERAL_MACHINES = (
-    "The runs are of {num} machines of one kind. A ratio is of runs on the same machines where both settings have "
-    "such, so it is not always that of the medians."
+    "The runs are of {num} machines of one kind. A ratio is taken machine by machine where both settings have runs on "
+    "the same ones, and settings are ranked by times as on the average machine: neither always agrees with the medians."
 )
 ENOUGH_REPEATS = 5  # of a sweep: what every advice to repeat names
 

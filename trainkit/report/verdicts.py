@@ -67,10 +67,7 @@ def _gain(candidate: Candidate, group: Group) -> str:
         return "no eager row to compare with"
     gain = ratio_text(speedup)
     if speedup.measurable is None:
-        runs = "1 run"
-        if candidate.num_repeats > 1:
-            runs = "1 run of eager"
-        return f"unknown: {runs} ({factor_text(speedup)} over {baseline})"
+        return f"unknown: {_too_few_runs(candidate)} ({factor_text(speedup)} over {baseline})"
     if not speedup.measurable:
         difference = f"no measurable difference from {baseline}"
         if candidate.doubt is not None and candidate.doubt.hides_gain:
@@ -79,6 +76,16 @@ def _gain(candidate: Candidate, group: Group) -> str:
     if speedup.value < 1:
         return f"{gain}: slower than {baseline}"
     return f"{gain} over {baseline}, {_compile_cost(candidate)}"
+
+
+def _too_few_runs(candidate: Candidate) -> str:
+    """The side of a speed-up that has one run, and whether it has more on machines that the other side lacks."""
+    runs, few = candidate.compared_runs, "1 run"
+    if runs is not None and runs.num_own > 1:
+        few = "1 run of eager"
+    if runs is not None and runs.num_left_out:
+        few += " on a common machine"
+    return few
 
 
 def _repeats_needed(candidate: Candidate) -> str:
@@ -267,7 +274,7 @@ def _fastest(candidates: Iterable[Candidate], reference: Candidate) -> Candidate
     """The fastest of those that beat eager measurably and the reference in every run."""
     faster = []
     for candidate in candidates:
-        if candidate.is_faster and candidate.step_time_ms.high < reference.step_time_ms.low:
+        if candidate.is_faster and candidate.comparable_step_ms.high < reference.comparable_step_ms.low:
             faster.append(candidate)
     return min(faster, key=_median_step_ms, default=None)
 
@@ -288,7 +295,7 @@ def _higher_cost(fastest: Candidate, recommended: Candidate) -> str:
 
 
 def _median_step_ms(candidate: Candidate) -> float:
-    return candidate.step_time_ms.median
+    return candidate.comparable_step_ms.median
 
 
 def change_verdict(change: Change) -> str:

@@ -31,7 +31,7 @@ class _Training:
     compile_time_s: float
 
     def time_s(self, num_steps: int) -> float:
-        return self.compile_time_s + num_steps * self.candidate.step_time_ms.median / 1e3
+        return self.compile_time_s + num_steps * self.candidate.comparable_step_ms.median / 1e3
 
     def pays_off_by(self, num_steps: int) -> bool:
         pays = self.candidate.break_even
