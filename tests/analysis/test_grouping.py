@@ -59,6 +59,21 @@ def test_gradients_averaged_within_the_graph_are_compared_with_eager_ddp():
     assert candidates_of(compare(alone))["default, ddp.strategy=compiled"].speedup.value == 5 / 4
 
 
+def test_gradients_averaged_within_the_graph_are_compared_with_the_eager_run_of_the_same_settings_of_ddp():
+    buckets = {"overrides": ["ddp.bucket_cap_mb=100"], "world_size": 2}
+    rows = [small_row(strategy="ddp", step_ms=5.0, **buckets)]
+    rows.append(small_row("default", strategy="compiled", step_ms=4.0, **buckets))
+    label = "default, ddp.strategy=compiled"
+    assert candidates_of(compare(rows))[label].speedup.value == 5 / 4
+    label += ", ddp.bucket_cap_mb=100"
+    plain = small_row(strategy="ddp", world_size=2, step_ms=6.0)
+    assert candidates_of(compare([plain, *rows]))[label].speedup.value == 5 / 4
+    assert candidates_of(compare([plain, rows[1]]))[label].speedup.value == 6 / 4
+    sharded = replace(rows[1], overrides=["ddp.bucket_cap_mb=100", "ddp.shard_optimizer=true"])
+    compared = candidates_of(compare([plain, rows[0], sharded]))
+    assert compared[f"{label}, ddp.shard_optimizer=true"].speedup.value == 5 / 4
+
+
 def test_amp_says_no_more_than_the_precisions_do():
     half = {"precision": "bf16-mixed", "matmul_precision": "high"}  # conf/amp/bf16.yaml
     full = {"overrides": ["amp=off"], "matmul_precision": "highest"}

@@ -160,7 +160,8 @@ def _candidates(
     baselines = {}
     for repeats in settings:
         if runs_eager(repeats[0]):
-            baselines[grouping.baseline_key(repeats[0])] = Baseline(labels.label(repeats[0]), repeats)
+            own_key = grouping.baseline_keys(repeats[0])[0]
+            baselines[own_key] = Baseline(labels.label(repeats[0]), repeats)
     most_accurate = most_accurate_of([baseline.rows for baseline in baselines.values()])
     factors = machine_factors(settings)
     candidates = []
@@ -168,7 +169,7 @@ def _candidates(
         candidate = measure_candidate(
             labels.label(repeats[0]),
             repeats,
-            baselines.get(grouping.baseline_key(repeats[0])),
+            _baseline(repeats[0], baselines),
             most_accurate,
             num_failed.get(grouping.machine_key(repeats[0]), 0),
             num_planned_steps,
@@ -176,6 +177,13 @@ def _candidates(
         )
         candidates.append(candidate)
     return sorted(candidates, key=_step_s)
+
+
+def _baseline(row: Row, baselines: Mapping[Hashable, Baseline]) -> Baseline | None:
+    for key in grouping.baseline_keys(row):
+        if key in baselines:
+            return baselines[key]
+    return None
 
 
 def _eligible(candidates: list[Candidate]) -> list[Candidate]:

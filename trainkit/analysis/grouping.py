@@ -69,15 +69,21 @@ def requested_key(row: Row) -> Hashable:
     return hashable(work), hashable(settings)
 
 
-def baseline_key(row: Row) -> Hashable:
-    """Equal for a candidate and the eager one that it is compared with."""
+def baseline_keys(row: Row) -> list[Hashable]:
+    """The keys of the eager candidates that a candidate is compared with: it is the first that was measured. That of an
+    eager candidate itself comes first."""
     settings = requested_settings(row)
-    for name in COMPILE_ONLY | {"compile.mode", "forward.engine"}:
+    for name in COMPILE_ONLY | {"compile.mode", "forward.engine", "ddp.shard_optimizer"}:
         settings.pop(name, None)
-    if row.strategy == "compiled":  # which no eager run is: it is compared with plain DDP
-        settings = {name: value for name, value in settings.items() if not name.startswith("ddp.")}
-        settings["ddp.strategy"] = "ddp" if row.world_size > 1 else "single"
-    return hashable(settings)
+    if row.strategy != "compiled":
+        return [hashable(settings)]
+    # No eager run has this strategy: the eager one has plain DDP, with the same other settings of ddp.* or with none.
+    settings["ddp.strategy"] = "ddp" if row.world_size > 1 else "single"
+    plain = {}
+    for name, value in settings.items():
+        if name == "ddp.strategy" or not name.startswith("ddp."):
+            plain[name] = value
+    return [hashable(settings), hashable(plain)]
 
 
 def group_key(row: Row) -> Hashable:
