@@ -92,6 +92,22 @@ def test_a_failed_check_of_one_repeat_takes_all_its_setting_out():
     assert verdict(group.candidates[0], group).endswith("; 2 of 5 runs failed")
 
 
+def test_a_run_that_failed_before_it_knew_its_machine_counts_for_its_setting():
+    unknown = {"device_name": None, "num_devices": None, "torch_version": None, "strategy": "auto"}
+    early = small_row("default", None, status="failed", error="killed by SIGKILL", **unknown)
+    default = repeats("default", 5.0, 5.01, 5.02)
+    (group,) = compare([*EAGER, *default, early]).groups
+    assert verdict(group.candidates[0], group).endswith("; 1 of 4 runs failed")
+    assert group.candidates[1].num_failed == 0
+    elsewhere = [replace(row, device_name="NVIDIA A100") for row in default]
+    comparison = compare([*EAGER, *default, *elsewhere, early])  # it may be of either
+    for group in comparison.groups:
+        assert group.candidates[0].num_failed == 0
+    assert [drop.label for drop in comparison.dropped] == ["default"]
+    (drop,) = compare([*EAGER, early]).dropped
+    assert (drop.label, drop.reason) == ("default", "failed: killed by SIGKILL")
+
+
 def test_what_went_wrong_with_other_versions_speaks_against_no_row_of_these():
     rows = [*EAGER, *repeats("default", 5.0, 5.01, 5.02, check_passed=True)]
     older = small_row("default", 5.0, torch_version="2.10.0", check_passed=False, repeat=9)

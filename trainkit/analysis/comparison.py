@@ -1,6 +1,6 @@
 """Compares rows: groups those that can be ranked, measures each candidate against eager, recommends one."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import inf
@@ -86,16 +86,35 @@ def compare(rows: Iterable[Row], num_planned_steps: int | None = None) -> Compar
     """Group rows, rank their candidates against eager, and drop each row that would mislead, with the reason."""
     rows = list(rows)
     comparable, dropped = split_dropped(rows)
-    num_failed: Counter[Hashable] = Counter()
-    for row in rows:
-        if row.status not in ("ok", "interrupted"):
-            num_failed[grouping.machine_key(row)] += 1
+    num_failed = _failures(rows, comparable)
     groups = []
     for group_rows in grouping.group_by(comparable, grouping.group_key).values():
         groups.append(_group(group_rows, num_planned_steps, num_failed))
     if len({row.schema_version for row in comparable}) > 1:
         groups = [replace(group, schema_version=group.machine["schema_version"]) for group in groups]
     return Comparison(tuple(groups), dropped, find_scalings(comparable))
+
+
+def _failures(rows: list[Row], comparable: list[Row]) -> Counter[Hashable]:
+    """The number of failed runs by the machine key of their setting.
+
+    A run that failed before it knew its machine counts for the setting that it was of, if that was measured on machines
+    of one kind with one number of processes.
+    """
+    early_keys: dict[Hashable, set[Hashable]] = defaultdict(set)
+    for row in comparable:
+        early_keys[grouping.early_key(row)].add(grouping.machine_key(row))
+    num_failed: Counter[Hashable] = Counter()
+    for row in rows:
+        if row.status in ("ok", "interrupted"):
+            continue
+        key = grouping.machine_key(row)
+        if row.device_name is None:
+            candidates = early_keys[grouping.early_key(row)]
+            if len(candidates) == 1:
+                (key,) = candidates
+        num_failed[key] += 1
+    return num_failed
 
 
 def recommend(candidates: list[Candidate], num_planned_steps: int | None) -> Candidate | None:

@@ -69,6 +69,14 @@ def requested_key(row: Row) -> Hashable:
     return hashable(work), hashable(settings)
 
 
+def early_key(row: Row) -> Hashable:
+    """Equal for the rows of one candidate of one work, and for a row of it that failed before it knew its machine."""
+    values = requested(row)
+    for name in STARTED_ONLY:
+        values.pop(name, None)
+    return hashable(values), row.schema_version
+
+
 def baseline_keys(row: Row) -> list[Hashable]:
     """The keys of the eager candidates that a candidate is compared with: it is the first that was measured. That of an
     eager candidate itself comes first."""
