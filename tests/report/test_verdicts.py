@@ -20,7 +20,7 @@ ROUNDED = BreakEven(num_steps=4387, num_epochs=7.02, minutes=2.95)
 
 
 def metric(value: float, name: str = "accuracy", higher_is_better: bool = True) -> MetricSpread:
-    return MetricSpread(name, higher_is_better, name == "accuracy", Spread(value, value, value))
+    return MetricSpread(name, higher_is_better, name == "accuracy", Spread(value, value, value), frozenset({0, 1, 2}))
 
 
 def judged(num_planned_steps: int | None = None, **fields) -> tuple[Candidate, Group]:
@@ -123,10 +123,26 @@ def test_the_advice_where_nothing_is_better_or_nothing_can_be_said():
     assert recommendation(compiled) == "No advice: eager was not measured; run compile.mode=eager too."
 
 
+def test_seeds_of_one_side_alone_prove_no_difference_of_the_metric():
+    def rows(*eager_seeds: int) -> list[Row]:
+        accuracies = (0.95, 0.951, 0.952)
+        eager = [small_row(val_accuracy=accuracies[seed], seed=seed) for seed in eager_seeds]
+        compiled = [small_row("default", 5.0, val_accuracy=a - 0.1, seed=n) for n, a in enumerate(accuracies)]
+        return eager + compiled
+
+    (group,) = compare(rows(0, 1, 2)).groups
+    assert "eager's 0.951 by more than chance" in verdict(group.candidates[0], group)
+    (group,) = compare(rows(0, 0, 0)).groups
+    words = "; accuracy 0.851 is worse than eager's 0.950 with these seeds; others may differ"
+    assert verdict(group.candidates[0], group).endswith(words)
+
+
 def test_one_seed_proves_no_difference_of_the_metric():
-    rows = [replace(row, seed=0) for row in gpu_sweep()]
-    (group,) = compare(rows).groups
-    candidate = replace(group.candidates[0], metric=metric(0.91), eager_metric=metric(0.95))
+    (group,) = compare(gpu_sweep()).groups
+    one_seed = {"metric": metric(0.91), "eager_metric": metric(0.95)}
+    for name, value in one_seed.items():
+        one_seed[name] = replace(value, seeds=frozenset({0}))
+    candidate = replace(group.candidates[0], **one_seed)
     words = "; accuracy 0.910 is worse than eager's 0.950 with this seed; others may differ"
     assert verdict(candidate, group).endswith(words)
 

@@ -37,12 +37,13 @@ class Spread:
 
 @dataclass(frozen=True)
 class MetricSpread:
-    """The metric of the validation over the repeats, and its direction. `is_share`: it is accuracy."""
+    """The metric of the validation over the repeats, its direction, and their seeds. `is_share`: it is accuracy."""
 
     name: str
     higher_is_better: bool
     is_share: bool
     spread: Spread
+    seeds: frozenset[int]
 
     def is_better_than(self, other: "MetricSpread") -> bool:
         return (self.spread.median > other.spread.median) == self.higher_is_better
@@ -356,7 +357,8 @@ def metric_spread(rows: Sequence[Row]) -> MetricSpread | None:
     spread = spread_of(_metric_values(metrics))
     if spread is None:
         return None
-    return MetricSpread(metrics[0].name, metrics[0].higher_is_better, metrics[0].is_share, spread)
+    seeds = frozenset(row.seed for row in rows if metric_of(row) is not None)
+    return MetricSpread(metrics[0].name, metrics[0].higher_is_better, metrics[0].is_share, spread, seeds)
 
 
 def metrics_differ(rows: Sequence[Row], others: Sequence[Row]) -> bool:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable
 
-from trainkit.analysis.candidates import BreakEven, Candidate, break_even
+from trainkit.analysis.candidates import BreakEven, Candidate, MetricSpread, break_even
 from trainkit.analysis.comparison import Group
 from trainkit.analysis.regressions import Change
 from trainkit.formatting import clean, decimals, duration, factor, fixed, percent
@@ -127,10 +127,17 @@ def _metric_beside_eager(candidate: Candidate) -> str:
         return ""
     side = "better" if metric.is_better_than(eager_metric) else "worse"
     value, eager_value = _texts_that_differ(metric.spread.median, eager_metric.spread.median)
-    seeds = {row.seed for row in candidate.rows}
-    sure = "by more than chance" if len(seeds) > 1 else "with this seed; others may differ"
     whose = "another eager setting's" if candidate.is_eager else "eager's"
-    return f"{metric.name} {value} is {side} than {whose} {eager_value} {sure}"
+    return f"{metric.name} {value} is {side} than {whose} {eager_value} {_how_sure(metric, eager_metric)}"
+
+
+def _how_sure(metric: MetricSpread, eager_metric: MetricSpread) -> str:
+    """Whether a difference is more than chance: only several seeds of both sides show how far chance goes."""
+    if len(metric.seeds) > 1 and len(eager_metric.seeds) > 1:
+        return "by more than chance"
+    if metric.seeds == eager_metric.seeds:
+        return "with this seed; others may differ"
+    return "with these seeds; others may differ"
 
 
 def _texts_that_differ(value: float, other: float) -> tuple[str, str]:
