@@ -7,6 +7,7 @@ import pytest
 from tests.sweeps import EAGER, candidates_of, repeats, small_row
 from trainkit.analysis.candidates import Spread
 from trainkit.analysis.comparison import compare
+from trainkit.report.verdicts import verdict
 
 
 def test_repeats_become_a_median_with_its_spread():
@@ -84,6 +85,20 @@ def test_compiling_pays_from_where_the_seconds_saved_are_those_of_compiling():
     assert pays.num_steps == pytest.approx(10_000, abs=1)
     assert (pays.num_epochs, pays.minutes) == (pytest.approx(100, abs=0.1), pytest.approx(100 / 60, rel=1e-3))
     assert compared["eager"].break_even is None
+
+
+def test_an_exported_program_pays_from_where_its_export_is_saved_too():
+    eager = repeats("eager", 10.0, 10.01, 9.99, kind="forward", compile_time_s=0.0)
+    exported = {"kind": "forward", "engine": "export", "compile_time_s": 1.0, "export_time_s": 19.0}
+    rows = [*eager, *repeats("eager", 8.0, 8.01, 7.99, **exported)]
+    (group,) = compare(rows, 20_000).groups
+    fastest = group.candidates[0]
+    assert fastest.break_even.num_steps == pytest.approx(20 / 0.002, abs=2)
+    assert fastest.total_time_s == pytest.approx(20 + 20_000 * 0.008)
+    assert fastest.compile_time_s.median == 1.0
+    assert "over engine=network, +20 s export and compile, pays off after " in verdict(fastest, group)
+    (group,) = compare(rows, 9_000).groups
+    assert group.recommended is group.candidates[1]
 
 
 @pytest.mark.parametrize("steps_ms", [(12.0, 12.1, 11.9), (10.0, 10.01, 9.99), (5.0,)])

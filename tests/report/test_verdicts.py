@@ -31,7 +31,7 @@ def judged(num_planned_steps: int | None = None, **fields) -> tuple[Candidate, G
 
 
 def test_a_verdict_says_gain_cost_and_when_it_pays():
-    setting, group = judged(compile_time_s=Spread(46.2, 46.0, 47.0), break_even=ROUNDED)
+    setting, group = judged(setup_time_s=Spread(46.2, 46.0, 47.0), break_even=ROUNDED)
     gain = "reduce-overhead: 1.45x [1.43, 1.47] over eager"
     words = f"{gain}, +46 s compile, pays off after 4,400 steps (7 epochs, 3.0 min)"
     assert verdict(setting, group) == words
@@ -51,7 +51,7 @@ def test_a_verdict_says_gain_cost_and_when_it_pays():
         ({"speedup": Ratio(0.74, 0.72, 0.76, 0.012, True)}, "reduce-overhead: 0.74x [0.72, 0.76]: slower than eager"),
         ({"speedup": Ratio(1.3)}, "reduce-overhead: unknown: 1 run of eager (1.30x over eager)"),
         ({"speedup": None}, "reduce-overhead: no eager row to compare with"),
-        ({"compile_time_s": None}, "1.45x [1.43, 1.47] over eager, compile time unknown"),
+        ({"setup_time_s": None}, "1.45x [1.43, 1.47] over eager, compile time unknown"),
         ({"eager_metric": metric(0.95)}, "; accuracy 0.910 is worse than eager's 0.950 by more than chance"),
         ({"eager_metric": metric(0.81)}, "; accuracy 0.910 is better than eager's 0.810 by more than chance"),
         (

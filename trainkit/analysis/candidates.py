@@ -52,7 +52,7 @@ class MetricSpread:
 @dataclass(frozen=True)
 class BreakEven:
     """When a compiled training overtakes an eager one: optimizer steps, epochs (None if their length is unknown), and
-    minutes of compiled training, compiling included. `num_warm_steps` are the steps with a warm compile cache, None
+    minutes of compiled training, set-up included. `num_warm_steps` are the steps with a warm compile cache, None
     if no run found it warm while another found it colder."""
 
     num_steps: int
@@ -92,8 +92,9 @@ class Candidate:
     found it warm, if there are both: a mixture would be nobody's cost. `num_failed` more runs failed. `baseline` is the
     label of the eager candidate with the same settings but for compile.*, `speedup` its step time over this one's (1
     for eager itself), and `compared_runs` the runs behind that; all three are None without such a candidate.
-    `break_even` is None unless this candidate is measurably faster. `total_time_s` is the time to compile and to train
-    the planned steps. `eager_metric` is that of the eager candidate that predicts best if this one's is worse by more
+    `setup_time_s` is `compile_time_s` and, where the engine calls an exported program, the time to export it.
+    `break_even` is None unless this candidate is measurably faster. `total_time_s` is that of the set-up and of the
+    planned steps. `eager_metric` is that of the eager candidate that predicts best if this one's is worse by more
     than chance, see `metrics_differ`; else that of the eager candidate with the same settings, if it differs. `doubt`
     is None unless the difference from eager is not measurable though both sides have repeats.
     """
@@ -108,6 +109,7 @@ class Candidate:
     comparable_times_ms: tuple[float, ...]
     compile_time_s: Spread | None
     warm_compile_time_s: Spread | None
+    setup_time_s: Spread | None
     compile_parts_s: dict[str, float]
     epoch_train_time_s: Spread | None
     samples_per_s: Spread | None
@@ -174,7 +176,7 @@ def measure_candidate(
     the group's machines."""
     coldest, warm = split_by_cache(rows)
     times_ms = comparable_times_ms(rows, factors)
-    compile_time_s = spread_of(values_of(coldest, "compile_time_s"))
+    setup_time_s = spread_of(_setup_times_s(coldest))
     speedup = _speedup(rows, baseline)
     metric = metric_spread(rows)
     baseline_label, compared_runs, pays = None, None, None
@@ -191,8 +193,9 @@ def measure_candidate(
         compared_runs=compared_runs,
         step_time_ms=_spread(step_times_ms(rows)),
         comparable_times_ms=tuple(times_ms),
-        compile_time_s=compile_time_s,
+        compile_time_s=spread_of(values_of(coldest, "compile_time_s")),
         warm_compile_time_s=spread_of(values_of(warm, "compile_time_s")),
+        setup_time_s=setup_time_s,
         compile_parts_s=_compile_parts_s(coldest),
         epoch_train_time_s=spread_of(values_of(rows, "epoch_train_time_s")),
         samples_per_s=spread_of(values_of(rows, "samples_per_s")),
@@ -202,7 +205,7 @@ def measure_candidate(
         metric=metric,
         eager_metric=_eager_metric(rows, metric, baseline, most_accurate),
         break_even=pays,
-        total_time_s=_total_time_s(rows, compile_time_s, median(times_ms), num_planned_steps),
+        total_time_s=_total_time_s(rows, setup_time_s, median(times_ms), num_planned_steps),
         doubt=_doubt(rows, baseline, speedup),
     )
 
@@ -263,25 +266,24 @@ def values_of(rows: Iterable[Row], column: str) -> list[Any]:
 def break_even(rows: Sequence[Row], eager: Sequence[Row]) -> BreakEven | None:
     """When compiled repeats overtake eager ones; None if their steps take as long, or the compile time is unknown.
 
-    Start-up is left out: it belongs to the process, not to the network.
+    The start-up of a process is left out: it is not the network's.
     """
     coldest, warm = split_by_cache(rows)
-    compile_time_s = spread_of(values_of(coldest, "compile_time_s"))
-    warm_compile_time_s = spread_of(values_of(warm, "compile_time_s"))
+    setup_time_s, warm_setup_time_s = spread_of(_setup_times_s(coldest)), spread_of(_setup_times_s(warm))
     factors = machine_factors([rows, eager])
     step_s = median(comparable_times_ms(rows, factors)) / 1e3
     saved_s = median(comparable_times_ms(eager, factors)) / 1e3 - step_s
-    if compile_time_s is None or saved_s <= 0:
+    if setup_time_s is None or saved_s <= 0:
         return None
-    num_steps = ceil(compile_time_s.median / saved_s)
+    num_steps = ceil(setup_time_s.median / saved_s)
     num_epochs = None
     steps_per_epoch = [row.num_steps / row.num_epochs for row in rows if row.num_epochs and row.num_steps]
     if steps_per_epoch:
         num_epochs = num_steps / median(steps_per_epoch)
     num_warm_steps = None
-    if warm_compile_time_s is not None:
-        num_warm_steps = ceil(warm_compile_time_s.median / saved_s)
-    minutes = (compile_time_s.median + num_steps * step_s) / 60
+    if warm_setup_time_s is not None:
+        num_warm_steps = ceil(warm_setup_time_s.median / saved_s)
+    minutes = (setup_time_s.median + num_steps * step_s) / 60
     return BreakEven(num_steps, num_epochs, minutes, num_warm_steps)
 
 
@@ -329,16 +331,25 @@ def _doubt(rows: list[Row], baseline: Baseline | None, speedup: Ratio | None) ->
 
 
 def _total_time_s(
-    rows: list[Row], compile_time_s: Spread | None, step_ms: float, num_planned_steps: int | None
+    rows: list[Row], setup_time_s: Spread | None, step_ms: float, num_planned_steps: int | None
 ) -> float | None:
     if num_planned_steps is None:
         return None
     steps_s = num_planned_steps * step_ms / 1e3
     if runs_eager(rows[0]):
         return steps_s
-    if compile_time_s is None:
+    if setup_time_s is None:
         return None
-    return compile_time_s.median + steps_s
+    return setup_time_s.median + steps_s
+
+
+def _setup_times_s(rows: Iterable[Row]) -> list[float]:
+    """The times to export, with an engine that does, and to compile: the cost before the first quick call."""
+    times_s = []
+    for row in rows:
+        if row.compile_time_s is not None:
+            times_s.append(row.compile_time_s + (row.export_time_s or 0.0))
+    return times_s
 
 
 def _compile_parts_s(rows: list[Row]) -> dict[str, float]:

@@ -127,10 +127,10 @@ def recommend(candidates: list[Candidate], num_planned_steps: int | None) -> Can
     eligible = _eligible(candidates)
     if num_planned_steps is None:
         fastest = _surely_fastest(eligible)
-        return min(fastest, key=lambda candidate: _compile_time_s(candidate, eligible), default=None)
+        return min(fastest, key=lambda candidate: _setup_time_s(candidate, eligible), default=None)
 
     def total_time_s(candidate: Candidate) -> float:
-        return _compile_time_s(candidate, eligible) + num_planned_steps * _step_s(candidate)
+        return _setup_time_s(candidate, eligible) + num_planned_steps * _step_s(candidate)
 
     return min(eligible, key=total_time_s, default=None)
 
@@ -246,14 +246,14 @@ def _step_s(candidate: Candidate) -> float:
     return candidate.comparable_step_ms.median / 1e3
 
 
-def _compile_time_s(candidate: Candidate, rivals: list[Candidate]) -> float:
-    """The compile time to compare by: infinite if it is unknown, or if a rival's runs found the cache colder."""
+def _setup_time_s(candidate: Candidate, rivals: list[Candidate]) -> float:
+    """The set-up time to compare by: infinite if it is unknown, or if a rival's runs found the cache colder."""
     if candidate.is_eager:
         return 0.0
     coldest = min(_cache_warmth(rival) for rival in rivals if not rival.is_eager)
-    if candidate.compile_time_s is None or _cache_warmth(candidate) > coldest:
+    if candidate.setup_time_s is None or _cache_warmth(candidate) > coldest:
         return inf
-    return candidate.compile_time_s.median
+    return candidate.setup_time_s.median
 
 
 def _cache_warmth(candidate: Candidate) -> int:

@@ -100,10 +100,13 @@ def _repeats_needed(candidate: Candidate) -> str:
 
 
 def _compile_cost(candidate: Candidate) -> str:
-    cost_s, warm_s = median_of(candidate.compile_time_s), median_of(candidate.warm_compile_time_s)
+    cost_s, warm_s = median_of(candidate.setup_time_s), median_of(candidate.warm_compile_time_s)
     if cost_s is None:
         return "compile time unknown"
-    cost = f"+{duration(cost_s)} compile{_with_cache(candidate)}"
+    work = "compile"
+    if candidate.rows[0].export_time_s is not None:
+        work = "export and compile"
+    cost = f"+{duration(cost_s)} {work}{_with_cache(candidate)}"
     if warm_s:
         cost += f" ({duration(warm_s)} warm)"
     return cost
@@ -291,7 +294,7 @@ def _percent_faster(fast: Candidate, slow: Candidate) -> str:
 
 
 def _higher_cost(fastest: Candidate, recommended: Candidate) -> str:
-    cost_s, recommended_cost_s = median_of(fastest.compile_time_s), median_of(recommended.compile_time_s)
+    cost_s, recommended_cost_s = median_of(fastest.setup_time_s), median_of(recommended.setup_time_s)
     if cost_s is None or recommended_cost_s is None:
         return ", and its compile time is unknown"
     if cost_s > recommended_cost_s:

@@ -25,13 +25,13 @@ NUM_POINTS = 40  # of a curve on logarithmic axes
 
 @dataclass(frozen=True)
 class _Training:
-    """A setting and its compile time, which is 0 for eager."""
+    """A setting and the time to export and compile it, which is 0 for eager."""
 
     candidate: Candidate
-    compile_time_s: float
+    setup_time_s: float
 
     def time_s(self, num_steps: int) -> float:
-        return self.compile_time_s + num_steps * self.candidate.comparable_step_ms.median / 1e3
+        return self.setup_time_s + num_steps * self.candidate.comparable_step_ms.median / 1e3
 
     def pays_off_by(self, num_steps: int) -> bool:
         pays = self.candidate.break_even
@@ -49,7 +49,7 @@ def plot_time_to_step(group: Group, looks: Looks, name: str) -> Plot | None:
         return None
     first_step, last_step = 0, _last_step(group)
     highest_s = _highest_time_s(trainings, last_step)
-    is_logarithmic = _has_far_crossing(group) or any(training.compile_time_s > highest_s for training in trainings)
+    is_logarithmic = _has_far_crossing(group) or any(training.setup_time_s > highest_s for training in trainings)
     if is_logarithmic:
         first_step, last_step = _logarithmic_steps(group)
         highest_s = max(training.time_s(last_step) for training in trainings)
@@ -101,9 +101,9 @@ def _trainings(group: Group) -> list[_Training]:
     """The settings whose compile time is known."""
     trainings = []
     for candidate in group.candidates:
-        compile_time_s = 0.0 if candidate.is_eager else median_of(candidate.compile_time_s)
-        if compile_time_s is not None:
-            trainings.append(_Training(candidate, compile_time_s))
+        setup_time_s = 0.0 if candidate.is_eager else median_of(candidate.setup_time_s)
+        if setup_time_s is not None:
+            trainings.append(_Training(candidate, setup_time_s))
     return trainings
 
 
