@@ -141,6 +141,27 @@ def test_what_saves_time_or_memory_is_a_setting_however_it_was_typed():
     assert {setting.num_repeats for setting in compared.values()} == {2}
 
 
+def test_the_same_number_is_one_setting_however_it_was_typed():
+    spellings = ["optimizer.lr=0.1", "optimizer.lr=1e-1", "+optimizer.lr=.10", "optimizer.lr=0.100"]
+    rows = [small_row(overrides=[spelling]) for spelling in spellings]
+    rows += [small_row("default", 5.0, overrides=["optimizer.lr=1E-1"])]
+    (group,) = compare([*rows, small_row(step_ms=11.0, overrides=["optimizer.lr=0.2"])]).groups
+    assert {candidate.label: candidate.num_repeats for candidate in group.candidates} == {
+        "default, optimizer.lr=0.1": 1, "eager, optimizer.lr=0.1": 4, "eager, optimizer.lr=0.2": 1,
+    }  # fmt: skip
+    assert group.candidates[0].speedup.value == pytest.approx(2.0)
+    clipped = [small_row(overrides=[f"trainer.gradient_clip_val={value}"]) for value in ("1", "1.0")]
+    (group,) = compare(clipped).groups
+    assert len(group.candidates) == 1
+    assert group.overrides == ("trainer.gradient_clip_val=1",)
+
+
+@pytest.mark.parametrize("values", [("1", "1.0"), ("007", "7"), ("1e", "1"), ("1.2.3", "1.23")])
+def test_values_that_may_mean_something_else_are_two_settings(values):
+    rows = [small_row(overrides=[f"trainer.limit_train_batches={value}"]) for value in values]
+    assert len(candidates_of(compare(rows))) == 2
+
+
 def test_a_group_says_what_all_its_rows_were_asked_alike():
     shared = ["model=resnet18", "amp=bf16", "trainer.max_epochs=2", "seed=3"]
     rows = [

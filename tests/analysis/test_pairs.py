@@ -68,6 +68,13 @@ def test_settings_that_are_no_repeats_of_each_other_are_never_one_side():
     assert {pair.conditions.get("compile.dynamic") for pair in found} == {None, "false", "true"}
 
 
+def test_a_choice_takes_a_number_however_it_is_typed():
+    rows = [replace(row, overrides=["optimizer.lr=1e-1", "model.num_ops=1"]) for row in crossing()]
+    choices = "optimizer.lr=0.10 compile.mode=default compile.dynamic=true", "optimizer.lr=0.1 compile.mode=eager"
+    (pair,) = compare_pairs(rows, *choices)
+    assert pair.choice_rows[0].compile_dynamic
+
+
 def test_rows_of_two_schema_versions_are_no_pair():
     choices = "compile.mode=default compile.dynamic=false", "compile.mode=eager"
     old = [replace(row, schema_version=2, step_time_ms_p50=3 * row.step_time_ms_p50) for row in crossing()]

@@ -49,6 +49,8 @@ def _columns(groups: Iterable[str]) -> dict[str, str]:
 # The fields of a row that hold what was requested.
 FIELDS = _columns(["job", "model", "data"]) | {"world_size": "world_size"} | _columns(SETTINGS)
 OFTEN_UNSET = (*LISTS, "compile.options")
+FLOATS: tuple[Any, ...] = (float, float | None)  # annotations
+TYPED_NUMBER = re.compile(r"[+-]?(?!0[0-9])[0-9._]+(e[+-]?[0-9]+)?", re.IGNORECASE)  # Hydra takes 007 for a text
 LONG = 40  # characters of a value
 HELD_WHOLE = ["trainer.kwargs"]  # settings by names of the user's, all of them in one field of a row
 
@@ -201,9 +203,35 @@ def shared_overrides(rows: Sequence[Row]) -> tuple[str, ...]:
     shown = {"model", "data", "data.batch_size", "compile.mode", "amp.precision"} | SILENT - {"seed"}
     shared = []
     for override in rows[0].overrides:
-        if override_name(override) not in shown and all(override in row.overrides for row in rows):
+        if override_name(override) not in shown and all(_has_override(row, override) for row in rows):
             shared.append(as_typed(override))
     return tuple(shared)
+
+
+def _has_override(row: Row, override: str) -> bool:
+    """Whether an override of the row sets the same value, however it is typed."""
+    name, _, value = override.lstrip("+").partition("=")
+    for other in row.overrides:
+        other_name, _, other_value = other.lstrip("+").partition("=")
+        if other_name == name and one_spelling(name, other_value) == one_spelling(name, value):
+            return True
+    return False
+
+
+def one_spelling(name: str, value: str) -> str:
+    """The typed value of a setting, a number as Python prints it: `0.1` for `1e-1`, and of a float `1` for `1.0`."""
+    declared = DECLARED.get(name)
+    if not TYPED_NUMBER.fullmatch(value) or (declared is not None and declared.annotation is str):
+        return value
+    for number_type in (int, float):
+        try:
+            text = str(number_type(value))
+        except ValueError:
+            continue
+        if declared is not None and declared.annotation in FLOATS:
+            return text.removesuffix(".0")
+        return text  # 1 batch is not the fraction 1.0 of all
+    return value
 
 
 def override_name(override: str) -> str:
@@ -286,7 +314,7 @@ def _other_override(override: str) -> tuple[str, str] | None:
     name, _, value = as_typed(override.lstrip("+")).partition("=")
     if name in FIELDS or in_groups(name, HELD_WHOLE) or _is_silent(name):
         return None
-    return name, value
+    return name, one_spelling(name, value)
 
 
 def _applies(name: str, row: Row) -> bool:

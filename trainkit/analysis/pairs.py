@@ -77,7 +77,8 @@ class _Requirement:
         requested = grouping.requested(row) | {"cache_found": row.cache_found}
         if self.name not in requested:
             return False
-        equal = typed_value(requested[self.name]) == self.value
+        requested_value = grouping.one_spelling(self.name, typed_value(requested[self.name]))
+        equal = requested_value == grouping.one_spelling(self.name, self.value)
         return equal != self.excluded
 
 
