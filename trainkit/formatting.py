@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 from statistics import median
 
+MOST_TIME_DECIMALS = 6  # of milliseconds: they are nanoseconds
 LONGEST_REASON = 200  # characters: an error of the compiler can be pages, and all of it is in row.json
 
 
@@ -29,6 +30,16 @@ def decimals(values: Iterable[float | None], digits: int) -> int:
     """The decimals, at most 3, that show the smallest value to so many digits."""
     smallest = min((abs(value) for value in values if value), default=1.0)
     return min(max(digits - 1 - math.floor(math.log10(smallest)), 0), 3)
+
+
+def time_decimals(times_ms: Iterable[float | None], digits: int) -> int:
+    """The decimals that show the shortest time in milliseconds to so many digits: at most 3, but 3 digits in any
+    case."""
+    times_ms = list(times_ms)
+    shortest_ms = min((time_ms for time_ms in times_ms if time_ms), default=1.0)
+    if shortest_ms >= 0.1:
+        return decimals(times_ms, digits)
+    return min(2 - math.floor(math.log10(shortest_ms)), MOST_TIME_DECIMALS)
 
 
 def seconds(value: float | None) -> str:

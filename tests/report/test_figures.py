@@ -2,7 +2,9 @@
 
 import pytest
 
-from trainkit.formatting import duration, factor, percent
+from trainkit.analysis.candidates import Spread
+from trainkit.formatting import duration, factor, percent, time_decimals
+from trainkit.report.columns import time_cells
 from trainkit.report.figures import ratio_text
 from trainkit.stats import Ratio
 
@@ -27,3 +29,23 @@ from trainkit.stats import Ratio
 )
 def test_figures_are_said_in_few_digits(words, said):
     assert words == said
+
+
+@pytest.mark.parametrize(
+    ("times_ms", "texts"),
+    [
+        ((0.0122, 0.0118), ["0.0122", "0.0118"]),
+        ((34.0, 0.0122), ["34.0000", "0.0122"]),
+        ((34.0, 0.122), ["34.000", "0.122"]),
+        ((34.0, 12.2), ["34.00", "12.20"]),
+        ((1e-9, None), ["0.000000", "-"]),
+        ((0.0, None), ["0.000", "-"]),
+    ],
+)
+def test_times_of_microseconds_can_be_told_apart(times_ms, texts):
+    spreads = [None if ms is None else Spread(ms, ms, ms) for ms in times_ms]
+    assert [cell.text for cell in time_cells(spreads)] == texts
+
+
+def test_a_time_without_a_value_has_the_decimals_of_a_millisecond():
+    assert time_decimals([None, None], 4) == 3

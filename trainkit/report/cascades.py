@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from trainkit.formatting import decimals, fixed, percent, shares
+from trainkit.formatting import decimals, fixed, percent, shares, time_decimals
 from trainkit.results.facts import Stage
 from trainkit.results.row import Row
 
@@ -37,7 +37,7 @@ def expected_ms(stage: Stage) -> str:
     times_ms = [expected.time_ms for expected in stage.expected_ms if expected.time_ms is not None]
     if not times_ms:
         return "-"
-    digits = decimals(times_ms, 4)
+    digits = time_decimals(times_ms, 4)
     low, high = fixed(min(times_ms), digits), fixed(max(times_ms), digits)
     if low == high:
         return low
@@ -67,6 +67,6 @@ def _response_text(times_ms: Sequence[float | None]) -> str:
     """Response times p50, p90, p99; "" if they are unknown."""
     if times_ms[0] is None:
         return ""
-    digits = decimals(times_ms, 4)
+    digits = time_decimals(times_ms, 4)
     p50, p90, p99 = [fixed(time_ms, digits) for time_ms in times_ms]
     return f"; response p50 {p50} ms, p90 {p90} ms, p99 {p99} ms"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from trainkit.analysis.candidates import Candidate, MetricSpread, Spread, spread_of, values_of
-from trainkit.formatting import decimals, fixed, in_one_unit, percent
+from trainkit.formatting import decimals, fixed, in_one_unit, percent, time_decimals
 from trainkit.report.figures import direction_text, factor_text, interval_text, median_of, range_text
 from trainkit.report.verdicts import cache_state
 
@@ -57,10 +57,10 @@ def comparison_columns(candidates: Sequence[Candidate]) -> list[TableColumn]:
         runs.append(Cell(fixed(candidate.num_repeats, 0)))
     columns = [TableColumn("speed-up", "over eager", speedups), TableColumn("compile", "s", compile_times)]
     if candidates[0].rows[0].kind == "forward":
-        columns.append(spread_column("latency", "ms", step_times))
+        columns.append(TableColumn("latency", "ms", time_cells(step_times)))
         columns += _call_columns(candidates)
     else:
-        columns.append(spread_column("step", "ms", step_times))
+        columns.append(TableColumn("step", "ms", time_cells(step_times)))
         columns.append(_number_column("epoch", "s", epoch_times_s))
     unit, peaks_in_unit = in_one_unit(peaks)
     columns.append(_number_column("memory", unit, peaks_in_unit))
@@ -111,7 +111,7 @@ def _percentile_columns(candidates: Sequence[Candidate], columns: Mapping[str, s
     medians: dict[str, list[float | None]] = {}
     for name, column in columns.items():
         medians[name] = [_median_of_column(candidate, column) for candidate in candidates]
-    digits = decimals(list(chain(*medians.values())), 4)
+    digits = time_decimals(chain(*medians.values()), 4)
     return [_number_column(name, "ms", values, digits) for name, values in medians.items()]
 
 
@@ -165,6 +165,11 @@ def spread_cells(spreads: Sequence[Spread | None], digits: int | None = None) ->
     if digits is None:
         digits = decimals([median_of(spread) for spread in spreads], 4)
     return [Cell(fixed(median_of(spread), digits), range_text(spread, digits)) for spread in spreads]
+
+
+def time_cells(times_ms: Sequence[Spread | None]) -> list[Cell]:
+    """Medians and ranges of times in milliseconds, all with as many decimals as tell the shortest ones apart."""
+    return spread_cells(times_ms, time_decimals([median_of(spread) for spread in times_ms], 4))
 
 
 def _number_column(name: str, unit: str, values: Sequence[float | None], digits: int | None = None) -> TableColumn:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from trainkit.config.schema import CUDAGRAPH_MODES
 from trainkit.diagnosis.findings import FINDING_KINDS, Diagnosis, Finding, Phase
-from trainkit.formatting import clean, decimals, factor, fixed, percent, seconds, short, size
+from trainkit.formatting import clean, decimals, factor, fixed, percent, seconds, short, size, time_decimals
 from trainkit.report.columns import Cell
 from trainkit.report.compiler_facts import batch_shapes, graph_sizes, tuned_kernels
 from trainkit.report.labels import counted
@@ -72,7 +72,7 @@ def phase_rows(phases: Sequence[Phase]) -> list[dict[str, Cell]]:
 
 def _phase_cells(phase: Phase) -> dict[str, Cell]:
     times = [time.value for time in (phase.step_time_ms, phase.eager_step_time_ms) if time]
-    digits = decimals(times, 3)
+    digits = time_decimals(times, 3)
     graphs = Cell(fixed(phase.num_graphs, 0))
     if phase.recompile_limit_hit:
         graphs = Cell(graphs.text, "limit reached")

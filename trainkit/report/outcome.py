@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from trainkit.formatting import clean, decimals, fixed, percent, seconds, shell_command, size
+from trainkit.formatting import clean, fixed, percent, seconds, shell_command, size, time_decimals
 from trainkit.report.labels import ENOUGH_REPEATS, counted
 from trainkit.report.summary import Line
 from trainkit.report.terminal import terminal
@@ -38,7 +38,7 @@ def print_outcome(row: Row, train: str, diagnose: str, console: Console | None =
 
 def outcome_lines(row: Row) -> Iterator[Line]:
     """The time of a step, the cost of compiling, the quality, the memory, and the machine."""
-    digits = decimals([row.step_time_ms_p50], 4)
+    digits = time_decimals([row.step_time_ms_p50], 4)
     step = (
         f"{fixed(row.step_time_ms_p50, digits)} ms, the median of {counted(row.num_steady_steps or 0, 'steady step')}"
     )

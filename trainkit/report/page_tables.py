@@ -8,7 +8,7 @@ from typing import Any
 from trainkit.analysis.candidates import Candidate, values_of
 from trainkit.analysis.comparison import Group
 from trainkit.diagnosis.remedies.matching import Remedy
-from trainkit.formatting import decimals, fixed, percent, scientific, seconds, size
+from trainkit.formatting import fixed, percent, scientific, seconds, size, time_decimals
 from trainkit.report.cascades import expected_ms, stage_label
 from trainkit.report.columns import Cell
 from trainkit.report.compiler_facts import Cause, graph_break_causes, recompile_causes, skip_causes
@@ -119,7 +119,7 @@ def _stage_table(candidates: Iterable[Candidate]) -> SettingTable:
 
 def _latency_cells(measured: ShapeLatency | Stage) -> list[Cell]:
     times_ms = [measured.time_ms_p50, measured.time_ms_p90, measured.time_ms_p99]
-    digits = decimals(times_ms, 4)
+    digits = time_decimals(times_ms, 4)
     cells = [Cell(fixed(measured.num_calls, 0))]
     for time_ms in times_ms:
         cells.append(Cell(fixed(time_ms, digits)))

@@ -3,7 +3,7 @@
 from trainkit.analysis.candidates import Spread, spread_of, values_of
 from trainkit.analysis.scaling import Scaling, ScalingPoint, indistinguishable
 from trainkit.formatting import clean, fixed
-from trainkit.report.columns import Cell, TableColumn, spread_cells, spread_column
+from trainkit.report.columns import Cell, TableColumn, spread_column, time_cells
 from trainkit.report.labels import several_machines, several_versions
 from trainkit.stats import Ratio
 
@@ -49,7 +49,7 @@ def scaling_columns(scaling: Scaling) -> list[TableColumn]:
     columns = [TableColumn(device_noun(scaling, plural=True), "", counts)]
     if scaling.is_strong:
         columns.append(TableColumn("batch", f"per {device}", batches))
-    columns.append(spread_column("step", "ms", [point.step_time_ms for point in points]))
+    columns.append(TableColumn("step", "ms", time_cells([point.step_time_ms for point in points])))
     columns.append(spread_column("samples/s", f"per {device}", [point.samples_per_s for point in points]))
     columns.append(TableColumn("efficiency", "same setting", efficiencies))
     columns.append(TableColumn("efficiency", "best setting", best_efficiencies))
@@ -170,7 +170,7 @@ def _efficiency_clause(scaling: Scaling, best: ScalingPoint) -> str:
 
 def _step_text(point: ScalingPoint, unit: str) -> str:
     """The median of the repeats, and their range: `22.01 ms, 21.99-28.54`."""
-    (cell,) = spread_cells([point.step_time_ms])
+    (cell,) = time_cells([point.step_time_ms])
     if not cell.range:
         return f"{cell.text} {unit}"
     return f"{cell.text} {unit}, {cell.range}"

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trainkit.analysis.dropping import step_time_ms, why_dropped
-from trainkit.formatting import clean, decimals, fixed, percent, scientific, seconds, short, size
+from trainkit.formatting import clean, fixed, percent, scientific, seconds, short, size, time_decimals
 from trainkit.report.cascades import deadline_labels, expected_ms, stage_label
 from trainkit.report.compiler_facts import (
     Cause,
@@ -57,7 +57,7 @@ def print_epoch(record: EpochRecord, max_epochs: int | None, console: Console | 
 
 def job_outcome(row: Row) -> str:
     """One line about a finished job of a sweep: its step time, or the reason for which a comparison drops its row."""
-    digits = decimals([step_time_ms(row)], 4)
+    digits = time_decimals([step_time_ms(row)], 4)
     measured = f"{step_noun(row)} {fixed(step_time_ms(row), digits)} ms, compile {seconds(row.compile_time_s)}"
     return short(why_dropped(row) or f"{row.status}: {measured}")
 
@@ -283,7 +283,7 @@ def _check_result(row: Row) -> str:
 
 
 def _milliseconds(times_ms: Mapping[str, float | None], num_digits: int) -> str:
-    digits = decimals(times_ms.values(), num_digits)
+    digits = time_decimals(times_ms.values(), num_digits)
     texts = {}
     for name, time_ms in times_ms.items():
         texts[name] = fixed(time_ms, digits)

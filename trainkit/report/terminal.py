@@ -19,8 +19,8 @@ from trainkit.analysis.comparison import Comparison
 from trainkit.analysis.dropping import Dropped, step_times_ms
 from trainkit.analysis.regressions import Change, Changes, Incomparable
 from trainkit.analysis.scaling import Scaling
-from trainkit.formatting import clean, decimals, fixed, short, size
-from trainkit.report.columns import Cell, TableColumn, comparison_columns, spread_cells
+from trainkit.formatting import clean, fixed, short, size, time_decimals
+from trainkit.report.columns import Cell, TableColumn, comparison_columns, time_cells
 from trainkit.report.figures import factor_text, ratio_text
 from trainkit.report.labels import (
     CHANGE_NOTE,
@@ -154,7 +154,7 @@ def _dropped_table(all_dropped: Iterable[Dropped]) -> Table:
         table.add_row(
             _wrapped_text(clean(dropped.label), LABEL_WIDTH),
             str(len(dropped.rows)),
-            fixed(step_time_ms, decimals([step_time_ms], 4)),
+            fixed(step_time_ms, time_decimals([step_time_ms], 4)),
             Text.assemble(short(dropped.reason), "\n", (clean(run_ids), "dim")),
         )
     return table
@@ -208,7 +208,7 @@ def _versions_of_sides(rest: Incomparable) -> str:
 
 
 def _step_change(change: Change) -> Text:
-    now, baseline = spread_cells(change.step_time_ms)
+    now, baseline = time_cells(change.step_time_ms)
     lines = [f"{baseline.text} -> {now.text} ms"]
     if baseline.range or now.range:
         lines.append(f"{baseline.range or '-'} -> {now.range or '-'}")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from trainkit.analysis.regressions import Change, find_changes
 from trainkit.formatting import size
-from trainkit.report.columns import Cell, spread_cells
+from trainkit.report.columns import Cell, time_cells
 from trainkit.report.figures import ratio_text
 from trainkit.report.labels import CHANGE_NOTE, work_label
 from trainkit.report.verdicts import change_verdict
@@ -44,7 +44,7 @@ def two_sweeps(names: tuple[str, str], first: Sequence[Row], second: Sequence[Ro
 
 
 def _cells(change: Change) -> list[Cell]:
-    now_ms, before_ms = spread_cells(change.step_time_ms)
+    now_ms, before_ms = time_cells(change.step_time_ms)
     memory = "-"
     if change.peak_allocated_bytes is not None:
         now, before = change.peak_allocated_bytes

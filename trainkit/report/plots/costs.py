@@ -9,7 +9,7 @@ from matplotlib import rc_context
 
 from trainkit.analysis.candidates import Candidate, values_of
 from trainkit.analysis.comparison import Group
-from trainkit.formatting import decimals, fixed, in_one_unit, seconds
+from trainkit.formatting import decimals, fixed, in_one_unit, seconds, time_decimals
 from trainkit.report.figures import median_of
 from trainkit.report.labels import step_noun
 from trainkit.report.plots.axes import BAR, LegendEntry, add_legend, labelled_rows
@@ -143,7 +143,7 @@ def plot_step_parts(group: Group, name: str) -> Plot | None:
         if parts_ms:
             stacks.append(parts_ms)
             sums_ms[candidate.label] = sum(parts_ms.values())
-    digits = decimals(sums_ms.values(), 3)
+    digits = time_decimals(sums_ms.values(), 3)
     entries = [(label, f"{fixed(sum_ms, digits)} ms") for label, sum_ms in sums_ms.items()]
     return _plot_stacks(_Stacks("Where a step's time goes", "ms", "From the profiling epoch.", entries, stacks), name)
 
