@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.sweeps import EAGER, candidates_of, repeats, small_row
 from trainkit.analysis.comparison import Comparison, compare
 from trainkit.analysis.grouping import candidate_key, group_key
-from trainkit.report.verdicts import recommendation
+from trainkit.report.recommendations import recommendation
 from trainkit.results.row import Row
 
 

@@ -11,8 +11,9 @@ from tests.sweeps import EAGER, gpu_sweep, make_row, repeats, small_row
 from trainkit.analysis.candidates import BreakEven, Candidate, MetricSpread, Spread
 from trainkit.analysis.comparison import Comparison, Group, compare
 from trainkit.report.markdown import markdown_comparison
+from trainkit.report.recommendations import recommendation
 from trainkit.report.terminal import print_comparison
-from trainkit.report.verdicts import recommendation, verdict
+from trainkit.report.verdicts import verdict
 from trainkit.results.row import Row
 from trainkit.stats import Ratio
 

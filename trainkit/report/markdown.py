@@ -14,9 +14,10 @@ from trainkit.report.compiler_facts import graph_sizes, recompile_causes
 from trainkit.report.diagnosis_labels import stage_table
 from trainkit.report.labels import Heading, dropped_title, headings, machine_label, run_count
 from trainkit.report.notes import comparison_notes
+from trainkit.report.recommendations import recommendation
 from trainkit.report.scaling import scaling_columns, scaling_notes, scaling_sentences, scaling_title
 from trainkit.report.throughput import throughput_lines
-from trainkit.report.verdicts import recommendation, verdict
+from trainkit.report.verdicts import verdict
 from trainkit.results.row import Row
 
 COMPILER_COLUMNS = {

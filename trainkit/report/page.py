@@ -45,10 +45,11 @@ from trainkit.report.plots.ratios import plot_efficiency, plot_speedups
 from trainkit.report.plots.svg import Plot
 from trainkit.report.plots.throughput import plot_throughput
 from trainkit.report.plots.time_to_step import plot_time_to_step
+from trainkit.report.recommendations import recommendation
 from trainkit.report.scaling import scaling_columns, scaling_notes, scaling_sentences, scaling_title
 from trainkit.report.throughput import throughput_series
 from trainkit.report.two_sweeps import TwoSweeps
-from trainkit.report.verdicts import recommendation, verdict
+from trainkit.report.verdicts import verdict
 
 MAX_PLOTTED_GROUPS = 4  # a page of hundreds of plots takes long to make and to read
 

@@ -32,9 +32,10 @@ from trainkit.report.labels import (
     work_label,
 )
 from trainkit.report.notes import comparison_notes
+from trainkit.report.recommendations import recommendation
 from trainkit.report.scaling import scaling_columns, scaling_notes, scaling_sentences, scaling_title
 from trainkit.report.throughput import throughput_lines
-from trainkit.report.verdicts import change_verdict, recommendation, verdict
+from trainkit.report.verdicts import change_verdict, verdict
 
 MEASURE_AGAIN = "Measure the older runs again, with this version of trainkit."
 TOO_FEW_RUNS = (
