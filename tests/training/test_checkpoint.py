@@ -280,6 +280,83 @@ def test_a_checkpoint_of_another_optimizer_is_one_line(compose, tmp_path):
         run(compose("optimizer=sgd", "trainer.max_epochs=9", f"ckpt_path='{path}'"))
 
 
+DECAYED = "optimizer.groups._target_=trainkit.training.parameter_groups.decay_matrices"
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "complaint"),
+    [
+        ((), ("optimizer.lr=0.5",), r"optimizer\.lr = 0\.5: the checkpoint has 0\.002"),
+        (("trainer.warmup_steps=20",), ("trainer.warmup_steps=20", "optimizer.lr=0.5"), r"optimizer\.lr = 0\.5: "),
+        ((), ("+optimizer.betas=[0.5,0.9]",), r"optimizer\.betas = .*0\.5, 0\.9.: the checkpoint has .0\.9, 0\.999"),
+        (
+            (DECAYED,),
+            (DECAYED, "optimizer.weight_decay=0.1"),
+            r"optimizer\.weight_decay = 0\.1 \(parameter group 1\): ",
+        ),
+        ((DECAYED,), (), r"has 2 parameter groups, and optimizer\.groups gives 1; give the optimizer it was written"),
+        (("optimizer=sgd",), ("optimizer=sgd", "optimizer.momentum=0.5"), r"optimizer\.momentum = 0\.5: "),
+    ],
+)
+def test_other_settings_of_the_optimizer_than_the_checkpoints_are_one_line(first, then, complaint, compose, tmp_path):
+    asked = ("compile.mode=eager", network("Blocks"), "trainer.limit_train_batches=3", "trainer.max_epochs=2")
+    run(compose(*asked, *first, "trainer.max_epochs=1", run_dir=tmp_path / "first"))
+    path = tmp_path / "first" / "checkpoints" / "last.ckpt"
+    assert run(compose(*asked, *first, f"ckpt_path='{path}'")).status == "ok"
+    with pytest.raises(ConfigError, match=complaint) as refusal:
+        run(compose(*asked, *then, f"ckpt_path='{path}'"))
+    assert len(refusal.value.complaints) == 1
+    content = torch.load(path, weights_only=True)
+    del content["config"]  # as older versions wrote it
+    torch.save(content, path)
+    with pytest.raises(ConfigError, match=complaint):
+        run(compose(*asked, *then, f"ckpt_path='{path}'"))
+    assert run(compose(*asked, *first, f"ckpt_path='{path}'")).status == "ok"
+
+
+class HalvesRate(Callback):
+    def on_train_epoch_start(self, trainer, task):
+        trainer.optimizers[0].param_groups[0]["lr"] /= 2
+
+
+def test_what_a_callback_or_another_torch_did_to_the_optimizer_is_no_other_setting(compose, tmp_path):
+    asked = ("compile.mode=eager", *QUICK[1:], f"+callbacks.halves._target_={__name__}.HalvesRate")
+    run(compose(*asked, "trainer.max_epochs=1", "optimizer.foreach=true", run_dir=tmp_path / "first"))
+    path = tmp_path / "first" / "checkpoints" / "last.ckpt"
+    content = torch.load(path, weights_only=True)
+    (group,) = content["optimizer_states"][0]["param_groups"]
+    assert group["lr"] == 1e-3
+    del group["decoupled_weight_decay"]  # torch 2.6 had no such setting
+    torch.save(content, path)
+    resumed = compose(*asked, "trainer.max_epochs=2", "optimizer.fused=true", f"ckpt_path='{path}'")
+    assert run(resumed).status == "ok"
+    content = torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)
+    (group,) = content["optimizer_states"][0]["param_groups"]
+    assert (group["lr"], group["decoupled_weight_decay"], group["fused"]) == (5e-4, True, True)
+
+
+def test_other_batches_than_those_of_the_epoch_that_a_checkpoint_is_in_are_one_line(compose, tmp_path):
+    asked = (*NINE_STEPS, "compile.mode=eager", f"job.runs_dir='{tmp_path}/runs'")
+    run(compose(*asked, "trainer.max_steps=12", run_dir=tmp_path / "inside"))
+    run(compose(*asked, "trainer.max_epochs=1", run_dir=tmp_path / "end"))
+    problem = "the checkpoint was written inside of an epoch with {}, and the rest would have other batches; request"
+    for other, saved in (
+        ("seed = 1", "0"),
+        ("data.batch_size = 32", "64"),
+        ("data.val_fraction = 0.3", "0.2"),
+        ("trainer.limit_train_batches = 10", "9"),
+    ):
+        setting = other.replace(" ", "")
+        with pytest.raises(ConfigError) as refusal:
+            run(compose(*asked, setting, f"ckpt_path='{tmp_path}/inside/checkpoints/last.ckpt'"))
+        (line,) = refusal.value.complaints
+        assert line.startswith(f"{other}: {problem.format(saved)}")
+        resumed = run(compose(*asked, setting, f"ckpt_path='{tmp_path}/end/checkpoints/last.ckpt'"))
+        assert resumed.status == "ok", setting
+    resumed = run(compose(*asked, "data.num_workers=1", f"ckpt_path='{tmp_path}/inside/checkpoints/last.ckpt'"))
+    assert resumed.status == "ok"
+
+
 def test_a_checkpoint_of_another_network_or_of_a_finished_run_is_one_line(compose, tmp_path):
     run(compose("compile.mode=eager", *QUICK, run_dir=tmp_path / "first"))
     path = tmp_path / "first" / "checkpoints" / "last.ckpt"

@@ -1,22 +1,31 @@
 """The checkpoint that a run resumes from, shown to fit before any device is touched."""
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
-from trainkit.config.errors import ConfigError
+from trainkit.config.errors import ConfigError, refuse
 from trainkit.config.schema import RunConfig
+from trainkit.config.settings import dotted, typed_value
 from trainkit.results.files import read_row
 from trainkit.training.checkpoint_file import NET_PREFIX, read_checkpoint
+from trainkit.training.criterion import Criterion
+from trainkit.training.network import plain_config
+from trainkit.training.objective import Objective
 from trainkit.training.optimizer import OptimizerFactory, has_schedule
 
 LOSS_PREFIX = "objective.loss."
 # A checkpoint's entries beside the parameters, without which training does not go on as if it had never stopped
 RESUMED = ("optimizer_states", "loops", "callbacks")
+# Settings of an optimizer that choose its kernels: its steps differ by rounding alone
+KERNELS = ("fused", "foreach", "capturable", "differentiable")
+PLACES = ("path", "val_path", "cache_dir")  # settings of the data: the same samples may lie elsewhere
 
 
 class TrainingEndedError(ConfigError):
@@ -58,9 +67,14 @@ class Checkpoint:
         return bool(self.content.get("end_of_epoch", False))
 
     @property
-    def optimizer_settings(self) -> dict[str, Any]:
-        """Those of the first parameter group."""
-        return dict(self.content["optimizer_states"][0]["param_groups"][0])
+    def config(self) -> dict[str, Any]:
+        """The config of the run that wrote it, as plain values; empty in checkpoints of older versions."""
+        return dict(self.content.get("config") or {})
+
+    @property
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """Those of the optimizer, with its settings."""
+        return list(self.content["optimizer_states"][0]["param_groups"])
 
 
 def load(config: RunConfig, net: nn.Module) -> Checkpoint | None:
@@ -93,10 +107,13 @@ def load_parameters(config: RunConfig, net: nn.Module) -> None:
         net.load_state_dict(checkpoint.net_state)
 
 
-def resume_path(config: RunConfig, net: nn.Module, optimizer: OptimizerFactory, world_size: int) -> str | None:
+def resume_path(
+    config: RunConfig, net: nn.Module, criterion: Criterion, optimizer: OptimizerFactory, world_size: int
+) -> str | None:
     """The path of the checkpoint that training resumes from, with steps left to train. None if `ckpt_path` is null.
 
-    Raises ConfigError, and of these TrainingEndedError if nothing is left to train.
+    Raises ConfigError for a checkpoint that training would not go on from with the requested optimizer or, inside of an
+    epoch, with the requested batches. Raises TrainingEndedError, which is one, if nothing is left to train.
     """
     checkpoint = load(config, net)
     if checkpoint is None:
@@ -110,13 +127,7 @@ def resume_path(config: RunConfig, net: nn.Module, optimizer: OptimizerFactory, 
         raise ConfigError(f"{subject}: has no {', '.join(lacking)}, which training goes on with; give another one")
     if not checkpoint.end_of_epoch:
         _check_inside_epoch(checkpoint, config, world_size, subject)
-    settings = optimizer(net).defaults
-    missing = sorted(settings.keys() - checkpoint.optimizer_settings.keys())
-    if missing:
-        raise ConfigError(
-            f"{subject}: is of another optimizer than optimizer._target_ = {config.optimizer['_target_']} "
-            f"(it has no {', '.join(missing)}); give the optimizer it was written with"
-        )
+    _check_optimizer(checkpoint, config, optimizer(Objective(net, criterion=criterion)), subject)
     max_steps, max_epochs = config.trainer.max_steps, config.trainer.max_epochs
     if 0 < max_steps <= checkpoint.num_steps:
         raise TrainingEndedError(
@@ -142,6 +153,91 @@ def _check_inside_epoch(checkpoint: Checkpoint, config: RunConfig, world_size: i
     progress = checkpoint.content["loops"]["fit_loop"]["epoch_loop.batch_progress"]["current"]
     if progress["processed"] % config.trainer.accumulate_grad_batches != 0:
         raise ConfigError(f"{subject}: was written inside of a step, without its gradients so far; {way_out}")
+    refuse(_order_complaints(checkpoint.config, plain_config(config)))
+
+
+def _order_complaints(saved_config: dict[str, Any], config: dict[str, Any]) -> Iterator[str]:
+    """A complaint for each setting with which the rest of an epoch would have other batches than it had before."""
+    if not saved_config:
+        return
+    saved, requested = _order_settings(saved_config), _order_settings(config)
+    for name in sorted(saved.keys() | requested.keys()):
+        saved_value, value = saved.get(name), requested.get(name)
+        is_moved = name.endswith(PLACES) and None not in (saved_value, value)
+        follows_seed = name == "data.seed" and saved["seed"] != requested["seed"]
+        if value == saved_value or is_moved or follows_seed:
+            continue
+        yield (
+            f"{name} = {typed_value(value)}: the checkpoint was written inside of an epoch with "
+            f"{typed_value(saved_value)}, and the rest would have other batches; request that, or give one that was "
+            "written at an epoch's end"
+        )
+
+
+def _order_settings(config: dict[str, Any]) -> dict[str, Any]:
+    """The settings that decide which samples are in the batches of an epoch, by dotted name."""
+    limit = config["trainer"]["limit_train_batches"]
+    settings = {"seed": config["seed"], "trainer.limit_train_batches": limit}
+    for name, value in dotted(config["data"]).items():
+        if not name.endswith("num_workers"):
+            settings[f"data.{name}"] = value
+    return settings
+
+
+def _check_optimizer(checkpoint: Checkpoint, config: RunConfig, optimizer: Optimizer, subject: str) -> None:
+    """Raise ConfigError if training would go on with another optimizer, or other settings of it, than requested: torch
+    takes them from the checkpoint."""
+    requested, saved = plain_config(config)["optimizer"], checkpoint.config.get("optimizer", {})
+    groups = checkpoint.parameter_groups
+    written_with = "give the optimizer it was written with"
+    is_same_class = requested["_target_"] == saved.get("_target_")
+    missing = sorted(optimizer.defaults.keys() - groups[0].keys())
+    if missing and not is_same_class:  # of the same class, another version of torch has added them
+        raise ConfigError(
+            f"{subject}: is of another optimizer than optimizer._target_ = {requested['_target_']} "
+            f"(it has no {', '.join(missing)}); {written_with}"
+        )
+    if len(groups) != len(optimizer.param_groups):
+        raise ConfigError(
+            f"{subject}: has {len(groups)} parameter groups, and optimizer.groups gives {len(optimizer.param_groups)}; "
+            f"{written_with}"
+        )
+    # Of the same request, a callback has changed what differs.
+    if _without_kernels(requested) != _without_kernels(saved):
+        refuse(_optimizer_complaints(groups, optimizer.param_groups))
+
+
+def _optimizer_complaints(saved_groups: list[dict[str, Any]], groups: list[dict[str, Any]]) -> Iterator[str]:
+    """A complaint for each setting that a parameter group has with another value in the checkpoint."""
+    differing: set[str] = set()
+    for number, (saved_group, group) in enumerate(zip(saved_groups, groups, strict=True), start=1):
+        settings = _without_kernels(group)
+        for name in sorted(settings.keys() & saved_group.keys() - differing):
+            value, saved_value = settings[name], saved_group[name]
+            if name == "lr":  # which a schedule has changed, from this one
+                saved_value = saved_group.get("initial_lr", saved_value)
+            if _plain(value) == _plain(saved_value):
+                continue
+            differing.add(name)
+            where = f" (parameter group {number})" if len(groups) > 1 else ""
+            yield (
+                f"optimizer.{name} = {typed_value(value)}{where}: the checkpoint has {typed_value(saved_value)}, which "
+                "training would go on with; request that, or begin a new run without ckpt_path"
+            )
+
+
+def _without_kernels(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings of an optimizer, or of a parameter group of it, that change more of its steps than rounding."""
+    return {name: value for name, value in settings.items() if name not in ("params", "param_names", *KERNELS)}
+
+
+def _plain(value: Any) -> Any:
+    """A setting as it compares: configs have lists for tuples, and an optimizer may keep numbers in tensors."""
+    if isinstance(value, torch.Tensor):
+        return value.tolist()
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    return value
 
 
 def _find(config: RunConfig, subject: str) -> Path:

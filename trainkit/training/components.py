@@ -70,7 +70,7 @@ def build(config: RunConfig, listeners: Listeners, watch: Watch, contexts: ExitS
     net = build_model(config, data, devices, criterion)
     untrained_net = copy.deepcopy(net) if config.check else None
     optimizer = build_optimizer(config)
-    ckpt_path = checkpoint.resume_path(config, net, optimizer, devices.world_size)
+    ckpt_path = checkpoint.resume_path(config, net, criterion, optimizer, devices.world_size)
     choose_kernels(config, devices, contexts)
     meters = Meters()
     progress = ProgressWriter(listeners.progress, config.trainer.max_steps, config.compile.mode != "eager")
