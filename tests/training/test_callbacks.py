@@ -46,12 +46,17 @@ def test_several_callbacks_are_called_in_their_order_and_null_takes_one_out(comp
         ("+trainer.kwargs.detect_anomal=true", "did you mean detect_anomaly?"),
         ("+trainer.kwargs.precision=64", "use amp.precision"),
         ("+trainer.kwargs.max_epochs=4", "use trainer.max_epochs"),
+        (
+            "trainer.max_steps=9 +trainer.kwargs.min_epochs=1",
+            r"would train beyond trainer\.max_steps = 9, .*; leave",
+        ),
+        ("trainer.max_steps=9 +trainer.kwargs.min_steps=10", r"is more than trainer\.max_steps = 9; leave out one"),
         ("trainer.val_check_interval=0", "expected a number above 0"),
     ],
 )
 def test_what_cannot_be_is_one_line(requested, complaint, compose):
     with pytest.raises(ConfigError, match=complaint) as raised:
-        run(compose(*QUICK, requested))
+        run(compose(*QUICK, *requested.split()))
     assert "\n" not in str(raised.value)
 
 

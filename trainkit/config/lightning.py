@@ -28,6 +28,7 @@ TRAINER_ARGUMENTS = {  # of Lightning's Trainer that trainer.kwargs does not tak
 def lightning_complaints(config: RunConfig) -> Iterator[str]:
     yield from _named_nodes(config)
     yield from _trainer_arguments(config.trainer)
+    yield from _fewest_steps(config.trainer)
 
 
 def _named_nodes(config: RunConfig) -> Iterator[str]:
@@ -52,3 +53,18 @@ def _trainer_arguments(config: TrainerConfig) -> Iterator[str]:
             way_out = f"use trainer.{name}"
         if way_out is not None:
             yield f"trainer.kwargs.{name} = {typed_value(value)}: {way_out}"
+
+
+def _fewest_steps(config: TrainerConfig) -> Iterator[str]:
+    """A complaint if the fewest epochs or steps would have Lightning train beyond the most steps."""
+    if config.max_steps <= 0:
+        return
+    most = f"trainer.max_steps = {config.max_steps}"
+    min_epochs, min_steps = config.kwargs.get("min_epochs"), config.kwargs.get("min_steps")
+    if min_epochs:
+        yield (
+            f"trainer.kwargs.min_epochs = {min_epochs}: would train beyond {most}, to the end of an epoch; "
+            "leave out one of them, or use trainer.kwargs.min_steps"
+        )
+    if isinstance(min_steps, int) and min_steps > config.max_steps:
+        yield f"trainer.kwargs.min_steps = {min_steps}: is more than {most}; leave out one of them"

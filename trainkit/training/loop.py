@@ -52,7 +52,7 @@ class StepLoop(_TrainingEpochLoop):
         progress: ProgressWriter | None = None,
         log: StepLog | None = None,
     ):
-        super().__init__(trainer)
+        super().__init__(trainer, min_steps=trainer.fit_loop.min_steps)
         self._meter, self._stop, self._progress, self._log = meter, stop, progress, log
         self._steps_optimizer = False  # after the batch that is trained on
 
