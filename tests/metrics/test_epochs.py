@@ -32,7 +32,7 @@ def test_of_several_ranks_the_slowest_counts_step_by_step():
 
 
 def test_an_epoch_of_which_a_rank_broke_off_is_not_complete():
-    assert not reduce_ranks([make_cost(make_step(1.0)), make_cost(make_step(1.0), complete=False)]).complete
+    assert not reduce_ranks([make_cost(make_step(1.0)), make_cost(make_step(1.0), complete=False)]).finished
 
 
 def test_the_meter_tells_training_from_validation_and_which_step_compiled():

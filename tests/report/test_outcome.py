@@ -21,6 +21,11 @@ def test_what_was_not_measured_is_a_dash():
     assert "validation loss -" in text
 
 
+def test_without_a_whole_epoch_the_steps_are_said():
+    text = shown(print_outcome, replace(ROW, num_epochs=0, epoch_train_time_s=None, num_steps=8), "", "")
+    assert "after 8 steps" in " ".join(text.split())
+
+
 def test_a_busy_machine_is_said():
     busy, idle = (shown(print_outcome, replace(ROW, foreign_cpu_frac=frac), "", "") for frac in (0.728, 0.02))
     assert "busy: CPU load of others 72.8 %" in " ".join(busy.split())

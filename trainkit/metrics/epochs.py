@@ -18,7 +18,7 @@ from trainkit.results.row import COMPILE_KINDS
 class EpochCost:
     """The cost of one epoch, of one rank or over all ranks."""
 
-    complete: bool = field(metadata=ALL)  # trained to its end
+    complete: bool = field(metadata=ALL)  # else an exception broke it off
     train_time_s: float = field(metadata=LARGEST)
     val_time_s: float | None = field(metadata=LARGEST)
     compile_s: dict[str, float]  # by COMPILE_KINDS; over ranks that of the rank that compiled longest
@@ -27,8 +27,14 @@ class EpochCost:
     compile_peak: Memory | None  # of steps and validations in which anything compiled
     steady_peak: Memory | None  # of the others
     from_start: bool = field(default=True, metadata=ALL)  # else it went on from a checkpoint inside of it
+    to_end: bool = field(default=True, metadata=ALL)  # else it was ended before its last batch, as by `max_steps`
     energy_j: float | None = field(default=None, metadata=SUM)  # of the GPUs in training; None: not measured
     cpu_time: CpuTime | None = None  # of rank 0's machine in training
+
+    @property
+    def finished(self) -> bool:
+        """Whether it was trained to its end."""
+        return self.complete and self.to_end
 
     @property
     def compile_time_s(self) -> float:

@@ -60,4 +60,5 @@ class Meters(Callback):
     def _end_epoch(self, trainer: Trainer, complete: bool) -> None:
         self.epoch_meter.end()
         steps = self.batch_meter.steps(trainer.accumulate_grad_batches)
-        self.epochs.append(replace(self.epoch_meter.cost(steps, complete), from_start=self._from_start))
+        cost = self.epoch_meter.cost(steps, complete)
+        self.epochs.append(replace(cost, from_start=self._from_start, to_end=trainer.is_last_batch))

@@ -112,27 +112,25 @@ def eager_columns(epochs: Sequence[EpochCost], report: CompilerReport) -> dict[s
 
 def epoch_columns(epochs: Sequence[EpochCost], kinds: Sequence[Sequence[StepKind]]) -> dict[str, float | None]:
     """Figures of complete epochs and validations in which nothing compiled, without the run's first epoch and without
-    epochs that have superseded steps."""
-    trained, validated = [], []
+    epochs that have superseded steps. The training time is that of whole epochs alone."""
+    trained = []
     for epoch, epoch_kinds in zip(epochs, kinds, strict=True):
         is_typical = not epoch.compiled_in_training and StepKind.SUPERSEDED not in epoch_kinds
         if epoch.complete and epoch.from_start and is_typical:
             trained.append(epoch)
-        if epoch.complete and not epoch.compiled_in_validation:
-            validated.append(epoch)
-    train_times_s, overheads_ms, energies_j, cpu_times = [], [], [], []
+    whole = [epoch for epoch in trained if epoch.to_end]
+    validated = [epoch for epoch in epochs if epoch.complete and not epoch.compiled_in_validation]
+    train_times_s = [epoch.train_time_s for epoch in _without_first(whole, epochs)]
+    overheads_ms, energies_j, cpu_times = [], [], []
     for epoch in _without_first(trained, epochs):
-        train_times_s.append(epoch.train_time_s)
         if epoch.overhead_ms is not None:
             overheads_ms.append(epoch.overhead_ms)
         if epoch.energy_j is not None:
             energies_j.append(epoch.energy_j / len(epoch.steps))
         if epoch.cpu_time is not None:
             cpu_times.append(epoch.cpu_time)
-    val_times_s = []
-    for epoch in _without_first(validated, epochs):
-        if epoch.val_time_s is not None:
-            val_times_s.append(epoch.val_time_s)
+    all_val_times_s = [epoch.val_time_s for epoch in _without_first(validated, epochs)]
+    val_times_s = [time_s for time_s in all_val_times_s if time_s is not None]
     return {
         "epoch_train_time_s": _median(train_times_s),
         "epoch_val_time_s": _median(val_times_s),

@@ -72,7 +72,9 @@ def _quality_text(row: Row) -> str:
     metric = metric_of(row)
     if metric is not None:
         text += f", {metric.name} {fixed(metric.value, 3)}"
-    return f"{text}, after {counted(row.num_epochs or 0, 'epoch')} of {seconds(row.epoch_train_time_s)}"
+    if not row.num_epochs:  # `max_steps` ended the first one
+        return f"{text}, after {counted(row.num_steps, 'step')}"
+    return f"{text}, after {counted(row.num_epochs, 'epoch')} of {seconds(row.epoch_train_time_s)}"
 
 
 def lacks_compiler(row: Row) -> bool:

@@ -161,7 +161,11 @@ class Cost:
         **SLOWEST,
     )
     epoch_train_time_s: float | None = column(
-        None, "Training time of an epoch: the median of epochs without a compile.", unit="s", **SLOWEST
+        None,
+        "Training time of a whole epoch: the median of epochs without a compile. None if each was cut short, as by "
+        "`trainer.max_steps`.",
+        unit="s",
+        **SLOWEST,
     )
     step_overhead_ms: float | None = column(
         None,

@@ -48,7 +48,10 @@ class EpochRecord:
         **LARGEST_OF_RANKS,
     )
     train_loss: float | None = column(None, "Mean training loss.", logged="train/loss", over_ranks=OverRanks.MEAN)
-    val_loss: float | None = column(None, "Mean validation loss.", logged="val/loss", over_ranks=OverRanks.MEAN)
+    val_loss: float | None = column(
+        None, "Mean validation loss; None in an epoch without a validation.", logged="val/loss",
+        over_ranks=OverRanks.MEAN,
+    )  # fmt: skip
     val_accuracy: float | None = column(
         None, "Fraction of the validation targets that were predicted, if that is the metric.",
         over_ranks=OverRanks.MEAN,

@@ -133,6 +133,9 @@ class Recorder(Callback):
     def _make_record(self, task: Task) -> EpochRecord:
         cost, steady_steps = self._meters.epochs[-1], self._meters.steady_steps()[-1]
         times_ms = [step.time_ms for step in steady_steps]
+        val_loss = val_metric = None
+        if cost.val_time_s is not None:  # else the task has the figures of an earlier epoch's validation
+            val_loss, val_metric = task.val_loss, task.val_metric
         return EpochRecord(
             epoch=task.current_epoch,
             num_restarts=num_restarts(self.run_dir),
@@ -147,8 +150,8 @@ class Recorder(Callback):
             peak_reserved_bytes=cost.peak.reserved,
             peak_device_bytes=cost.peak.device,
             train_loss=finite(task.train_loss),
-            val_loss=finite(task.val_loss),
-            **metric_columns(task.metric, task.val_metric),
+            val_loss=finite(val_loss),
+            **metric_columns(task.metric, val_metric),
             num_steady_steps=len(steady_steps),
             num_skipped_steps=task.num_skipped_steps,
         )
@@ -162,7 +165,7 @@ class Recorder(Callback):
             self._row,
             **vars(self._facts or self._compiler.facts()),
             **self._meters.summary(report),
-            num_epochs=sum(epoch.complete for epoch in self._meters.epochs),
+            num_epochs=sum(epoch.finished for epoch in self._meters.epochs),
             train_loss=finite(task.train_loss),
             val_loss=finite(task.val_loss),
             **metric_columns(task.metric, task.val_metric),
