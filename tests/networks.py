@@ -378,6 +378,31 @@ def groups_of_another_network(net: nn.Module) -> list[dict]:
     return [{"params": net.backbone.parameters()}]
 
 
+class PartlyIgnored(torch.utils.data.Dataset):
+    """Images, some with the target that does not count."""
+
+    def __init__(self, size: int, ignored: list[int]):
+        self.images = torch.rand(size, 1, 8, 8, generator=torch.Generator().manual_seed(size))
+        self.ignored = set(ignored)
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return self.images[index], -100 if index in self.ignored else index % 10
+
+
+def partly_ignored(ignored: list[int]) -> list[str]:
+    """The overrides that train `Plain` on eight images and validate it on ten, of which these have no target that
+    counts, in batches of two."""
+    words = ["model=own", network("Plain"), "+model.channels=1", "+model.image_size=8", "+model.num_classes=10"]
+    words += ["+model.width=1", "data=dataset", "+data.num_classes=10", "data.batch_size=2"]
+    for kind, size, of_kind in (("train", 8, []), ("val", 10, ignored)):
+        target = f"{{_target_: tests.networks.PartlyIgnored, size: {size}, ignored: {of_kind}}}"
+        words.append(f"++data.{kind}={target}")
+    return words
+
+
 class FailingDataset(torch.utils.data.Dataset):
     def __len__(self) -> int:
         return 100

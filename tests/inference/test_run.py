@@ -10,7 +10,7 @@ import torch
 from hydra import compose, initialize_config_dir
 
 from tests import forked
-from tests.networks import network
+from tests.networks import network, partly_ignored
 from trainkit.analysis.comparison import compare
 from trainkit.analysis.dropping import why_dropped
 from trainkit.config.composition import FORWARD, compose_config
@@ -115,6 +115,13 @@ def test_a_checkpoints_parameters_answer(bench, compose, tmp_path):
     assert (exported.engine, row.engine, row.package_bytes) == ("export", "network", None)
     with pytest.raises(ConfigError, match="is of another network than model = simple_net"):
         bench(*EAGER, ckpt, "model=simple_net")
+
+
+def test_targets_that_do_not_count_are_in_no_accuracy(bench, compose, tmp_path):
+    words = partly_ignored([2, 3, 6, 9])
+    trained = run(compose(*words, "compile.mode=eager", "trainer.max_epochs=1", run_dir=tmp_path / "trained"))
+    row = bench(*words, *EAGER, f"ckpt_path={tmp_path}/trained/checkpoints/last.ckpt", "forward.num_calls=5")
+    assert (row.val_accuracy, row.num_val_targets) == (pytest.approx(trained.val_accuracy), 6)
 
 
 @pytest.mark.parametrize("name", ["Regresses", "ReturnsDict"])

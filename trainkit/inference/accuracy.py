@@ -10,15 +10,16 @@ from trainkit.inference.batches import requested_batches
 from trainkit.inference.cascade import CascadeStage
 from trainkit.inference.deadlines import Answer
 from trainkit.inputs import to_device
+from trainkit.training.loss import IGNORE_INDEX
 from trainkit.training.objective import num_right
 
 
 def answer_of(stage: int, time_ms: float, outputs: Any, targets: Tensor, data: DataModule) -> Answer:
-    """The answer that a stage gave in this time."""
+    """The answer that a stage gave in this time; targets of IGNORE_INDEX do not count."""
     right = num_right(outputs, targets, data.sizes.get("num_classes", 2))
     if right is None:
         return Answer(stage, time_ms)
-    return Answer(stage, time_ms, right, targets.numel())
+    return Answer(stage, time_ms, right, int((targets != IGNORE_INDEX).sum()))
 
 
 def accuracy_of(stage: CascadeStage, data: DataModule, num_calls: int, device: torch.device) -> float | None:

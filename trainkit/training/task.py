@@ -1,6 +1,7 @@
 """The one LightningModule. It knows no network and no data set."""
 
 import random
+from math import nan
 from typing import Any
 
 import torch
@@ -234,6 +235,8 @@ class Task(LightningModule):
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
         loss, scored = self._compiler(*batch, is_rest=self._is_rest(batch, batch_idx))
         num_targets = count_without_ignored(batch[1])
+        if isinstance(num_targets, Tensor):  # the mean loss of no targets is nan, and so is nan * 0
+            loss = loss.where(num_targets > 0, 0.0)
         self._val_sums[0] += loss * num_targets
         self._val_sums[1] += num_targets
         if self.metric is not None:
@@ -251,7 +254,7 @@ class Task(LightningModule):
         """Set the figures of the validation, and log them for callbacks: `val/loss` and `val/NAME` of the metric.
         Loggers get the record of the epoch."""
         loss_sum, num_targets = self._sum_over_ranks(self._val_sums).tolist()
-        self.val_loss = loss_sum / num_targets
+        self.val_loss = loss_sum / num_targets if num_targets else nan
         self.num_val_targets = int(num_targets)
         self.log("val/loss", self.val_loss, logger=False, sync_dist=True)
         if self.metric is None:
