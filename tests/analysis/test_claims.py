@@ -26,7 +26,8 @@ def test_a_number_is_missed_by_more_than_the_noise(found, said):
     ("found", "said"),
     [
         (Ratio(1.7, 1.6, 1.8, 0.05, True), Outcome.HELD),
-        (Ratio(1.4, 1.3, 1.6, 0.05, True), Outcome.OPEN),
+        (Ratio(1.4, 1.3, 1.6, 0.05, True), Outcome.DIRECTION),
+        (Ratio(1.4, 0.9, 1.8, 0.3, False), Outcome.OPEN),
         (Ratio(1.04, 1.03, 1.05, 0.01, True), Outcome.DIRECTION),
         (Ratio(0.9, 0.8, 0.95, 0.05, True), Outcome.NOT),
     ],

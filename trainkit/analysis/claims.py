@@ -84,10 +84,11 @@ def read_claimed(text: str | None, column: str | None, published: Published | No
 
 def judge_claim(claim: ClaimedRatio, pair: PairwiseComparison) -> Outcome:
     """Judge a claim by a pair. It is undecided if the difference may be chance, if the interval lies partly within the
-    claim, and if a side has a single run. A number is missed in its size only if the ratio is measurably on the same
-    side of 1. A claim about fractions needs every run of one side below every run of the other, one about the metric of
-    the validation a difference by more than chance, see `candidates.metrics_differ`. What is better is told by the
-    direction of the column, or of the metric; it is undecided if rows do not tell it."""
+    claim, and if a side has a single run. Of a number the direction alone holds if the ratio is measurably on the same
+    side of 1, and its interval not within the claim. A claim about fractions needs every run of one side below every
+    run of the other, one about the metric of the validation a difference by more than chance, see
+    `candidates.metrics_differ`. What is better is told by the direction of the column, or of the metric; it is
+    undecided if rows do not tell it."""
     if claim.number is not None:
         lowest, highest = claim.number * (1 - ABOUT), claim.number * (1 + ABOUT)
         if claim.up_to is not None:
@@ -132,12 +133,12 @@ def _judge_range(lowest: float, highest: float, ratio: Ratio | None) -> Outcome:
     if lowest <= ratio.low and ratio.high <= highest:
         return Outcome.HELD
     middle = math.sqrt(lowest * highest)
-    beyond_noise = abs(math.log(ratio.value / middle)) > math.log1p(ratio.noise_floor)
-    if not beyond_noise or (ratio.high >= lowest and ratio.low <= highest):
-        return Outcome.OPEN
     claims_difference = abs(math.log(middle)) > math.log1p(ABOUT)
     if claims_difference and ratio.measurable and (ratio.value > 1) == (middle > 1):
         return Outcome.DIRECTION
+    beyond_noise = abs(math.log(ratio.value / middle)) > math.log1p(ratio.noise_floor)
+    if not beyond_noise or (ratio.high >= lowest and ratio.low <= highest):
+        return Outcome.OPEN
     return Outcome.NOT
 
 

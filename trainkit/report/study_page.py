@@ -26,10 +26,11 @@ from trainkit.report.plots.times import plot_times_over
 MAX_GROUPS = 3  # with a plot for each
 RULE = (
     "A difference is measurable where its interval leaves out 1x and it is larger than what two sets of runs of one "
-    "setting differ by chance. A claim of below or above 1x held, or did not, where the difference is measurable; one "
-    "of a number, where all of the interval is within a tenth of it, or nothing of it is, by more than chance (in "
-    "direction only: on the same side of 1x); one of missed deadlines, where no run of one side is among those of the "
-    "other, three or more each. Else, and with a single run, it is undecided."
+    "setting differ by chance. A claim of below or above 1x held, or did not, where the difference is measurable. One "
+    "of a number held where all of the interval is within a tenth of it, one of a range where all is within that, "
+    "else in direction only where the difference is measurably on the claimed side of 1x; it did not hold where "
+    "nothing of the interval is within, by more than chance. One of missed deadlines is decided where no run of one "
+    "side is among those of the other, three or more each. Else, and with a single run, it is undecided."
 )
 
 
