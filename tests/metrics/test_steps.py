@@ -50,6 +50,15 @@ def test_a_shorter_last_step_of_an_accumulation_is_not_steady():
     assert (summary["num_steps"], summary["num_steady_steps"], summary["samples_per_s"]) == (6, 2, 5_000)
 
 
+def test_samples_of_a_step_are_averaged_over_the_same_steps_as_its_time():
+    batches = [make_step(8.0, num_batches=4, work="small")] * 5, [make_step(9.0, num_samples=100, num_batches=4)] * 15
+    epoch = make_cost(*batches[0], *batches[1], make_step(2.0, num_batches=1, work="short"))
+    summary = summary_of([epoch])
+    assert summary["step_time_ms"] == (5 * 8.0 + 15 * 9.0) / 20
+    assert summary["samples_per_step"] == (5 * 40 + 15 * 100) / 20
+    assert summary_of([make_cost(make_step(2.0))])["samples_per_step"] is None
+
+
 def test_warm_up_lasts_until_times_settle():
     settled = [10.0, 10.1, 9.9] * 20
     assert num_warmup(settled) == 3

@@ -18,6 +18,8 @@ from trainkit.metrics.timer import current_stream, mark, milliseconds, synchroni
 from trainkit.results.facts import ShapeLatency
 from trainkit.stats import percentile
 
+OF_TRAINING = ("epoch_train_time_s", "step_overhead_ms", "epoch_val_time_s", "data_wait_frac", "samples_per_step")
+
 Result = TypeVar("Result")
 
 
@@ -131,7 +133,7 @@ class CallMeters:
     def summary(self, report: CompilerReport) -> dict[str, Any]:
         """The columns of a row on time and memory; None for those of training and of the time between calls."""
         columns = summarize(self.epochs, self.kinds(), self.epoch_meter.compile_clock, report)
-        columns |= dict.fromkeys(("epoch_train_time_s", "step_overhead_ms", "epoch_val_time_s", "data_wait_frac"))
+        columns |= dict.fromkeys(OF_TRAINING)
         return columns | {"latency_by_shape": self._latency_by_shape()}
 
     def latency(self, network: int) -> dict[str, Any]:

@@ -122,17 +122,30 @@ def typical_time_ms(epochs: Sequence[Sequence[Step]], steady_epochs: Sequence[Se
     A plain median over two shapes would jump from one to the other with the few steps that are left out because they
     compiled. Work without a steady step does not count. None without a steady step.
     """
-    steady_steps: list[Step] = []
-    num_steps: Counter[Hashable] = Counter()
-    for steps, steady_of_epoch in zip(epochs, steady_epochs, strict=True):
-        if steady_of_epoch:
-            steady_steps += steady_of_epoch
-            num_steps.update(step.work for step in steps)
-    times_ms = times_by_work(steady_steps)
-    total = sum(num_steps[work] for work in times_ms)
-    if total == 0:
+    steps = _typical_steps(epochs, steady_epochs)
+    if not steps:
         return None
-    return sum(num_steps[work] * median(times) for work, times in times_ms.items()) / total
+    num_steps = Counter(step.work for step in steps)
+    times_ms = times_by_work(list(chain.from_iterable(steady_epochs)))
+    return sum(num_steps[work] * median(times) for work, times in times_ms.items()) / len(steps)
+
+
+def typical_num_samples(epochs: Sequence[Sequence[Step]], steady_epochs: Sequence[Sequence[Step]]) -> float | None:
+    """The mean number of samples of the steps that `typical_time_ms` averages. None without a steady step."""
+    steps = _typical_steps(epochs, steady_epochs)
+    if not steps:
+        return None
+    return sum(step.num_samples for step in steps) / len(steps)
+
+
+def _typical_steps(epochs: Sequence[Sequence[Step]], steady_epochs: Sequence[Sequence[Step]]) -> list[Step]:
+    """The steps of epochs with steady ones, without work that has no steady step."""
+    steady_work = {step.work for step in chain.from_iterable(steady_epochs)}
+    typical = []
+    for steps, steady_steps in zip(epochs, steady_epochs, strict=True):
+        if steady_steps:
+            typical += [step for step in steps if step.work in steady_work]
+    return typical
 
 
 def total_period_ms(steps: Sequence[Step]) -> float:

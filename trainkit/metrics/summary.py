@@ -8,7 +8,15 @@ from typing import Any
 from trainkit.metrics.epochs import CompileClock, EpochCost, steps_by_epoch
 from trainkit.metrics.foreign import foreign_cpu_frac
 from trainkit.metrics.memory import Memory, highest
-from trainkit.metrics.steps import Step, StepKind, samples_per_s, steady, total_period_ms, typical_time_ms
+from trainkit.metrics.steps import (
+    Step,
+    StepKind,
+    samples_per_s,
+    steady,
+    total_period_ms,
+    typical_num_samples,
+    typical_time_ms,
+)
 from trainkit.results.row import COMPILE_KINDS
 from trainkit.stats import percentile
 
@@ -93,6 +101,7 @@ def step_columns(epochs: Sequence[EpochCost], kinds: Sequence[Sequence[StepKind]
         "step_time_ms_iqr": iqr_ms,
         "rank_spread_ms": percentile(spreads_ms, 50),
         "samples_per_s": samples_per_s(steady_steps),
+        "samples_per_step": typical_num_samples(steps_by_epoch(epochs), steady_epochs),
         "data_wait_frac": wait_frac,
     }
 

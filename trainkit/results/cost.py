@@ -187,6 +187,14 @@ class Cost:
         over_repeats=OverRepeats.MEDIAN,
         higher_is_better=True,
     )
+    samples_per_step: float | None = column(
+        None,
+        "Samples of a step of all processes, with accumulation of all its batches: the mean over the steps of "
+        "`step_time_ms`. None for calls.",
+        unit="samples",
+        over_ranks=OverRanks.SUM,
+        over_repeats=OverRepeats.MEDIAN,
+    )
     data_wait_frac: float | None = column(
         None, "Fraction of the time of the steady steps that was a wait for data.", **SLOWEST
     )

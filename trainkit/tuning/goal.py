@@ -53,7 +53,7 @@ class Goal:
         step_s = _steady_step_s(row)
         if self.num_steps is not None:
             return compile_s + self.num_steps * step_s * self._batch_ratio(row)
-        return 1000 * step_s / ((row.batch_size or 1) * row.world_size)
+        return 1000 * step_s / (_samples_per_step(row) or row.world_size)
 
     def _batch_ratio(self, row: Row) -> float:
         """The steps for as many samples as a step of the first batch size has."""
@@ -70,9 +70,20 @@ class Goal:
 
 def throughput(row: Row) -> float | None:
     """Samples a second by the steady step."""
-    if row.batch_size is None or step_time_ms(row) is None:
+    num_samples = _samples_per_step(row)
+    if num_samples is None or step_time_ms(row) is None:
         return row.samples_per_s
-    return row.batch_size * row.world_size / _steady_step_s(row)
+    return num_samples / _steady_step_s(row)
+
+
+def _samples_per_step(row: Row) -> float | None:
+    """The samples of a step of all processes, which has several batches with accumulation; of a call those of its
+    batch. None if that varies between calls."""
+    if row.samples_per_step is not None:
+        return row.samples_per_step
+    if row.batch_size is None:
+        return None
+    return row.batch_size * row.world_size
 
 
 def _steady_step_s(row: Row) -> float:
