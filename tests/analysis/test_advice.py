@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainkit.analysis.advice import arm_label, effects_of, rounds_of, tried_arms
+from trainkit.analysis.advice import arm_label, effects_of, tried_arms
 from trainkit.analysis.race import Arm, Race, Rules, Turn
 from trainkit.results.ledger import Measurement
 
@@ -59,17 +59,6 @@ def test_the_effect_of_a_value_is_the_ratio_of_the_arms_with_and_without_it():
     (effect,) = effects_of(pairs, tried)
     assert effect.value == "default"
     assert effect.gain.value == pytest.approx(2.0, rel=0.01)
-
-
-def test_the_rounds_are_told_again_from_the_ledger():
-    rounds = rounds_of(JOBS, Rules())
-    assert [shown.name for shown in rounds] == ["round 1", "round 2", "round 3", "final"]
-    assert {shown.leader for shown in rounds} == {"default"}
-    widths = [shown.intervals["eager"][1] - shown.intervals["eager"][0] for shown in rounds[1:]]
-    assert widths[0] > widths[1]
-    assert rounds[0].eliminated == ()
-    assert rounds[-1].eliminated == ("eager",)
-    assert "default, scope=net" not in rounds[-1].intervals
 
 
 def test_the_settings_as_they_are_have_a_label():

@@ -36,7 +36,9 @@ ADVICE = Advice(
     effects=(Effect("default", "eager", Ratio(1.2, 1.1, 1.3, 0.002, True)),),
     rounds=(
         Round("round 1", "default, fused", {"eager": (0.5, 2.0), "default, fused": (1.0, 1.0)}, ()),
-        Round("final", "default, fused", {"eager": (1.38, 1.46), "default, fused": (1.0, 1.0)}, ("eager",)),
+        Round(
+            "final", "default, fused", {"eager": (1.38, 1.46), "default, fused": (1.0, 1.0)}, ("eager",), ("blocks",)
+        ),
     ),
 )
 
@@ -96,6 +98,7 @@ def test_the_page_has_the_rounds_and_their_reasons(tmp_path: Path):
     page = write_advice(tmp_path, ADVICE, "resnet18 on digits: a race").read_text()
     assert "<td>0.50 to 2.00</td><td>out: 1.38 to 1.46</td>" in page
     assert "<td>leads</td><td>leads</td>" in page
+    assert "<td>blocks</td><td></td><td>excluded</td>" in page
     assert "<tr><td>max-autotune</td><td>needs about 9.0 min</td></tr>" in page
     assert "<tr><td>amp</td><td>changes the training</td></tr>" in page
 

@@ -228,3 +228,37 @@ def test_accuracy_is_a_constraint_where_the_jobs_validate(tmp_path: Path):
     resumed = machine.advisor(tmp_path, budget_s=3600, factors=FACTORS[:1])
     assert {name: entry.arm.excluded for name, entry in resumed.entries.items()} == reasons
     assert "max-autotune" in chosen(advisor)
+    assert rounds_in_which("reduce-overhead", advisor) == (["round 1", "round 2", "round 3"], "final")
+    assert resumed.rounds == advisor.rounds
+
+
+def rounds_in_which(label: str, advisor: Advisor) -> tuple[list[str], str | None]:
+    """The rounds in which a setting has an interval, and the first in which it is excluded."""
+    with_interval = [shown.name for shown in advisor.rounds if label in shown.intervals]
+    excluded = [shown.name for shown in advisor.rounds if label in shown.excluded]
+    return with_interval, next(iter(excluded), None)
+
+
+def test_a_setting_is_excluded_in_the_round_in_which_the_race_excluded_it(tmp_path: Path):
+    machine = Machine(
+        fails={
+            "compile.mode=reduce-overhead": {"foreign_processes": 1},
+            "compile.mode=max-autotune": {"check_passed": False, "check_reason": "losses differ"},
+            "trainer.channels_last=true": {"status": "oom", "error": "oom: no memory"},
+        }
+    )
+    advisor = race(machine, tmp_path, budget_s=3600)
+    assert rounds_in_which("reduce-overhead", advisor) == ([], "round 3")
+    assert rounds_in_which("max-autotune", advisor) == (["round 1", "round 2"], "final")  # whose jobs are checked
+    assert rounds_in_which("default, trainer.channels_last=true", advisor) == ([], "round 1")
+
+
+def test_a_round_has_intervals_that_close_and_the_settings_that_they_put_out(tmp_path: Path):
+    advisor = race(Machine(), tmp_path, budget_s=3600, factors=FACTORS[:1])
+    assert [shown.name for shown in advisor.rounds][:2] == ["round 1", "round 2"]
+    assert advisor.rounds[-1].name == "final"
+    ends = [shown.intervals["reduce-overhead"] for shown in advisor.rounds[1:3]]
+    assert ends[0][1] - ends[0][0] > ends[1][1] - ends[1][0]
+    assert advisor.rounds[0].eliminated == ()
+    assert "eager" in advisor.rounds[-1].eliminated
+    assert advisor.rounds[-1].leader in ("reduce-overhead", "max-autotune")

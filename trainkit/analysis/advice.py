@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from trainkit.analysis.grouping import short_override
-from trainkit.analysis.race import Arm, Race, Rules, Standing, Turn
+from trainkit.analysis.race import Arm, Race, Standing
 from trainkit.config.factors import LeftOut
 from trainkit.results.ledger import Measurement
 from trainkit.stats import Ratio, ratio
@@ -54,12 +54,14 @@ class Effect:
 
 @dataclass(frozen=True)
 class Round:
-    """The intervals of the arms over the leader when a round had ended; `final`: of the last two."""
+    """The intervals of the arms over the leader when a round had ended, by label, and the labels of those that cannot
+    win: `eliminated` are slower, `excluded` for another reason, without an interval. `final`: of the last two."""
 
     name: str
     leader: str
     intervals: dict[str, tuple[float, float]]
-    eliminated: tuple[str, ...]
+    eliminated: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -146,32 +148,6 @@ def effects_of(pairs: Sequence[tuple[str, tuple[str, ...], tuple[str, ...]]], tr
             gain = ratio(figures[without], figures[with_value])
             effects.append(Effect(short_override(value), arm_label(without), gain))
     return effects
-
-
-def rounds_of(measurements: Sequence[Measurement], rules: Rules) -> list[Round]:
-    """The rounds of a race, told again from its ledger."""
-    arms: dict[tuple[str, ...], Arm] = {}
-    for job in measurements:
-        arms.setdefault(tuple(job.overrides), Arm(arm_label(job.overrides)))
-    race = Race(list(arms.values()), rules)
-    rounds: list[Round] = []
-    names = [_round_name(job) for job in measurements]
-    for job, name, next_name in zip(measurements, names, [*names[1:], ""], strict=False):
-        arm = arms[tuple(job.overrides)]
-        if job.figure is not None:
-            Turn(arm, job.is_final).record(job.figure)
-        elif job.excludes:
-            arm.excluded = job.reason
-        if name != next_name:
-            standing = race.standing()
-            leader = standing.leader.name if standing.leader else ""
-            eliminated = tuple(gone.name for gone in standing.eliminated)
-            rounds.append(Round(name, leader, standing.intervals, eliminated))
-    return rounds
-
-
-def _round_name(job: Measurement) -> str:
-    return "final" if job.is_final else f"round {job.repeat + 1}"
 
 
 def _figures(jobs: Sequence[Measurement]) -> list[float]:

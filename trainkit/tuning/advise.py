@@ -6,7 +6,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
-from trainkit.analysis.advice import Advice, arm_label, effects_of, rounds_of, tried_arms
+from trainkit.analysis.advice import Advice, arm_label, effects_of, tried_arms
 from trainkit.config.composition import CONF
 from trainkit.config.errors import ConfigError
 from trainkit.formatting import factor
@@ -146,7 +146,7 @@ def advice_of(advisor: Advisor, plan: RacePlan) -> Advice:
         not_tried=tuple(not_tried),
         left_out=(*plan.left_out, *contradictions),
         effects=tuple(effects_of(advisor.space.effects(), tried)),
-        rounds=tuple(rounds_of(advisor.ledger.measurements, advisor.race.rules)),
+        rounds=tuple(advisor.rounds),
         largest_batch=max(fitting, default=None),
         capped_at=capped_at,
     )

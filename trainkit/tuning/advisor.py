@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from trainkit.analysis.advice import arm_label
+from trainkit.analysis.advice import Round, arm_label
 from trainkit.analysis.race import Arm, Race, Turn
 from trainkit.config.factors import AUTO, BATCH_SIZE, LeftOut
 from trainkit.results.ledger import Ledger, Measurement
@@ -14,6 +14,7 @@ from trainkit.tuning.combinations import combinations
 from trainkit.tuning.forecast import Entry, predicted_s
 from trainkit.tuning.goal import MEMORY, Goal, time_needed
 from trainkit.tuning.measuring import JobRequest, measurement_of
+from trainkit.tuning.rounds import add_round
 from trainkit.tuning.space import ArmSettings, Overrides, Space, value_in
 
 MOST_UNUSABLE = 3  # jobs of an arm that left no figure through no fault of the arm
@@ -39,6 +40,7 @@ class Advisor:
         self._complaint = complaint
         self.race = Race([], goal.rules())
         self.entries: dict[str, Entry] = {}
+        self.rounds: list[Round] = []
         self._is_crossed = False
         for settings in space.screening():
             self._add(settings)
@@ -166,6 +168,7 @@ class Advisor:
         if arm.excluded is None and entry is not base:
             arm.excluded = worse_metric(entry.jobs, base.jobs)
         arm.cost = entry.peak_bytes if self.goal.minimize == MEMORY else entry.compile_s
+        add_round(self.rounds, job, self.entries, self.race.standing())
 
 
 def unmeasured(entries: Iterable[Entry]) -> tuple[list[LeftOut], list[LeftOut]]:

@@ -62,6 +62,8 @@ def _is_known(shown: Round, label: str) -> bool:
 
 def _last_text(rounds: Sequence[Round], label: str) -> str:
     """The last interval of an arm, as far as it was in the race."""
+    if label in rounds[-1].excluded:
+        return "excluded"
     text = ""
     for number, (low, high), is_out in _intervals(rounds, label):
         if label == rounds[number].leader:
