@@ -26,6 +26,17 @@ def test_what_was_appended_is_read_by_the_next_start(tmp_path: Path):
     assert again.used_s == 9.0
 
 
+def test_the_time_of_a_start_that_was_killed_counts_and_that_of_another_race_does_not(tmp_path: Path):
+    ledger = Ledger(tmp_path, IDENTITY)
+    ledger.append(MEASUREMENT)
+    ledger.note_time(30.5)
+    assert Ledger(tmp_path, IDENTITY).used_s == 30.5
+    ledger.append(replace(MEASUREMENT, repeat=1, used_s=40.0))
+    assert Ledger(tmp_path, IDENTITY).used_s == 40.0
+    ledger.path.unlink()
+    assert Ledger(tmp_path, IDENTITY).used_s == 0
+
+
 @pytest.mark.parametrize("kept", [0, 10, -30, -1])
 def test_a_line_that_a_kill_cut_off_is_dropped_and_the_next_one_is_whole(kept: int, tmp_path: Path):
     ledger = Ledger(tmp_path, IDENTITY)

@@ -1,9 +1,14 @@
 """The race over a machine that is made up: order, budget, failures, and going on after a kill."""
 
+import signal
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import ROOT
 from tests.tuning.machine import FACTORS, GIB, Machine
 from trainkit.config.factors import Factor, FactorValue, LeftOut
 from trainkit.sweep.processes import GRACE_S
@@ -170,6 +175,66 @@ def test_a_race_that_was_stopped_goes_on_to_the_same_choice(num_jobs: int, tmp_p
     assert [job.name for job in machine.jobs] == [job.name for job in whole.jobs]
     assert [job.repeat for job in machine.jobs] == [job.repeat for job in whole.jobs]
     assert chosen(advisor) == BEST
+
+
+@pytest.mark.parametrize("num_jobs", [0, 3])
+def test_the_time_of_a_job_that_was_broken_off_counts_once(num_jobs: int, tmp_path: Path):
+    machine = Machine()
+
+    def measure(request):
+        if len(machine.jobs) == num_jobs:
+            machine.now_s += 50
+            raise KeyboardInterrupt
+        return machine.measure(request)
+
+    with pytest.raises(KeyboardInterrupt):
+        machine.advisor(tmp_path, budget_s=600).run(measure)
+    for _ in range(2):
+        resumed = machine.advisor(tmp_path, budget_s=600)
+        assert resumed.budget.used_s == pytest.approx(machine.now_s)
+    resumed.run(machine.measure)
+    assert machine.now_s <= 600
+
+
+KILLED = """
+import os, signal, sys, time
+from pathlib import Path
+from tests.tuning.machine import BEGINS, FACTORS, IDENTITY
+from trainkit.results.ledger import Ledger
+from trainkit.tuning.advisor import Advisor
+from trainkit.tuning.budget import Budget
+from trainkit.tuning.goal import Goal
+from trainkit.tuning.space import Space
+
+def measure(request):
+    time.sleep(2.5)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+Advisor(Space(FACTORS, BEGINS), Goal(), Budget(600, 100.0), Ledger(Path(sys.argv[1]), IDENTITY)).run(measure)
+"""
+
+
+def test_a_race_that_is_killed_while_it_measures_leaves_its_time(tmp_path: Path):
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], cwd=ROOT)
+    assert killed.returncode == -signal.SIGKILL
+    assert Machine().advisor(tmp_path).budget.used_s > 101
+
+
+def test_a_row_that_was_there_already_has_the_time_of_its_job(tmp_path: Path):
+    machine = Machine(compile_s={"compile.mode=default": 60.0})
+
+    def measure(request):
+        earlier_s = machine.now_s
+        row = machine.measure(request)
+        if request.name == "compile.mode=default":
+            machine.now_s = earlier_s + 0.002
+        return replace(row, compile_startup_s=2.0, steps_time_s=row.compile_time_s + 5.0)
+
+    advisor = machine.advisor(tmp_path, budget_s=3600)
+    advisor.run(measure)
+    first = advisor.entries["compile.mode=default"].jobs[0]
+    assert first.wall_s == 67.0
+    assert advisor.budget.used_s == machine.now_s
 
 
 def test_the_second_time_nothing_is_measured_anew(tmp_path: Path):

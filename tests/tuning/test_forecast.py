@@ -22,11 +22,6 @@ def entry(overrides: str, inductor_multiple: float, compile_s: float | None = No
 EAGER = entry("compile.mode=eager", 0.0, 0.0)
 
 
-def test_a_job_whose_row_was_there_already_is_not_expected_to_take_less_than_nothing():
-    taken_up = entry("compile.mode=default", 1.0, 60.0, wall_s=0.002)
-    assert predicted_s(taken_up, False, [EAGER, taken_up]) == 30.0
-
-
 def test_the_compile_of_the_base_is_not_that_of_another_setting():
     base = entry("compile.mode=default", 1.0, 60.0, wall_s=100.0)
     other = entry("compile.mode=default trainer.channels_last=true", 1.0)

@@ -1,10 +1,12 @@
 """The ledger of a race: `race.jsonl` in its folder, a line for each measurement.
 
 The first line names the race. Every other line is written and flushed to the disk before the next measurement begins.
+`race.time` beside it has the seconds that the race has taken, while it measures: a start that is killed leaves them.
 """
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from trainkit.results.metric import MeasuredMetric
 from trainkit.results.typed import parse
 
 LEDGER_FILE = "race.jsonl"
+TIME_FILE = "race.time"
 
 
 @dataclass(frozen=True)
@@ -71,9 +74,11 @@ class Ledger:
 
     def __init__(self, folder: Path, identity: RaceIdentity):
         self.path = folder / LEDGER_FILE
+        self._time_path = folder / TIME_FILE
         self.measurements: list[Measurement] = []
         lines = _whole_lines(self.path)
         if not lines:
+            self._time_path.unlink(missing_ok=True)
             self._write(asdict(identity), "w")
             return
         if _parsed(RaceIdentity, lines[0], f"{self.path}:1") != identity:
@@ -87,8 +92,20 @@ class Ledger:
 
     @property
     def used_s(self) -> float:
-        """The time that the race has taken so far."""
-        return self.measurements[-1].used_s if self.measurements else 0.0
+        """The time that the race has taken so far, that of a measurement that was broken off included."""
+        measured_s = self.measurements[-1].used_s if self.measurements else 0.0
+        return max(measured_s, self._noted_s())
+
+    def note_time(self, used_s: float) -> None:
+        """Keep the time that the race has taken, without a measurement."""
+        temporary = self._time_path.with_suffix(".tmp")
+        temporary.write_text(f"{used_s:.3f}\n")
+        temporary.replace(self._time_path)
+
+    def _noted_s(self) -> float:
+        with suppress(OSError, ValueError):
+            return float(self._time_path.read_text())
+        return 0.0
 
     def _write(self, line: dict[str, Any], mode: str) -> None:
         with self.path.open(mode, encoding="utf-8") as file:

@@ -9,7 +9,7 @@ from trainkit.results.ledger import Ledger, Measurement
 from trainkit.results.row import Row
 from trainkit.tuning.accuracy import LEAST_SEEDS, num_seeds, worse_metric
 from trainkit.tuning.batch_sizes import next_batch_size
-from trainkit.tuning.budget import Budget
+from trainkit.tuning.budget import Budget, repeating
 from trainkit.tuning.combinations import combinations
 from trainkit.tuning.forecast import Entry, predicted_s
 from trainkit.tuning.goal import MEMORY, Goal, time_needed
@@ -19,6 +19,7 @@ from trainkit.tuning.space import ArmSettings, Overrides, Space, value_in
 
 MOST_UNUSABLE = 3  # jobs of an arm that left no figure through no fault of the arm
 MOST_CROSSED = 6  # combinations that are tried
+NOTE_S = 1.0  # from a note of the race's time to the next
 
 
 class Advisor:
@@ -52,7 +53,8 @@ class Advisor:
         while (turn := self.next_turn()) is not None:
             request = self.request(turn)
             started_s = self.budget.used_s
-            row = measure(request)
+            with repeating(self._note_time, NOTE_S):
+                row = measure(request)
             used_s = self.budget.used_s
             coldest_s = self.entries[request.name].compile_s
             job = measurement_of(row, request, self.goal, coldest_s, wall_s=used_s - started_s, used_s=used_s)
@@ -91,6 +93,9 @@ class Advisor:
                 has_trained = any(job.figure is not None for job in entry.jobs)
                 fits[int(size)] = has_trained or entry.arm.excluded is None
         return fits
+
+    def _note_time(self) -> None:
+        self.ledger.note_time(self.budget.used_s)
 
     def _needs_base(self, turn: Turn) -> bool:
         """Whether a comparison of the metric with the turn's arm needs another seed of the base."""

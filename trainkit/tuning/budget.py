@@ -1,7 +1,9 @@
 """The budget of a race: what it has used, what fits into the rest, and the share of each job."""
 
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 from trainkit.sweep.processes import GRACE_S
 from trainkit.tuning.forecast import Entry, predicted_s
@@ -41,3 +43,23 @@ class Budget:
         if expected_s == 0:
             share_s = FIRST_SHARE * self.limit_s
         return min(share_s, max(self.left_s - GRACE_S, 1.0))
+
+
+@contextmanager
+def repeating(note: Callable[[], None], every_s: float) -> Iterator[None]:
+    """A context in which a thread calls `note` again and again; it is called once more at the end, whatever ends it."""
+    ended = threading.Event()
+
+    def repeat() -> None:
+        while not ended.wait(every_s):
+            with suppress(OSError):  # the last note says so
+                note()
+
+    thread = threading.Thread(target=repeat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        note()

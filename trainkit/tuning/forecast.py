@@ -73,13 +73,12 @@ def predicted_s(entry: Entry, is_final: bool, entries: Sequence[Entry]) -> float
         if last is None:
             times, last = CHECK_TIMES, entry.jobs[-1]
         compile_s = last.compile_s or 0.0
-        # A job whose row was there already, after a kill, took no time to speak of when it was taken up.
-        return times * (max(last.wall_s, compile_s) - WARM_SAVES * compile_s)
+        return times * (last.wall_s - WARM_SAVES * compile_s)
     base = entries[0]
     if not base.jobs:
         return 0.0
     last = base.jobs[-1]
-    return max(last.wall_s - (last.compile_s or 0.0), 0.0) + predicted_compile_s(entry, entries)
+    return last.wall_s - (last.compile_s or 0.0) + predicted_compile_s(entry, entries)
 
 
 def predicted_compile_s(entry: Entry, entries: Iterable[Entry]) -> float:
