@@ -17,7 +17,7 @@ rows.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -182,22 +182,25 @@ class Race:
         first, and among equals the better one: rounds are interleaved, and poor arms wait until the scatter of the good
         ones is known. The final comes last.
         """
-        for arm in self.arms:
-            turn = Turn(arm, is_final=False)
-            if arm.excluded is None and not arm.figures and may_run(turn):
-                return turn
-        standing = self.standing()
-        if not standing.is_decided:
-            for arm in sorted(self._in_question(standing), key=lambda arm: (len(arm.figures), arm.mean_log)):
-                turn = Turn(arm, is_final=False)
-                if len(arm.figures) < self.rules.most_samples and may_run(turn):
-                    return turn
-        num_finals = self._num_finals(standing)
-        for arm in sorted(self.finalists(standing), key=lambda arm: len(arm.final_figures)):
-            turn = Turn(arm, is_final=True)
-            if len(arm.final_figures) < num_finals and may_run(turn):
+        for turn in self._turns():
+            if may_run(turn):
                 return turn
         return None
+
+    def _turns(self) -> Iterator[Turn]:
+        """The turns that the race may take next, in the order of their importance."""
+        for arm in self.arms:
+            if arm.excluded is None and not arm.figures:
+                yield Turn(arm, is_final=False)
+        standing = self.standing()
+        if not standing.is_decided:
+            for arm in sorted(self._undecided_arms(standing), key=lambda arm: (len(arm.figures), arm.mean_log)):
+                if len(arm.figures) < self.rules.most_samples:
+                    yield Turn(arm, is_final=False)
+        num_figures = self._num_final_figures(standing)
+        for arm in sorted(self.finalists(standing), key=lambda arm: len(arm.final_figures)):
+            if len(arm.final_figures) < num_figures:
+                yield Turn(arm, is_final=True)
 
     def finalists(self, standing: Standing) -> list[Arm]:
         """The chosen arm and the best of the others; none if no other arm can win."""
@@ -207,11 +210,12 @@ class Race:
             return []
         return [choice, min(rivals, key=lambda arm: arm.mean_log)]
 
-    def _num_finals(self, standing: Standing) -> int:
-        """The figures of each of the last two in their final."""
+    def _num_final_figures(self, standing: Standing) -> int:
+        """The number of figures of each of the last two in their final: more of them where they scatter."""
         for arm in self.finalists(standing):
             low, high = standing.intervals[arm.name]
-            if low == 0 or not self._is_sharp(math.log(low), math.log(high)):
+            is_unbounded = low == 0
+            if is_unbounded or not self._is_sharp(math.log(low), math.log(high)):
                 return NOISY_FINAL
         return self.rules.final_samples
 
@@ -225,14 +229,16 @@ class Race:
 
     def is_at_cap(self, standing: Standing) -> bool:
         """Whether the arms whose next figure may decide the race have as many as an arm gets."""
-        return all(len(arm.figures) >= self.rules.most_samples for arm in self._in_question(standing))
+        return all(len(arm.figures) >= self.rules.most_samples for arm in self._undecided_arms(standing))
 
-    def _in_question(self, standing: Standing) -> list[Arm]:
-        """The arms whose next figure may decide the race: the last two, and those that may be too good for a tie."""
-        least_low = 1 / (1 + self.rules.tolerance)
+    def _undecided_arms(self, standing: Standing) -> list[Arm]:
+        """The arms whose next figure may decide the race: the last two, and each other one that may be better than the
+        leader by more than the tolerance."""
         arms = self.finalists(standing)
         for arm in standing.alive:
-            if arm not in arms and standing.intervals[arm.name][0] < least_low:
+            low, _ = standing.intervals[arm.name]
+            may_be_better = low < 1 / (1 + self.rules.tolerance)
+            if may_be_better and arm not in arms:
                 arms.append(arm)
         return arms
 
