@@ -26,6 +26,11 @@ def test_without_a_whole_epoch_the_steps_are_said():
     assert "after 8 steps" in " ".join(text.split())
 
 
+def test_epochs_that_all_compiled_have_no_time():
+    text = shown(print_outcome, replace(ROW, num_epochs=1, epoch_train_time_s=None), "", "")
+    assert "after 1 epoch\n" in text
+
+
 def test_a_busy_machine_is_said():
     busy, idle = (shown(print_outcome, replace(ROW, foreign_cpu_frac=frac), "", "") for frac in (0.728, 0.02))
     assert "busy: CPU load of others 72.8 %" in " ".join(busy.split())

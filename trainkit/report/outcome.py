@@ -74,7 +74,10 @@ def _quality_text(row: Row) -> str:
         text += f", {metric.name} {fixed(metric.value, 3)}"
     if not row.num_epochs:  # `max_steps` ended the first one
         return f"{text}, after {counted(row.num_steps, 'step')}"
-    return f"{text}, after {counted(row.num_epochs, 'epoch')} of {seconds(row.epoch_train_time_s)}"
+    text += f", after {counted(row.num_epochs, 'epoch')}"
+    if row.epoch_train_time_s is not None:  # of an epoch without a compile
+        text += f" of {seconds(row.epoch_train_time_s)}"
+    return text
 
 
 def lacks_compiler(row: Row) -> bool:
