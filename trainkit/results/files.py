@@ -15,6 +15,7 @@ from trainkit.results.epoch import EpochRecord
 from trainkit.results.ranks import FOLDER, LOCK, Cause
 from trainkit.results.row import Row
 from trainkit.results.typed import parse, parse_text, read_bounded
+from trainkit.results.whole_file import replace_text
 
 ROW_FILE = "row.json"
 EPOCHS_FILE = "epochs.jsonl"
@@ -43,18 +44,9 @@ def write_row(run_dir: Path | str, row: Row) -> Path:
     Raises RunFileError if that fails.
     """
     path = Path(run_dir) / ROW_FILE
-    _replace_text(path, json.dumps(asdict(row), indent=2) + "\n")
-    return path
-
-
-def _replace_text(path: Path, text: str) -> None:
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
     with _writing(path):
-        try:
-            temporary.write_text(text)
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        replace_text(path, json.dumps(asdict(row), indent=2) + "\n")
+    return path
 
 
 def read_row(run_dir: Path | str) -> Row | None:
@@ -116,7 +108,8 @@ def keep_epochs(run_dir: Path | str, before: int) -> None:
     if not path.exists():
         return
     earlier = [record for record in read_epochs(run_dir) if record.epoch < before]
-    _replace_text(path, "".join(json.dumps(asdict(record)) + "\n" for record in earlier))
+    with _writing(path):
+        replace_text(path, "".join(json.dumps(asdict(record)) + "\n" for record in earlier))
 
 
 def set_aside(run_dir: Path | str, names: Iterable[str] = (ROW_FILE, EPOCHS_FILE)) -> None:

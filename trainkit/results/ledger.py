@@ -13,6 +13,7 @@ from typing import Any
 
 from trainkit.results.metric import MeasuredMetric
 from trainkit.results.typed import parse
+from trainkit.results.whole_file import replace_text
 
 LEDGER_FILE = "race.jsonl"
 TIME_FILE = "race.time"
@@ -98,9 +99,7 @@ class Ledger:
 
     def note_time(self, used_s: float) -> None:
         """Keep the time that the race has taken, without a measurement."""
-        temporary = self._time_path.with_suffix(".tmp")
-        temporary.write_text(f"{used_s:.3f}\n")
-        temporary.replace(self._time_path)
+        replace_text(self._time_path, f"{used_s:.3f}\n")
 
     def _noted_s(self) -> float:
         with suppress(OSError, ValueError):

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from trainkit.results.typed import parse
+from trainkit.results.whole_file import replace_text
 
 FOLDER = "ranks"  # in the run directory, while several ranks run and after one of them has failed
 LOCK = "row.lock"  # in that folder: one rank at a time changes the row
@@ -44,9 +45,7 @@ def write_report(run_dir: Path, report: RankReport) -> None:
     """Write `<run_dir>/ranks/<rank>.json` atomically."""
     path = Path(run_dir, FOLDER, f"{report.rank}.json")
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(asdict(report)))
-    temporary.replace(path)
+    replace_text(path, json.dumps(asdict(report)))
 
 
 def read_reports(run_dir: Path) -> list[RankReport]:
