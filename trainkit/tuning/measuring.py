@@ -33,7 +33,7 @@ def measurement_of(
     """
     compile_s = all_compile_s(row)
     # The row of a job may have been there already, after a kill: it did not take its time again.
-    wall_s = max(wall_s, least_job_s(row))
+    wall_s = max(wall_s, _least_job_s(row))
     reason = why_dropped(row)
     excludes = reason is not None and reason != FOREIGN_PROCESS
     if reason is None:
@@ -75,7 +75,7 @@ def all_compile_s(row: Row) -> float | None:
     return row.compile_time_s + (row.compile_startup_s or 0.0)
 
 
-def least_job_s(row: Row) -> float:
+def _least_job_s(row: Row) -> float:
     """The time that a job took at least: that of its steps, with compiles among them, after its start-up, or that of
     all compiles."""
     steps_s = (row.compile_startup_s or 0.0) + (row.steps_time_s or 0.0)
