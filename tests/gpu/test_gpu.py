@@ -96,6 +96,8 @@ def test_a_package_of_aot_inductor_answers_as_the_network(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     row = read_row(tmp_path / "run")
     assert (row.status, row.effective_mode, row.accelerator, row.check_passed) == ("ok", "default", "gpu", True)
+    assert row.peak_allocated_bytes > row.package_bytes / 2  # the parameters, which lie outside of the allocator
+    assert row.peak_device_bytes > row.peak_reserved_bytes > row.peak_allocated_bytes
 
 
 def test_random_batches_of_calls_are_made_once_on_the_device(tmp_path):

@@ -80,6 +80,12 @@ def _dynamic_shapes(examples: Sequence[Inputs]) -> Any:
     return map_tensors(lambda tensor: dims_of[id(tensor)], examples[-1])
 
 
+def constant_bytes(program: ExportedProgram) -> int:
+    """Size of the parameters, buffers and constants of a graph."""
+    tensors = [*program.state_dict.values(), *program.constants.values()]
+    return sum(tensor.nbytes for tensor in tensors if isinstance(tensor, torch.Tensor))
+
+
 def save_program(program: ExportedProgram, path: Path) -> None:
     """Write an exported graph with its parameters."""
     torch.export.save(program, path)

@@ -11,6 +11,7 @@ from trainkit.config.schema import Engine
 from trainkit.inference.cascade import CascadeStage
 from trainkit.inputs import Inputs
 from trainkit.metrics.epochs import EpochMeter
+from trainkit.metrics.memory import release_unused
 from trainkit.metrics.timer import Stopwatch
 from trainkit.results.cost import PackageCost
 from trainkit.training.objective import Forward
@@ -46,6 +47,7 @@ def load_program(
         meter.on_compile_start("forward")
         packages.compile_package(program, stage.config.compile.mode, path)
         meter.on_compile_end("forward")
+        meter.on_package(packages.constant_bytes(program))
         stage.network.cpu()
     else:
         packages.save_program(program, path)
@@ -56,6 +58,7 @@ def load_program(
     else:
         stage.network = ExportedForward(packages.load_program(path), nn.Identity())
     load.stop()
+    release_unused()  # of the network that was exported, which a process that only loads the file never has
     return PackageCost(export.total_s, load.total_s, path.stat().st_size)
 
 

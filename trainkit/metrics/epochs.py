@@ -171,6 +171,10 @@ class EpochMeter:
     def on_compile_end(self, kind: str) -> None:
         self.compile_clock.stop(kind)
 
+    def on_package(self, parameter_bytes: int) -> None:
+        """A package was loaded that holds its parameters outside of the caching allocator."""
+        self._memory.outside_bytes = parameter_bytes
+
     def begin(self, device: torch.device) -> None:
         """Begin an epoch with its training."""
         self.device = device

@@ -46,6 +46,7 @@ class MemoryPhases:
     """
 
     def __init__(self) -> None:
+        self.outside_bytes = 0  # of a GPU, held outside of the caching allocator
         self.compiling: Memory | None = None
         self.steady: Memory | None = None
         self._in_compile = False
@@ -74,7 +75,7 @@ class MemoryPhases:
 
     def end(self) -> None:
         """End the phase: add its peaks to those of its kind."""
-        peak = peak_memory(self._device, self._captured)
+        peak = peak_memory(self._device, self._captured, self.outside_bytes)
         if self._in_compile:
             self.compiling = highest([self.compiling, peak])
         else:
@@ -95,15 +96,22 @@ def peak_reserved_bytes(step: Callable[[], None], device: torch.device) -> int |
     """The peak memory of the caching allocator in a step, which begins without unused memory; None on a CPU."""
     if device.type != "cuda":
         return None
-    gc.collect()
-    torch.cuda.empty_cache()
+    release_unused()
     reset_peaks(device)
     step()
     return torch.cuda.max_memory_reserved(device)
 
 
-def peak_memory(device: torch.device, captured: bool) -> Memory:
-    """The peaks since `reset_peaks`; the device's figure is the memory that the process holds now.
+def release_unused() -> None:
+    """Give the memory of tensors that are gone back to the GPU."""
+    gc.collect()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+
+
+def peak_memory(device: torch.device, captured: bool, outside_bytes: int = 0) -> Memory:
+    """The peaks since `reset_peaks`; the device's figure is the memory that the process holds now. `outside_bytes` of
+    tensors are held outside of the caching allocator.
 
     The tensors of a replayed CUDA graph are in a private pool, which the allocator does not count as allocated. So the
     idle part of such pools is added, unless a graph was captured in the period: then its tensors are counted already.
@@ -115,7 +123,7 @@ def peak_memory(device: torch.device, captured: bool) -> Memory:
     pools = 0 if captured else idle_pool_bytes(device)
     reserved = torch.cuda.max_memory_reserved(device)
     allocated = min(torch.cuda.max_memory_allocated(device) + pools, reserved)
-    return Memory(allocated, reserved, held_bytes(device))
+    return Memory(allocated + outside_bytes, reserved + outside_bytes, held_bytes(device))
 
 
 def held_bytes(device: torch.device) -> int:
