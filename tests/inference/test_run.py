@@ -632,12 +632,14 @@ def test_a_chain_with_a_stage_in_another_mode_is_dropped_with_the_reason():
     assert why_dropped(row) == "model=<i>small</i>: requested default, effective eager: nothing was compiled"
 
 
-def test_a_job_that_left_no_row_was_of_calls_all_the_same(tmp_path):
+def test_the_row_of_a_job_that_has_not_started_has_its_settings(tmp_path):
+    overrides = ["forward.deadline_ms=5", "data=synthetic", "data.batch_sizes=[2,4]"]
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        cfg = compose(FORWARD, ["forward.deadline_ms=5"], return_hydra_config=True)
+        cfg = compose(FORWARD, overrides, return_hydra_config=True)
     sweep = Sweep("s", tmp_path, cfg, None, 1, (Slot(),))
     row = row_of_request(sweep, Job([], cfg, None, "", repeat=0, number="[1/1]"), tmp_path)
     assert (row.kind, row.deadline_ms) == ("forward", 5.0)
+    assert (row.batch_size, row.batch_sizes) == (None, [2, 4])
 
 
 def test_a_row_of_no_known_kind_is_refused():

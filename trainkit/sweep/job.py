@@ -115,7 +115,8 @@ def row_of_request(sweep: Sweep, job: Job, run_dir: Path) -> Row:
         groups: dict[str, Any] = {}
         for name in ("compile", "amp", "ddp", "trainer", "callbacks", "forward"):
             groups[name] = OmegaConf.to_object(config[name])
-        request = RunConfig(**groups, data={"batch_size": config.data.get("batch_size")}, seed=config.seed)
+        groups["data"] = OmegaConf.to_object(OmegaConf.masked_copy(config.data, ["batch_size", "batch_sizes"]))
+        request = RunConfig(**groups, seed=config.seed)
     except OmegaConfBaseException:
         request = RunConfig()
     request.model = {"_target_": config.model.get("_target_")}
