@@ -90,6 +90,7 @@ class Cost:
         "Time to the first answer: loading the package, if there is one, and the first call with its compiles; without "
         "`compile_startup_s`. Of calls that are waited for, without a cascade.",
         unit="s",
+        title="Time to the first answer",
         over_repeats=OverRepeats.MEDIAN,
         shown={Section.PACKAGE: "first answer"},
     )
@@ -232,6 +233,7 @@ class Cost:
         None,
         "Peak memory of the process on the device, with the CUDA context, in those steps; on a CPU all three are the "
         "resident memory.",
+        title="Device memory",
         shown={Section.MEMORY: "device"},
         **MOST_MEMORY,
     )
