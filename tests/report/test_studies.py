@@ -40,10 +40,13 @@ def test_a_dropped_row_still_says_what_the_compiler_did():
 def test_what_was_compiled_again_says_for_what_and_by_which_settings():
     cause = "inputs.size()[0] == 64"
     again = [
-        replace(ops_row(n, 2.0, repeat, compile_mode="default"), num_graphs=2, num_recompiles=1, recompiles=[cause])
+        replace(
+            ops_row(n, 2.0, repeat, compile_mode="default"), num_graphs=2, num_recompiles=1,
+            recompiles=[f"0/{repeat}: {cause}"],
+        )
         for n in (1, 30)
         for repeat in range(2)
-    ]
+    ]  # fmt: skip
     *_, said = markdown_compiled(again).splitlines()
     assert said.replace("\\", "") == f"Recompiled for {cause}: model.num_ops=1; model.num_ops=30."
 

@@ -76,7 +76,10 @@ def test_what_was_not_measured_is_a_dash():
 
 
 def test_a_missing_eager_row_is_said():
-    assert "no eager row" in line_of(shown(print_comparison, compare([make_row("default", 5.0)])), "default")
+    text = shown(print_comparison, compare([make_row("default", 5.0)]))
+    assert "no eager row" in line_of(text, "default")
+    assert "No advice: eager was not measured" in text
+    assert "to compare with" not in text
 
 
 def test_one_run_says_that_its_spread_is_unknown():

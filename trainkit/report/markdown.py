@@ -17,8 +17,10 @@ from trainkit.report.notes import comparison_notes
 from trainkit.report.recommendations import recommendation
 from trainkit.report.scaling import scaling_columns, scaling_notes, scaling_sentences, scaling_title
 from trainkit.report.throughput import throughput_lines
-from trainkit.report.verdicts import verdict
+from trainkit.report.verdicts import verdicts
 from trainkit.results.row import Row
+
+VARIANT = re.compile(r"^\d+/\d+: ")  # of a function, whose guard failed: torch counts each again
 
 COMPILER_COLUMNS = {
     "graphs": "num_graphs",
@@ -85,8 +87,8 @@ def _settings_table(labels: Iterable[str], columns: Iterable[TableColumn]) -> st
 
 def _verdicts(group: Group) -> str:
     lines = [f"**{escape(recommendation(group))}**", ""]
-    for candidate in group.candidates:
-        lines.append(f"- {escape(verdict(candidate, group))}")
+    for sentence in verdicts(group):
+        lines.append(f"- {escape(sentence)}")
     return "\n".join(lines)
 
 
@@ -130,7 +132,7 @@ def _facts_of_graphs(row: Row) -> list[str]:
     if sizes:
         facts.append(f"Graphs ({sizes})")
     for cause in recompile_causes(row):
-        facts.append(f"Recompiled for {short(cause.reason)}")
+        facts.append(f"Recompiled for {short(VARIANT.sub('', cause.reason))}")
     return facts
 
 

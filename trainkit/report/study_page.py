@@ -30,7 +30,8 @@ RULE = (
     "of a number held where all of the interval is within a tenth of it, one of a range where all is within that, "
     "else in direction only where the difference is measurably on the claimed side of 1x; it did not hold where "
     "nothing of the interval is within, by more than chance. One of missed deadlines is decided where no run of one "
-    "side is among those of the other, three or more each. Else, and with a single run, it is undecided."
+    "side is among those of the other, three or more each. Else, and with a single run, it is undecided. A ratio is "
+    "one of geometric means over the runs, machine by machine; the figures beside it are medians."
 )
 
 

@@ -35,7 +35,7 @@ from trainkit.report.notes import comparison_notes
 from trainkit.report.recommendations import recommendation
 from trainkit.report.scaling import scaling_columns, scaling_notes, scaling_sentences, scaling_title
 from trainkit.report.throughput import throughput_lines
-from trainkit.report.verdicts import change_verdict, verdict
+from trainkit.report.verdicts import change_verdict, verdicts
 
 MEASURE_AGAIN = "Measure the older runs again, with this version of trainkit."
 TOO_FEW_RUNS = (
@@ -77,8 +77,8 @@ def print_comparison(comparison: Comparison, console: Console | None = None) -> 
         labels = [candidate.label for candidate in group.candidates]
         console.print(_settings_table(labels, comparison_columns(group.candidates), console.width), crop=False)
         console.print(Text(recommendation(group), style="bold"))
-        for candidate in group.candidates:
-            console.print(indented(Text(verdict(candidate, group))))
+        for sentence in verdicts(group):
+            console.print(indented(Text(sentence)))
         for note in own_notes:
             console.print(Text(note, style="yellow"))
         console.print()

@@ -27,6 +27,15 @@ def verdict(candidate: Candidate, group: Group) -> str:
     return clean(sentence + metric_caveat(candidate))
 
 
+def verdicts(group: Group) -> list[str]:
+    """Those worth a line. Where no eager run was measured, they would all say so, and the recommendation does."""
+    sentences = []
+    for candidate in group.candidates:
+        if group.eager or candidate.speedup is not None or candidate.num_failed:
+            sentences.append(verdict(candidate, group))
+    return sentences
+
+
 def cache_state(candidate: Candidate) -> str:
     """`warm` or `partly warm` if no run found a cold compile cache: the full compile time is unknown then."""
     return {"warm": "warm", "mixed": "partly warm"}.get(candidate.cache_found or "", "")
