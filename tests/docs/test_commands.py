@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -105,7 +106,9 @@ def test_the_commands_of_a_page_run(page, needs, tmp_path):
         line = shortened(command.line)
         if command.overrides is not None and "diagnose" not in line:
             line = " ".join([line, *few_batches(command)])
+        started = time.monotonic()
         done = subprocess.run(["bash", "-c", line], cwd=tmp_path, env=env, capture_output=True, text=True)
+        print(f"{time.monotonic() - started:.0f} s: {line}", flush=True)
         # 1: something got slower or larger, on a busy machine by chance.
         allowed = (0, 1) if "--against" in line else (0,)
         assert done.returncode in allowed, f"{line}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
