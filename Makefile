@@ -57,13 +57,11 @@ studies: setup
 	done
 	$(BIN)/python scripts/studies.py $(ROWS)
 
-networks: setup
-	for network in $(NETWORKS); do \
-		set -- $$(echo $$network | tr : ' '); \
+networks: setup # two at a time: nothing is measured
+	for network in $(NETWORKS); do echo $$network | tr : ' '; done | OMP_NUM_THREADS=1 xargs -P 2 -L 1 sh -c ' \
 		folder=runs/networks/digits_pipeline-$$1; \
-		[ -f $$folder/checkpoints/last.ckpt ] || $(BIN)/python train.py experiment=digits_pipeline compile.mode=eager \
-			model.width=$$1 model.depth=$$2 model.window=$$3 optimizer.lr=$$4 hydra.run.dir=$$folder || exit; \
-	done
+		[ -f $$folder/checkpoints/last.ckpt ] || exec $(BIN)/python train.py experiment=digits_pipeline compile.mode=eager \
+			model.width=$$1 model.depth=$$2 model.window=$$3 optimizer.lr=$$4 hydra.run.dir=$$folder' network
 
 # The committed pages and plots, from the committed rows.
 pages: setup

@@ -82,6 +82,8 @@ def shortened(line: str) -> str:
 
 def few_batches(command: Command) -> list[str]:
     """The settings that make a command short, without those that it names itself."""
+    if command.is_forward and "experiment=studies/" in command.line:  # its calls fill windows
+        return []
     settings = FEW[command.is_forward].split()
     if "data.order=list" in command.line:  # each size has a share of the epoch
         settings = ["trainer.max_epochs=1", "data.num_batches=6"]

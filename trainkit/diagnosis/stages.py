@@ -21,9 +21,11 @@ def measure_stages(config: RunConfig) -> dict[str, dict[str, float]]:
     count. A backend whose step fails is missing, and a log line says why.
     """
     seconds = {}
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])  # the imports happen once
     for backend in BACKENDS:
         logger.info("stages: compiling with the backend %s in a process of its own", backend)
-        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+        with ProcessPoolExecutor(1, context) as process:
             try:
                 seconds[backend] = process.submit(measure_backend, config, backend).result()
             except Exception as error:  # of any kind: the other measurements are kept
