@@ -6,13 +6,15 @@ from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
+from matplotlib import rc_context
 
 from tests.sweeps import epochs_of, gpu_sweep
 from trainkit.analysis.candidates import Candidate
 from trainkit.analysis.comparison import Group, compare
+from trainkit.report.plots.axes import LegendEntry, add_legend, curve_axes
 from trainkit.report.plots.costs import plot_compile_time, plot_memory, plot_step_parts
 from trainkit.report.plots.curves import plot_curve
-from trainkit.report.plots.palette import looks_of
+from trainkit.report.plots.palette import STYLE, looks_of
 from trainkit.report.plots.ratios import plot_speedups
 from trainkit.report.plots.time_to_step import plot_time_to_step
 from trainkit.results.row import Row
@@ -86,6 +88,22 @@ def test_a_label_breaks(lines):
     plot = plot_compile_time(with_settings(group_of(gpu_sweep()), lambda setting: replace(setting, label=label)), "p")
     assert plot is not None
     assert "|".join([*lines, ""]) in "|".join(words(plot.svg))
+
+
+@rc_context(STYLE)
+def test_the_legend_of_a_curve_lies_within_the_figure():
+    long = "trainer.activation_checkpointing=false, " * 9
+    labels = ["default, dynamic=false, max_recompiles=null", f"default, {long}"]
+    figure, axes = curve_axes("model.num_ops", "us a call", num_ticks=7, head=3)
+    add_legend(axes, [LegendEntry("black", label) for label in labels], num_columns=1, up=1)
+    figure.canvas.draw()
+    legend = axes.get_legend()
+    assert legend is not None
+    whole, cut = [text.get_text() for text in legend.get_texts()]
+    assert whole == labels[0]
+    assert cut == "default, trainer.activation_ ..."
+    assert legend.get_window_extent().x0 >= 0
+    assert legend.get_window_extent().x1 <= figure.bbox.x1
 
 
 def test_ids_begin_with_the_name_and_no_colour_is_left_that_a_theme_cannot_change():

@@ -20,6 +20,7 @@ PLOT_WIDTH = 340  # narrow, so that text of FONT px is about as large on a phone
 LINE, BAR, GAP = 17, 13, 5  # a line of text, the thickness of a bar, the space around it
 BELOW = 40  # ticks and the name of the axis
 LINE_CHARS = 48  # that fit into the width
+LEGEND_CHARS = 45  # that fit beside a square
 MIN_LABEL_CHARS, MAX_LABEL_LINES = 16, 5
 TICK_STEPS = [1, 2, 5, 10]  # ticks are at multiples of these
 MAX_NUMBER_TICKS = 9
@@ -72,9 +73,9 @@ class _Wrapper(textwrap.TextWrapper):
     wordsep_re = re.compile(r"(\s+|(?<=\w[_,/-])(?=[^\W\d]))")
 
 
-def _label_lines(label: str, width: int) -> list[str]:
+def _label_lines(label: str, width: int, max_lines: int = MAX_LABEL_LINES) -> list[str]:
     """The first lines of a label. The page's table has the whole label."""
-    wrapper = _Wrapper(max(width, MIN_LABEL_CHARS), max_lines=MAX_LABEL_LINES, placeholder=" ...")
+    wrapper = _Wrapper(max(width, MIN_LABEL_CHARS), max_lines=max_lines, placeholder=" ...")
     return wrapper.wrap(clean(label)) or [""]
 
 
@@ -168,19 +169,21 @@ class LegendEntry:
 
 
 def add_legend(axes: Axes, entries: Sequence[LegendEntry], num_columns: int = 3, up: int = 0) -> None:
-    """Add a legend above the axes, `up` lines higher."""
+    """Add a legend above the axes, `up` lines higher. That of one column begins where the figure does."""
     if not entries:
         return
+    left = -PLOT_WIDTH * axes.get_position().x0 if num_columns == 1 else 0.0
     squares = []
     for column in range(num_columns):  # matplotlib fills column by column, people read line by line
         for entry in entries[column::num_columns]:
-            squares.append(Patch(facecolor=entry.color, alpha=entry.alpha, linewidth=0, label=entry.label))
+            label = _label_lines(entry.label, LEGEND_CHARS, max_lines=1)[0]
+            squares.append(Patch(facecolor=entry.color, alpha=entry.alpha, linewidth=0, label=label))
     axes.legend(
         handles=squares,
         ncols=num_columns,
         loc="lower left",
         bbox_to_anchor=(0, 1),
-        bbox_transform=axes.transAxes + _shift(axes, 0, up * LINE),
+        bbox_transform=axes.transAxes + _shift(axes, left, up * LINE),
         borderaxespad=0.2,
         borderpad=0,
         handlelength=0.9,
