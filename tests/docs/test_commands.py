@@ -65,6 +65,11 @@ def test_the_settings_of_each_command_exist_and_fit(page, monkeypatch):
             build_data(config)
 
 
+def test_the_network_of_the_readme_is_the_one_that_its_command_trains():
+    (shown,) = re.findall(r"(?ms)^```python\n.*?(^class .*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert shown in (FOLDER / "mine.py").read_text(encoding="utf-8")
+
+
 def reason_not_to_run(command: Command) -> str | None:
     for beginning, reason in NOT_RUN.items():
         if command.line.startswith(beginning):

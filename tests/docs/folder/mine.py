@@ -7,13 +7,13 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 
 class Net(nn.Module):
-    def __init__(self, num_classes: int):
+    def __init__(self, num_classes: int, width: int = 256):
         super().__init__()
-        self.head = nn.LazyLinear(num_classes)
-        self.head(torch.zeros(2, 64))
+        self.hidden = nn.Linear(64, width)
+        self.head = nn.Linear(width, num_classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.head(images.flatten(1))  # [B, 1, 8, 8] -> [B, num_classes]
+        return self.head(self.hidden(images.flatten(1)).relu())  # [B, 1, 8, 8] -> [B, num_classes]
 
 
 class Train(Dataset):
