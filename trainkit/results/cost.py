@@ -166,6 +166,7 @@ class Cost:
         "Training time of a whole epoch: the median of epochs without a compile. None if each was cut short, as by "
         "`trainer.max_steps`.",
         unit="s",
+        title="Training time of an epoch",
         **SLOWEST,
     )
     step_overhead_ms: float | None = column(
