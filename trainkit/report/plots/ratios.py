@@ -11,7 +11,7 @@ from trainkit.analysis.candidates import dynamic_over_static
 from trainkit.analysis.comparison import Group
 from trainkit.analysis.pairs import PairwiseComparison
 from trainkit.analysis.scaling import Scaling
-from trainkit.formatting import clean, percent
+from trainkit.formatting import percent
 from trainkit.report.figures import factor_text, ratio_text
 from trainkit.report.labels import choice_labels, pair_label, step_noun
 from trainkit.report.plots.axes import (
@@ -117,7 +117,7 @@ def _plot_curves_over(
     for right, (label, curve) in zip(_curve_shifts(len(curves)), curves.items(), strict=True):
         look = looks[label]
         _draw_curve(axes, curve, look, right)
-        legend.append(LegendEntry(look.color, clean(label)))
+        legend.append(LegendEntry(look.color, label))
         ratios = list(curve.values())
         keys.append((label, f"{factor_text(ratios[0])} to {factor_text(ratios[-1])}"))
     add_legend(axes, legend, num_columns=1, up=1)  # a file has no key beside it

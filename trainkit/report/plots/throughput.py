@@ -2,7 +2,7 @@
 
 from matplotlib import rc_context
 
-from trainkit.formatting import clean, decimals, fixed
+from trainkit.formatting import decimals, fixed
 from trainkit.report.plots.axes import LegendEntry, add_legend, curve_axes, set_number_scale
 from trainkit.report.plots.palette import STYLE, Looks
 from trainkit.report.plots.series import Series, ranked_labels
@@ -26,7 +26,7 @@ def plot_throughput(series: Series, looks: Looks, name: str) -> Plot | None:
         axes.plot(numbers, medians, "o", color=look.color, linestyle=look.line, linewidth=1.8, markersize=4.5)
         axes.vlines(numbers, [rate.low for rate in curve.values()], [rate.high for rate in curve.values()], look.color)
         top = max(top, *(rate.high for rate in curve.values()))
-        legend.append(LegendEntry(look.color, clean(label)))
+        legend.append(LegendEntry(look.color, label))
         highest = max(medians)
         keys.append((label, f"up to {fixed(highest, decimals([highest], 3))}"))
     axes.set_ylim(0, 1.05 * top)

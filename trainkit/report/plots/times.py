@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from trainkit.analysis.crossing import Crossing, Line, Times, find_crossing, fit_line
 from trainkit.analysis.dropping import step_times_ms
-from trainkit.formatting import clean, decimals, fixed
+from trainkit.formatting import decimals, fixed
 from trainkit.report.labels import step_noun
 from trainkit.report.plots.axes import (
     LegendEntry,
@@ -62,7 +62,7 @@ def plot_times_over(series: Series, looks: Looks, name: str) -> Plot | None:
         _draw_runs(axes, curve, look, DOT_DISTANCE * (position - (len(curves) - 1) / 2))
         if curve.line is not None:
             _draw_line(axes, curve.line, curve.crossing, look, numbers)
-        legend.append(LegendEntry(look.color, clean(label)))
+        legend.append(LegendEntry(look.color, label))
         keys.append((label, _curve_text(curve, series, unit)))
     add_legend(axes, legend, num_columns=1, up=1)  # a file has no key beside it
     title = f"Time of a {step} by {series.setting}"
