@@ -20,6 +20,18 @@ def test_a_setting_that_only_some_have_tells_them_apart():
     assert [pair.conditions for pair in found] == [{"model.depth": "unset"}, {"model.depth": "2"}]
 
 
+def test_pairs_stand_in_the_order_of_their_numbers_within_that_of_their_names():
+    rows = [
+        replace(ops_row(1, 2.0, n, compile_mode=mode), model=model, deadline_ms=deadline_ms)
+        for model, deadline_ms in (("net", 20.0), ("net", 5.0), ("big", 5.0), ("net", 10.0))
+        for mode in ("eager", "default")
+        for n in range(2)
+    ]
+    found = compare_pairs(rows, "compile.mode=default", "compile.mode=eager")
+    in_order = [("net", "5"), ("net", "10"), ("net", "20"), ("big", "5")]
+    assert [tuple(pair.conditions.values()) for pair in found] == in_order
+
+
 def test_what_amp_brings_with_it_is_not_said_beside_the_precision():
     rows = [
         replace(ops_row(1, 2.0, 0, compile_mode=mode), precision=precision, matmul_precision=matmul_precision)

@@ -98,7 +98,7 @@ def test_a_choice_is_compared_where_all_else_is_equal():
         ([{"model": "a", "data.batch_size": "32"}, {"model": "b", "data.batch_size": "32"}],
          " (data.batch_size=32): 2.00x at a; 2.00x at b"),
         ([{"cuda_version": "12.10"}, {"cuda_version": "13.0"}], ": 2.00x at cuda_version=12.10; 2.00x at 13.0"),
-        ([{"data.num_samples": "1281168"}, {"data.num_samples": "1281167.0"}],
+        ([{"data.num_samples": "1281167"}, {"data.num_samples": "1281168"}],
          ": 2.00x at data.num_samples=1281167; 2.00x at 1281168; measurably faster from 1281167 on"),
         ([{"model.depth": "unset"}, {"model.depth": "2"}], ": 2.00x at model.depth=unset; 2.00x at 2"),
     ],

@@ -270,7 +270,7 @@ def value_text(name: str, value: Any) -> str:
         return "+".join(f"{option}={typed_value(setting)}" for option, setting in value.items())
     if name == "forward.fallback":
         return " / ".join(value)
-    return typed_value(value)
+    return one_spelling(name, typed_value(value))
 
 
 def group_by(rows: Iterable[Row], key: Callable[[Row], K]) -> dict[K, list[Row]]:

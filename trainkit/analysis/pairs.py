@@ -96,7 +96,8 @@ def rows_with(choice: str, rows: Iterable[Row]) -> list[Row]:
 def compare_pairs(
     rows: Iterable[Row], choice: str, baseline: str, column: str | None = None
 ) -> list[PairwiseComparison]:
-    """Compare rows with the settings of `choice` with rows with those of `baseline`, a pair for each set of conditions.
+    """Compare rows with the settings of `choice` with rows with those of `baseline`, a pair for each set of conditions,
+    numbers ascending.
 
     A choice is a line of overrides, `compile.mode=default model.rewritten!=true`; `cache_found=warm` selects runs by
     the compile cache that they found. If either names a setting of compile.*, the other settings of compile.* may
@@ -129,7 +130,24 @@ def compare_pairs(
             baseline_rows=tuple(baseline_rows),
         )
         pairs.append(pair)
-    return pairs
+    return _sorted_by_conditions(pairs, distinguishing)
+
+
+def _sorted_by_conditions(pairs: list[PairwiseComparison], names: list[str]) -> list[PairwiseComparison]:
+    """The pairs by their texts and facts of the machine, as the rows have them; of equals by their numbers."""
+    values, texts, numbers = {}, [], []
+    for name in names:
+        values[name] = list(dict.fromkeys(pair.conditions.get(name, "") for pair in pairs))
+        if name not in grouping.MACHINE and all(map(grouping.NUMBER.fullmatch, values[name])):
+            values[name].sort(key=float)
+            numbers.append(name)
+        else:
+            texts.append(name)
+
+    def place(pair: PairwiseComparison) -> list[int]:
+        return [values[name].index(pair.conditions.get(name, "")) for name in texts + numbers]
+
+    return sorted(pairs, key=place)
 
 
 def _usable_rows(rows: list[Row], column: str | None) -> list[Row]:

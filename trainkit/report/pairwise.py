@@ -144,10 +144,6 @@ def _series_text(pairs: Pairs, axis: str | None) -> str:
     if axis is None:
         return "; ".join(single_text(pair) for pair in pairs)
     values = [pair.conditions[axis] for pair in pairs]
-    numeric = _are_numbers(axis, values)
-    if numeric:
-        pairs = sorted(pairs, key=lambda pair: float(pair.conditions[axis]))
-        values = [pair.conditions[axis].removesuffix(".0") for pair in pairs]
     if len(pairs) == 1:
         return single_text(pairs[0], f" at {short_override(f'{axis}={values[0]}')}")
     parts: list[str] = []
@@ -160,7 +156,7 @@ def _series_text(pairs: Pairs, axis: str | None) -> str:
     if no_difference:
         where = "any" if len(no_difference) == len(pairs) else ", ".join(no_difference)
         parts.append(f"no measurable difference at {where}")
-    if numeric:
+    if _are_numbers(axis, values):
         crossing = _crossing(pairs, values)
         if crossing is not None:
             parts.append(f"measurably faster from {crossing} on")
