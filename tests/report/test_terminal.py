@@ -224,3 +224,15 @@ def test_no_line_ends_in_blanks_where_it_is_no_terminal(capsys, tmp_path):
     assert written.count("\n") > 40
     assert not re.search(r" $", written, re.MULTILINE)
     assert "  why     why\n  do      torch.where\n" in written
+
+
+@pytest.mark.parametrize("num_settings", [2, 3])
+def test_many_settings_of_a_group_stand_below_its_name(num_settings):
+    settings = ["data.path=words", "trainer.max_epochs=4", "model.dim=128"][:num_settings]
+    other = replace(ROW, run_id="other", data="text", overrides=settings)
+    text = shown(print_comparison, compare([ROW, other]))
+    name, below, *_ = text[text.index("resnet18 on text") :].splitlines()
+    assert (name.endswith(", ".join(settings)), below == f"with {', '.join(settings)}") == (
+        num_settings == 2,
+        num_settings == 3,
+    )

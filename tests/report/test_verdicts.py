@@ -177,7 +177,10 @@ def test_a_faster_setting_with_a_worse_metric_is_not_advised_and_why_is_said():
 
 def test_where_noise_may_hide_a_gain_nothing_is_advised_and_the_repeats_that_would_tell_are_said():
     (group,) = compare(alike((1.0, 5.0, 1.1))).groups
-    assert recommendation(group) == "No advice: step times vary 5.00x between runs of one setting (a busy machine?)."
+    assert recommendation(group) == (
+        "No advice: step times vary 5.00x between runs of one setting (a busy machine?); a difference of 5 % would "
+        "take 1,000 or more repeats like these, fewer on an idle one."
+    )
     compiled = next(candidate for candidate in group.candidates if not candidate.is_eager)
     words = "default: cannot tell whether it is faster than eager (1.00x ["
     assert verdict(compiled, group).startswith(words)

@@ -38,6 +38,7 @@ SEVERAL_MACHINES = (
     "The runs are of {num} machines of one kind. A ratio is taken machine by machine where both settings have runs on "
     "the same ones, and settings are ranked by times as on the average machine: neither always agrees with the medians."
 )
+MOST_IN_NAME = 2  # settings of a group's own that its name has; more stand below it
 ENOUGH_REPEATS = 5  # of a sweep: what every advice to repeat names
 
 
@@ -93,8 +94,8 @@ def machine_label(machine: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Heading:
-    """The name of a group, and lines below it: the machine if it is not that of the group before, and values that its
-    labels leave out."""
+    """The name of a group, and lines below it: its own settings if they are many, the machine if it is not that of the
+    group before, and values that its labels leave out."""
 
     name: str
     details: list[str]
@@ -109,6 +110,11 @@ def headings(groups: Sequence[Group]) -> list[Heading]:
     previous = ""
     for group in groups:
         details = []
+        own = [override for override in group.overrides if override not in shared]
+        left_out = shared
+        if len(own) > MOST_IN_NAME:
+            details.append(clean(f"with {', '.join(own)}"))
+            left_out = own + shared
         machine = machine_label(group.machine)
         if machine != previous:
             details.append(machine)
@@ -116,7 +122,7 @@ def headings(groups: Sequence[Group]) -> list[Heading]:
             details.append(clean(f"all with {', '.join(shared)}"))
         for name, value in group.long_values.items():
             details.append(clean(f"{grouping.short_name(name)}: {value}"))
-        all_headings.append(Heading(group_label(group, shared), details))
+        all_headings.append(Heading(group_label(group, left_out), details))
         previous = machine
     return all_headings
 

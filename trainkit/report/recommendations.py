@@ -13,6 +13,7 @@ from trainkit.report.verdicts import (
     metric_beside_eager,
     metric_caveat,
     planned_steps,
+    repeats_for_difference,
     with_cache,
 )
 
@@ -123,8 +124,9 @@ def _why_unknown(group: Group) -> str:
         return "there is nothing to compare eager with"
     doubts = [candidate.doubt for candidate in group.compiled if candidate.doubt and candidate.doubt.hides_gain]
     if doubts:
-        varies = max(doubt.varies for doubt in doubts)
-        return f"step times vary {factor(varies)}x between runs of one setting (a busy machine?)"
+        most = max(doubts, key=lambda doubt: doubt.varies)
+        varies = f"step times vary {factor(most.varies)}x between runs of one setting (a busy machine?)"
+        return f"{varies}; a difference of {repeats_for_difference(most)} like these, fewer on an idle one"
     if any(candidate.speedup for candidate in group.compiled):
         return "too few runs"
     return "no eager run has the settings of the others"

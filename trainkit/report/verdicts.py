@@ -2,7 +2,7 @@
 
 import math
 
-from trainkit.analysis.candidates import BreakEven, Candidate, MetricSpread
+from trainkit.analysis.candidates import BreakEven, Candidate, Doubt, MetricSpread
 from trainkit.analysis.comparison import Group
 from trainkit.analysis.regressions import Change
 from trainkit.formatting import clean, decimals, duration, fixed, percent
@@ -80,10 +80,15 @@ def _repeats_needed(candidate: Candidate) -> str:
     doubt = candidate.doubt
     if doubt is None or doubt.num_repeats <= candidate.num_repeats:
         return ""
+    return f"; {repeats_for_difference(doubt)}"
+
+
+def repeats_for_difference(doubt: Doubt) -> str:
+    """`5 % would take 40 repeats`."""
     count = fixed(doubt.num_repeats, 0)
     if doubt.num_repeats == MOST_REPEATS:
         count += " or more"
-    return f"; {fixed(100 * doubt.difference, 0)} % would take {count} repeats"
+    return f"{fixed(100 * doubt.difference, 0)} % would take {count} repeats"
 
 
 def _compile_cost(candidate: Candidate) -> str:
