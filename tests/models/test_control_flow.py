@@ -58,6 +58,7 @@ CAUSES = {
     "layer_per_shape": "layer that is made in forward",
     "sparse_attention": "data-dependent shape",
     "gru_recurrence": "recurrent layer of torch.nn",
+    "decision_pipeline": "tensor branch",
 }
 
 
@@ -115,6 +116,15 @@ def test_the_diagnosis_names_the_problem(name, compose):
     subject = build_subject(compose(f"model={name}", "model.rewritten=false", "compile.backend=eager", *data))
     causes = {finding.cause for finding in examine(subject).findings if finding.kind == "graph break"}
     assert causes == {CAUSES[name]}
+
+
+def test_the_diagnosis_names_a_list_that_grows_and_nothing_of_its_rewrite(compose):
+    data = ("data=synthetic", "data.batch_size=8", "data.seq_len=16", "compile.backend=eager")
+    found = {}
+    for rewritten in ("false", "true"):
+        subject = build_subject(compose("model=list_append", f"model.rewritten={rewritten}", *data))
+        found[rewritten] = [(finding.kind, finding.num_repeats) for finding in examine(subject).findings]
+    assert found == {"false": [("unrolled loop", 16)], "true": []}
 
 
 @pytest.mark.parametrize("name", ["tensor_branch", "data_loop", "list_append"])
