@@ -6,17 +6,19 @@ from dataclasses import dataclass
 from trainkit.analysis import grouping
 from trainkit.analysis.candidates import Candidate
 from trainkit.analysis.comparison import Group
-from trainkit.analysis.machines import step_ratio
+from trainkit.analysis.machines import card_of, machine_of, machines_of, step_ratio
 from trainkit.results.row import Row
 from trainkit.stats import Ratio
 
 
 @dataclass(frozen=True)
 class StepOverAlone:
-    """The step time of a candidate side by side with other jobs over that of the same candidate alone."""
+    """The step time of a candidate side by side with other jobs over that of the same candidate alone: card by card, or
+    machine by machine if no card has both."""
 
     candidate: Candidate
     ratio: Ratio
+    on_same_card: bool
 
 
 def steps_over_alone(group: Group, groups: Iterable[Group]) -> list[StepOverAlone]:
@@ -30,8 +32,10 @@ def steps_over_alone(group: Group, groups: Iterable[Group]) -> list[StepOverAlon
     for candidate in group.candidates:
         counterpart = alone.get(_setting_of(candidate))
         if counterpart is not None:
-            over_alone = step_ratio(candidate.rows, counterpart.rows)
-            steps.append(StepOverAlone(candidate, over_alone))
+            cards = machines_of(candidate.rows, card_of) & machines_of(counterpart.rows, card_of)
+            place = card_of if cards else machine_of
+            over_alone = step_ratio(candidate.rows, counterpart.rows, place)
+            steps.append(StepOverAlone(candidate, over_alone, on_same_card=bool(cards)))
     return steps
 
 

@@ -1,6 +1,7 @@
-"""Ratios within machines: two machines of one kind can differ by more than two settings do."""
+"""Ratios within machines: two machines of one kind, and two cards of a machine, can differ by more than two settings
+do."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -9,29 +10,41 @@ from trainkit.results.row import Row
 from trainkit.stats import Ratio, ratio, stratified_ratio
 
 Figure = Callable[[Row], float | None]
+Place = Callable[[Row], Hashable]  # where a run was measured
 MachineFactors = Mapping[str | None, float]  # how many times as long a step takes as on the average machine
 
 
-def step_ratio(rows: Sequence[Row], other_rows: Sequence[Row]) -> Ratio:
-    """The step time of a setting over that of another, within machines."""
-    return ratio_within_machines(rows, other_rows, step_time_ms)
+def machine_of(row: Row) -> Hashable:
+    return row.machine_id
 
 
-def ratio_within_machines(rows: Sequence[Row], other_rows: Sequence[Row], figure: Figure) -> Ratio:
-    """The figure of a setting over that of another, machine by machine: the machines have no part in it.
+def card_of(row: Row) -> Hashable:
+    return row.machine_id, row.device_index
+
+
+def step_ratio(rows: Sequence[Row], other_rows: Sequence[Row], place: Place = machine_of) -> Ratio:
+    """The step time of a setting over that of another, within machines or cards."""
+    return ratio_within_machines(rows, other_rows, step_time_ms, place)
+
+
+def ratio_within_machines(
+    rows: Sequence[Row], other_rows: Sequence[Row], figure: Figure, place: Place = machine_of
+) -> Ratio:
+    """The figure of a setting over that of another, machine by machine: the machines have no part in it. With
+    `card_of` it is card by card.
 
     Rows without the figure do not count. If no machine has both settings, it is the ratio of all rows.
     """
     rows = [row for row in rows if figure(row) is not None]
     other_rows = [row for row in other_rows if figure(row) is not None]
-    rows, other_rows = of_common_machines(rows, other_rows)
-    machines = machines_of(rows)
-    if machines_of(other_rows) != machines:
+    rows, other_rows = of_common_machines(rows, other_rows, place)
+    machines = machines_of(rows, place)
+    if machines_of(other_rows, place) != machines:
         return ratio(_figures(rows, figure), _figures(other_rows, figure))
     strata = []
     for machine in sorted(machines, key=str):
-        figures = _figures(_of_machines(rows, {machine}), figure)
-        other_figures = _figures(_of_machines(other_rows, {machine}), figure)
+        figures = _figures(_of_machines(rows, {machine}, place), figure)
+        other_figures = _figures(_of_machines(other_rows, {machine}, place), figure)
         strata.append((figures, other_figures))
     return stratified_ratio(strata)
 
@@ -46,7 +59,7 @@ def machine_factors(settings: Iterable[Sequence[Row]]) -> MachineFactors:
     settings = list(settings)
     machines: set[str | None] = set()
     for rows in settings:
-        machines |= machines_of(rows)
+        machines |= {row.machine_id for row in rows}
     if len(machines) < 2:
         return dict.fromkeys(machines, 1.0)
     names = sorted(machines, key=str)
@@ -72,23 +85,25 @@ def comparable_times_ms(rows: Iterable[Row], factors: MachineFactors) -> list[fl
     return times_ms
 
 
-def of_common_machines(rows: Sequence[Row], other_rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+def of_common_machines(
+    rows: Sequence[Row], other_rows: Sequence[Row], place: Place = machine_of
+) -> tuple[list[Row], list[Row]]:
     """The rows of two settings from the machines that both were measured on; all rows if there is none.
 
     Rows that do not tell their machine count as rows of one machine.
     """
-    common = machines_of(rows) & machines_of(other_rows)
+    common = machines_of(rows, place) & machines_of(other_rows, place)
     if not common:
         return list(rows), list(other_rows)
-    return _of_machines(rows, common), _of_machines(other_rows, common)
+    return _of_machines(rows, common, place), _of_machines(other_rows, common, place)
 
 
-def machines_of(rows: Iterable[Row]) -> set[str | None]:
-    return {row.machine_id for row in rows}
+def machines_of(rows: Iterable[Row], place: Place = machine_of) -> set[Hashable]:
+    return {place(row) for row in rows}
 
 
-def _of_machines(rows: Iterable[Row], machines: set[str | None]) -> list[Row]:
-    return [row for row in rows if row.machine_id in machines]
+def _of_machines(rows: Iterable[Row], machines: set[Hashable], place: Place) -> list[Row]:
+    return [row for row in rows if place(row) in machines]
 
 
 def _figures(rows: Iterable[Row], figure: Figure) -> list[float]:

@@ -28,7 +28,8 @@ SIDE_BY_SIDE = (
     "{num} jobs ran side by side, each with its share of the cores; memory, caches and power they share. {cost}"
 )
 COST_UNKNOWN = "The same settings with hydra.launcher.parallel=1 show what that costs."
-COST_BESIDE = "Their steps over those of the same settings alone: {ratios}."
+COST_BESIDE = "Their steps over those of the same settings alone, card by card where a card has runs of both: {ratios}."
+NO_COMMON_CARD = "no such card"
 QUEUED_REQUESTS = (
     "Missed: a request comes once in each {period} and waits for those before it, so one late call can make the next "
     "ones late too."
@@ -114,7 +115,10 @@ def _general_notes(group: Group, groups: Sequence[Group]) -> Iterator[str]:
 def _cost_beside(group: Group, groups: Sequence[Group]) -> str:
     ratios = []
     for step in steps_over_alone(group, groups):
-        ratios.append(f"{ratio_text(step.ratio)} ({step.candidate.label})")
+        label = step.candidate.label
+        if not step.on_same_card:
+            label += f"; {NO_COMMON_CARD}"
+        ratios.append(f"{ratio_text(step.ratio)} ({label})")
     if not ratios:
         return COST_UNKNOWN
     return COST_BESIDE.format(ratios=", ".join(ratios))
