@@ -1,13 +1,17 @@
 """The file of what was compiled: written, loaded, foreign, broken; by one rank and by two."""
 
+import re
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests import forked
 from tests.conftest import ROOT
 from tests.networks import network
 from trainkit.results.files import read_row
+from trainkit.training import artifacts as training_artifacts
+from trainkit.training.artifacts import artifacts_path
 from trainkit.training.run import run
 
 QUICK = ("trainer.max_epochs=1", "trainer.limit_train_batches=2", "trainer.limit_val_batches=0")
@@ -49,6 +53,37 @@ def test_a_file_of_other_settings_is_foreign_and_stays(written, compose, capsys)
     assert row.artifacts_reason == reason
     assert capsys.readouterr().err == f"compile.artifacts = {written}: foreign: {reason}\n"
     assert written.read_bytes() == content
+
+
+def test_in_a_folder_each_setting_has_a_file(compose, tmp_path, capsys, needs_compiler):
+    folder = tmp_path / "compiled"  # the run makes it
+    states = []
+    for words in ((), (), ("ddp.bucket_cap_mb=7",), ("compile.mode=eager",)):
+        row = run(compose(network("Plain"), *QUICK, f"compile.artifacts={folder}/", *words))
+        states.append((row.status, row.artifacts))
+    assert states == [("ok", "written"), ("ok", "loaded"), ("ok", "written"), ("ok", None)]
+    assert len(list(folder.iterdir())) == 2
+    assert "compile.artifacts" not in capsys.readouterr().err
+
+
+def test_the_name_in_a_folder_is_of_the_model_and_a_digest(compose, tmp_path, monkeypatch):
+    def name(*words: str) -> str:
+        path = artifacts_path(compose(f"compile.artifacts={tmp_path}", *words), torch.device("cpu"))
+        assert path.parent == tmp_path
+        return path.name
+
+    plain = name()
+    assert re.fullmatch(r"simple_cnn-[0-9a-f]{12}\.bin", plain)
+    assert name("seed=7", "optimizer.lr=0.5", "compile.cache=cold") == plain  # nothing that is compiled
+    others = [name(word) for word in ("compile.mode=max-autotune", "model.width=64", "data.batch_size=32", "amp=bf16")]
+    monkeypatch.setattr(training_artifacts, "num_ranks", lambda: 2)
+    others.append(name())
+    assert len({plain, *others}) == 6
+
+
+def test_a_file_without_an_extension_is_no_folder(compose):
+    config = compose("compile.artifacts=new/compiled")
+    assert artifacts_path(config, torch.device("cpu")) == Path("new/compiled")
 
 
 @pytest.mark.parametrize(
@@ -109,6 +144,14 @@ config.compile.artifacts = "both.bin"
 columns = save_artifacts(config, torch.device("cpu"))
 if dist.get_rank() == 0:
     assert (columns.artifacts, columns.artifacts_bytes) == ("written", os.path.getsize("both.bin"))
+config.compile.artifacts = "folder/"
+assert load_artifacts(config, torch.device("cpu")).artifacts is None
+save_artifacts(config, torch.device("cpu"))
+if dist.get_rank() == 0:
+    os.remove("loaded")
+dist.barrier()
+assert load_artifacts(config, torch.device("cpu")).artifacts == "loaded"
+assert os.path.exists("loaded") and len(os.listdir("folder")) == 1
 """
 
 

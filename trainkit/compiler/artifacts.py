@@ -8,6 +8,7 @@ the code in it.
 import hashlib
 import json
 import os
+import platform
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,6 +25,11 @@ class ForeignArtifactsError(ValueError):
 
 class BrokenArtifactsError(ValueError):
     """The file is no such file, or not whole."""
+
+
+def digest(fingerprint: Fingerprint) -> str:
+    """Twelve hexadecimal digits, the same in every process and on every machine."""
+    return hashlib.sha256(json.dumps(fingerprint, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def collect() -> bytes | None:
@@ -43,7 +49,8 @@ def write(path: Path, fingerprint: Fingerprint, blobs: Sequence[bytes]) -> int:
         "sha256": hashlib.sha256(b"".join(blobs)).hexdigest(),
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    # Several machines may share a folder.
+    temporary = path.with_name(f"{path.name}.{platform.node()}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
             file.write(b"\n".join([FORMAT, json.dumps(header).encode(), b"".join(blobs)]))
@@ -76,10 +83,10 @@ def _read(content: bytes, fingerprint: Fingerprint) -> list[bytes]:
     line, _, payload = remainder.partition(b"\n")
     try:
         header = json.loads(line)
-        theirs, sizes, digest = dict(header["fingerprint"]), list(header["sizes"]), header["sha256"]
+        theirs, sizes, checksum = dict(header["fingerprint"]), list(header["sizes"]), header["sha256"]
     except (ValueError, TypeError, KeyError) as error:
         raise BrokenArtifactsError("its header cannot be read") from error
-    if hashlib.sha256(payload).hexdigest() != digest:
+    if hashlib.sha256(payload).hexdigest() != checksum:
         raise BrokenArtifactsError("it is not whole, or was changed")
     differences = []
     for name, value in fingerprint.items():

@@ -158,8 +158,9 @@ class CompileConfig:
     )
     artifacts: str | None = setting(
         None,
-        "a file with what was compiled: loaded at the start if it exists, else written at the end; loading runs code, "
-        "so load your own alone",
+        "a file with what was compiled: loaded at the start if it exists, else written at the end; in a folder (it "
+        "exists, or the text ends in /) each setting and kind of machine has a file; loading runs code, so load your "
+        "own alone",
         training_only=True,
         silent=True,
     )

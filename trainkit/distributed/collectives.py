@@ -42,3 +42,10 @@ def rank() -> int:
     if not (dist.is_available() and dist.is_initialized()):
         return 0
     return dist.get_rank()
+
+
+def num_ranks() -> int:
+    """1 without a process group."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return 1
+    return dist.get_world_size()

@@ -1,5 +1,5 @@
-"""The file `compile.artifacts` of a run: loaded at its start if it exists, else written at its end. All ranks call both
-functions."""
+"""The file `compile.artifacts` of a run: loaded at its start if it exists, else written at its end. All ranks call
+`load_artifacts` and `save_artifacts`."""
 
 import os
 import platform
@@ -13,7 +13,7 @@ from trainkit.compiler import artifacts
 from trainkit.compiler.artifacts import BrokenArtifactsError, Fingerprint, ForeignArtifactsError
 from trainkit.config.schema import SETTINGS, RunConfig
 from trainkit.config.settings import in_groups, typed_value, value_of
-from trainkit.distributed.collectives import gather, rank
+from trainkit.distributed.collectives import gather, num_ranks, rank
 from trainkit.metrics.environment import machine_columns
 from trainkit.results.effective import CompileArtifacts
 
@@ -36,6 +36,17 @@ def is_requested(config: RunConfig) -> bool:
     return config.compile.artifacts is not None and config.compile.mode != "eager"
 
 
+def artifacts_path(config: RunConfig, device: torch.device) -> Path:
+    """The file `compile.artifacts`. In a folder its name has the digest of the fingerprint and of the number of ranks,
+    by which DDP splits the graphs and collectives are compiled: each setting and kind of machine has its own file."""
+    requested = str(config.compile.artifacts)
+    path = Path(requested)
+    if not (requested.endswith("/") or path.is_dir()):
+        return path
+    digest = artifacts.digest(fingerprint(config, device) | {"num_ranks": str(num_ranks())})
+    return path / f"{config.job.model.replace('/', '-')}-{digest}.bin"
+
+
 def load_artifacts(config: RunConfig, device: torch.device) -> CompileArtifacts:
     """Load the file into the compile cache, once for each cache, before any rank compiles. Returns rank 0's columns:
     empty without a file."""
@@ -43,9 +54,10 @@ def load_artifacts(config: RunConfig, device: torch.device) -> CompileArtifacts:
         return CompileArtifacts()
     cache = platform.node(), os.environ.get("TORCHINDUCTOR_CACHE_DIR")
     loads = gather(cache).index(cache) == rank()  # ranks that share a folder wait for the first of them
+    path = artifacts_path(config, device)
     loaded = CompileArtifacts()
-    if loads and Path(str(config.compile.artifacts)).exists():
-        loaded = _load(config, device)
+    if loads and path.exists():
+        loaded = _load(path, fingerprint(config, device))
     return gather(loaded)[0]
 
 
@@ -60,12 +72,13 @@ def save_artifacts(config: RunConfig, device: torch.device) -> CompileArtifacts:
     if rank() > 0:
         return CompileArtifacts()
     compiled = [blob for blob in blobs if blob is not None]
+    path = artifacts_path(config, device)
     if not compiled:
-        return _unused(config, "unwritten", "torch has put nothing into its cache")
+        return _unused(path, "unwritten", "torch has put nothing into its cache")
     try:
-        size = artifacts.write(Path(str(config.compile.artifacts)), fingerprint(config, device), compiled)
+        size = artifacts.write(path, fingerprint(config, device), compiled)
     except OSError as error:
-        return _unused(config, "unwritten", str(error))
+        return _unused(path, "unwritten", str(error))
     return CompileArtifacts(artifacts="written", artifacts_bytes=size)
 
 
@@ -81,18 +94,18 @@ def fingerprint(config: RunConfig, device: torch.device) -> Fingerprint:
     return {name: typed_value(value) for name, value in values.items()}
 
 
-def _load(config: RunConfig, device: torch.device) -> CompileArtifacts:
+def _load(path: Path, expected: Fingerprint) -> CompileArtifacts:
     try:
-        size = artifacts.load(Path(str(config.compile.artifacts)), fingerprint(config, device))
+        size = artifacts.load(path, expected)
     except ForeignArtifactsError as error:
-        return _unused(config, "foreign", str(error))
+        return _unused(path, "foreign", str(error))
     except (BrokenArtifactsError, OSError) as error:
-        return _unused(config, "broken", str(error))
+        return _unused(path, "broken", str(error))
     return CompileArtifacts(artifacts="loaded", artifacts_bytes=size)
 
 
-def _unused(config: RunConfig, state: str, reason: str) -> CompileArtifacts:
+def _unused(path: Path, state: str, reason: str) -> CompileArtifacts:
     """The columns of a file that was not loaded or not written, and one line about it."""
     if rank() == 0:
-        print(f"compile.artifacts = {config.compile.artifacts}: {state}: {reason}", file=sys.stderr)
+        print(f"compile.artifacts = {path}: {state}: {reason}", file=sys.stderr)
     return CompileArtifacts(artifacts=state, artifacts_reason=reason)
