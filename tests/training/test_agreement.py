@@ -30,6 +30,14 @@ def init_with_hook(self, *arguments, **options):
 DistributedDataParallel.__init__ = init_with_hook
 Net = Plain
 """
+PYTHON_REDUCER = """
+init = DistributedDataParallel.__init__
+def init_with_python_reducer(self, *arguments, **options):
+    init(self, *arguments, **options)
+    assert self._use_python_reducer
+DistributedDataParallel.__init__ = init_with_python_reducer
+Net = Plain
+"""
 ANOTHER_GRAPH = """
 class Net(Plain):
     def forward(self, images):
@@ -73,6 +81,17 @@ def test_equal_gradients_that_are_not_the_mean_are_found(row_of_two_ranks):
     row = row_of_two_ranks(SUMMED, "compile.mode=eager")
     assert (row.check_gradients_agree, row.check_graphs_agree) == (False, None)
     assert row.check_ranks_reason.endswith("differ by 1.0e+00 from the mean of what each rank computes")
+
+
+def test_the_python_reducer_beside_a_compiled_network_leaves_equal_gradients(row_of_two_ranks):
+    """https://github.com/pytorch/pytorch/issues/109774 tells of gradients that are not reduced unless the DDP wrapper
+    itself is compiled, which trainkit's is not. Torch 2.13 reduces them."""
+    row = row_of_two_ranks(
+        PYTHON_REDUCER, "compile.backend=aot_eager", "compile.scope=net", "ddp.optimize_ddp=python_reducer"
+    )
+    found = (row.check_passed, row.check_gradients_agree, row.check_graphs_agree, row.check_ranks_reason)
+    assert found == (True, True, True, None)
+    assert row.check_ranks_grad_rel_diff < 1e-5
 
 
 def test_a_rank_that_compiled_another_graph_is_found(row_of_two_ranks):
