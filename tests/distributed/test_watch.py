@@ -13,13 +13,15 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from tests import forked
 from tests.networks import network
 from trainkit.distributed.launch import Launch
-from trainkit.distributed.peers import Peers
-from trainkit.distributed.watch import Watch
+from trainkit.distributed.peers import SILENCE_S, Peers
+from trainkit.distributed.ranks import Ranks
+from trainkit.distributed.watch import GRACE_S, INTERVAL_S, Watch
 from trainkit.results.files import read_row
 from trainkit.results.ranks import FOLDER, Cause, RankReport, write_report
 from trainkit.results.row import Row
 
 ROOT = Path(__file__).parents[2]
+LOST_S, STOPPED_S = 30, 20  # what Watch guarantees
 NETWORK = r"""
 import ctypes, os, signal, time
 import torch
@@ -27,6 +29,10 @@ from torch._dynamo import register_backend
 from tests.networks import Plain
 
 IS_CHOSEN = os.environ["RANK"] == os.environ["CHOSEN"]
+
+def note():  # when something comes next
+    with open("moments", "a") as file:
+        print(time.time(), file=file)
 
 class Net(Plain):
     steps = 0
@@ -44,8 +50,9 @@ def slow(graph, inputs):
         {in_compile}
     return graph.forward
 """
+KILL = "note(); os.kill(os.getpid(), signal.SIGKILL)"
 IN_C = (
-    "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM]); "  # so that the call is not interrupted
+    "note(); signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM]); "  # so that the call is not interrupted
     "os.kill(os.getpid(), signal.SIGTERM); ctypes.CDLL(None).sleep(60)"
 )
 # Runs a script that gets a signal when it has just locked the run directory.
@@ -77,13 +84,53 @@ def train_chosen(tmp_path, monkeypatch):
     return trained
 
 
+def seconds_since_moment(folder: Path, end: float) -> float:
+    """From the moment that the network noted first to `end`."""
+    moments = (folder / "moments").read_text().split()
+    seconds = end - float(moments[0])
+    print(f"{seconds:.1f} s")
+    return seconds
+
+
 @pytest.mark.parametrize("chosen", [0, 1])
-def test_a_rank_that_is_killed_is_in_the_row(chosen, train_chosen):
-    done, row = train_chosen(chosen, "compile.mode=eager", at_step_3="os.kill(os.getpid(), signal.SIGKILL)")
+def test_a_rank_that_is_killed_is_in_the_row(chosen, train_chosen, tmp_path):
+    done, row = train_chosen(chosen, "compile.mode=eager", at_step_3=KILL)
     assert done.returncode != 0
     reason = f"rank {chosen}, step 3 (epoch 0): its process was lost (killed, or out of memory)"
     assert (row.status, row.error) == ("failed", reason)
     assert row.device_name
+    assert seconds_since_moment(tmp_path, (tmp_path / "run" / "row.json").stat().st_mtime) < LOST_S
+
+
+def test_the_guarantees_leave_time_for_some_looks():
+    assert SILENCE_S + 3 * INTERVAL_S < LOST_S  # the last report is heard of, it has been silent, that is seen
+    assert GRACE_S + 3 * INTERVAL_S < STOPPED_S  # another rank is told, tells this one, this one's time is over
+
+
+def test_a_rank_that_another_one_stopped_waits_for_no_other_cause(tmp_path, monkeypatch):
+    monkeypatch.setattr("trainkit.distributed.ranks.time.sleep", pytest.fail)
+    stopped = Cause("interrupted", "stopped by SIGTERM")
+    told = RankReport(1, "a", "here", os.getpid(), status=stopped.status, reason=stopped.reason, failed_at=1.0)
+    write_report(tmp_path, told)
+    ranks = Ranks(Launch(tmp_path, 0, 2, "a", "here"))
+    ranks.tell_cause(stopped, follows=True)
+    assert ranks.cause() == stopped
+
+
+def test_a_rank_of_another_host_is_lost_once_it_has_been_silent(tmp_path, monkeypatch):
+    now = 0.0
+    monkeypatch.setattr("trainkit.distributed.peers.time.monotonic", lambda: now)
+    peers = Peers(Launch(tmp_path, 0, 2, "a", "here"), timeout_s=1000)
+    own = RankReport(0, "a", "here", os.getpid(), time=1.0, place="step 4 (epoch 0)")
+    write_report(tmp_path, RankReport(1, "a", "there", pid=1, time=1.0))
+    peers.look(own)
+    now = SILENCE_S
+    peers.look(own)
+    assert (peers.cause(), peers.gone) == (None, set())
+    now = SILENCE_S + INTERVAL_S
+    peers.look(own)
+    reason = "rank 1, step 4 (epoch 0): its process was lost (killed, or out of memory)"
+    assert (peers.cause(), peers.gone) == (Cause("failed", reason), {1})
 
 
 def test_a_rank_that_hangs_is_in_the_row(train_chosen):
@@ -128,10 +175,11 @@ def test_a_rank_that_is_told_to_stop_stops_all_before_the_same_step(train_chosen
     assert (written["global_step"], len(written["ranks"])) == (len(set(steps)), 2)
 
 
-def test_a_rank_that_compiles_in_c_is_ended_with_a_row(train_chosen):
+def test_a_rank_that_compiles_in_c_is_ended_with_a_row(train_chosen, tmp_path):
     done, row = train_chosen(1, "compile.backend=slow", "compile.scope=net", "compile.cache=cold", in_compile=IN_C)
     assert done.returncode != 0
     assert (row.status, row.error) == ("interrupted", f"stopped by {signal.SIGTERM.name} while compiling")
+    assert seconds_since_moment(tmp_path, time.time()) < STOPPED_S  # both ranks and torchrun have ended
 
 
 @pytest.mark.parametrize("script", ["train.py", "scripts/bench.py"])

@@ -44,6 +44,11 @@ class Peers:
         """The first cause on any rank."""
         return first_cause(self.reports, lambda report: report.rank in self.gone)
 
+    def know_first_cause(self) -> bool:
+        """Whether a rank is gone, or ends by itself: not because the connection to another one was lost."""
+        ends = [report for report in self.reports if report.failed_at is not None and not report.follows]
+        return bool(ends or self.gone)
+
     def others_ended(self, rank: int) -> bool:
         """Whether another rank has failed or is gone, so that a collective with it never ends."""
         for report in self.reports:

@@ -96,7 +96,7 @@ class Ranks:
         """Why the run ended: the first cause on any rank. To be called after this rank has told its own."""
         end = time.monotonic() + SETTLE_S
         cause = self.look()
-        while self.own.follows and cause == self.own_cause and time.monotonic() < end:
+        while self.own.follows and not self.peers.know_first_cause() and time.monotonic() < end:
             time.sleep(SETTLE_S / 50)
             cause = self.look()
         assert cause is not None, "nothing was recorded"

@@ -31,6 +31,9 @@ class Watch:
     The main thread tells where it is (`ranks.find_place`, `ranks.is_compiling`, `stop.begin_step`) and why it fails
     (`record`). Told to stop, it stops after its step if `stops_in_order`, else at once. If it does not, because it
     compiles, or waits for a rank that is lost or hangs, then this thread writes the row and ends the process.
+
+    The row names a rank that is lost within 30 s: at once on this host, after SILENCE_S on another. All ranks of a run
+    that is told to stop while one compiles have ended within 20 s: after GRACE_S, and some INTERVAL_S.
     """
 
     def __init__(self, launch: Launch, request: Row, timeout_s: float = math.inf):
