@@ -51,6 +51,11 @@ def _under_torchrun() -> bool:
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 
+def has_several_agents() -> bool:
+    """Whether several commands `torchrun`, one on each host, have started the ranks of this run."""
+    return _under_torchrun() and int(os.environ.get("GROUP_WORLD_SIZE", 1)) > 1
+
+
 def entry(
     main: Callable[[], Any], conf: Path, name: str = "config", find_run_dir: Callable[[], str | None] = lambda: None
 ) -> None:
@@ -69,7 +74,8 @@ def entry(
     sys.argv[1:] = [PROCESS_COUNTS.sub(r"\1[\2]", argument) for argument in sys.argv[1:]]
     if _under_torchrun() and rank() > 0:
         sys.argv[1:] = _with_overrides(sys.argv[1:], ["hydra.output_subdir=null", "hydra.run.dir=."])
-    elif os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
+    # Of several agents, each counts the restarts alone that began with a rank of its own.
+    elif os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0" or has_several_agents():
         run_dir = find_run_dir()
         if run_dir is not None:
             sys.argv[1:] = _with_overrides(sys.argv[1:], [f"hydra.run.dir='{run_dir}'"])

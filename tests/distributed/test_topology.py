@@ -1,13 +1,7 @@
 """The devices of a run: those requested, or those that torchrun launched."""
 
-import os
-import socket
-import subprocess
-import sys
-
 import pytest
 
-from tests.conftest import ROOT
 from trainkit.compiler import inductor
 from trainkit.config.errors import ConfigError
 from trainkit.config.schema import (
@@ -21,7 +15,6 @@ from trainkit.config.schema import (
     TrainerConfig,
 )
 from trainkit.distributed.topology import Devices, processes, select_devices, shares_autotuning
-from trainkit.results.files import read_row
 from trainkit.training.trainer import shared_arguments
 
 
@@ -171,23 +164,3 @@ def test_what_torch_needs_for_shared_autotuning_is_set_and_restored():
         distributed_autotune._AUTOTUNE_PG = "of a run that has ended"
     assert config.distributed_max_autotune_gemm is False
     assert distributed_autotune._AUTOTUNE_PG is before
-
-
-def test_two_agents_of_torchrun_train_one_run(tmp_path):
-    """As on two hosts: neither agent starts the other's rank."""
-    with socket.create_server(("localhost", 0)) as server:
-        port = server.getsockname()[1]
-    agent = (
-        sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1", "--rdzv-id=1",
-        "--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{port}", ROOT / "train.py", "model=simple_net",
-        "data=synthetic", "trainer.accelerator=cpu", "trainer.max_epochs=1", "trainer.limit_train_batches=4",
-        "compile.mode=eager", "logger=none", "hydra.run.dir=run",
-    )  # fmt: skip
-    agents = [subprocess.Popen(agent, cwd=tmp_path, env=os.environ | {"OMP_NUM_THREADS": "1"}) for _ in range(2)]
-    try:
-        assert [process.wait(120) for process in agents] == [0, 0]
-    finally:
-        for process in agents:
-            process.kill()
-    row = read_row(tmp_path / "run")
-    assert (row.status, row.world_size, row.num_epochs) == ("ok", 2, 1)

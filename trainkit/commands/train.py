@@ -44,10 +44,10 @@ def train(cfg: DictConfig) -> float | None:
 
 
 def first_run_dir() -> str | None:
-    """The directory of a run that torchrun has restarted."""
-    from trainkit.distributed.restarts import first_attempt
+    """The directory of a run that torchrun has restarted, if it has."""
+    from trainkit.distributed.restarts import published_attempt
 
-    attempt = first_attempt()
+    attempt = published_attempt()  # by another process: this one has not begun
     return attempt.run_dir if attempt else None
 
 

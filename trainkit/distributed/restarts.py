@@ -2,23 +2,29 @@
 process groups.
 
 The agent of torchrun, which starts all ranks anew if one has failed, keeps a key-value store that outlives them. Its
-entries belong to one command `torchrun`, whatever directory, host or time a rank is started in. A job that a cluster
-requeues keeps its id and its run directory, where each attempt leaves a line.
+entries belong to one command `torchrun`, whatever directory, host or time a rank is started in. Of several hosts, one
+agent keeps it for all. Each counts those restarts alone that began with a rank of its own, so the ranks agree on their
+number. A job that a cluster requeues keeps its id and its run directory, where each attempt leaves a line.
 """
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
+from uuid import uuid4
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # public, but not in __all__
 
+from trainkit import cli
 from trainkit.cluster import cluster_job
 
 FIRST_ATTEMPT = "trainkit/first_attempt"
+ATTEMPT, NUMBER = "trainkit/attempt", "trainkit/num_restarts"  # of several agents, the newest attempt
+WAIT_S = 0.05
 ATTEMPTS_FILE = ".attempts"  # of a cluster's job, in its run directory
 MEETING_VARIABLES = ("MASTER_PORT", "TORCHELASTIC_USE_AGENT_STORE")
 TIMEOUT = timedelta(minutes=10)  # for rank 0 to check the checksums of large checkpoints
@@ -40,7 +46,58 @@ def num_restarts(run_dir: Path | str) -> int:
 
 
 def _num_torchrun_restarts() -> int:
+    if cli.has_several_agents() and _agent_store() is not None:
+        return _agreed_restarts()
+    return _counted_restarts()
+
+
+def _counted_restarts() -> int:
+    """As torchrun's agent of this host counts them."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
+
+
+@cache  # all ranks of an attempt agree once
+def _agreed_restarts() -> int:
+    """The number of this attempt, larger than that of each attempt before it. Waits for all ranks.
+
+    Rank 0 names itself in the store. The others join it there, and take its number once it has named them. So no rank
+    takes the number of an attempt before this one, whose entries are still in the store.
+    """
+    store = _agent_store()
+    assert store is not None
+    if os.environ["RANK"] == "0":
+        return _number_attempt(store, uuid4().hex)
+    return _join_attempt(store, uuid4().hex)
+
+
+def _number_attempt(store: TCPStore, own_id: str) -> int:
+    store.set(ATTEMPT, own_id)
+    joins = [f"{ATTEMPT}/{own_id}/{rank}" for rank in range(1, int(os.environ["WORLD_SIZE"]))]
+    while not store.check(joins):  # store.get would wait where no signal interrupts it
+        time.sleep(WAIT_S)
+    number = _counted_restarts()
+    if store.check([NUMBER]):
+        number = max(number, int(store.get(NUMBER)) + 1)
+    ids = []
+    for join in joins:
+        joined_id, count = store.get(join).decode().split()
+        ids.append(joined_id)
+        number = max(number, int(count))
+    store.set(NUMBER, str(number))
+    store.set(f"{ATTEMPT}/{own_id}", " ".join([str(number), *ids]))
+    return number
+
+
+def _join_attempt(store: TCPStore, own_id: str) -> int:
+    while True:
+        if store.check([ATTEMPT]):
+            attempt = f"{ATTEMPT}/{store.get(ATTEMPT).decode()}"
+            store.set(f"{attempt}/{os.environ['RANK']}", f"{own_id} {_counted_restarts()}")
+            if store.check([attempt]):
+                number, *ids = store.get(attempt).decode().split()
+                if own_id in ids:
+                    return int(number)
+        time.sleep(WAIT_S)
 
 
 @cache  # rank 0 adds a line for this attempt
@@ -88,6 +145,11 @@ def first_attempt(run_dir: Path | str = "") -> FirstAttempt | None:
         return FirstAttempt(str(run_dir), attempts[0]) if attempts else None
     if _num_torchrun_restarts() == 0:
         return None
+    return published_attempt()
+
+
+def published_attempt() -> FirstAttempt | None:
+    """The first attempt that torchrun's agent knows: this one, or one before it."""
     store = _agent_store()
     if store is None or not store.check([FIRST_ATTEMPT]):
         return None

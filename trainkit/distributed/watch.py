@@ -45,7 +45,7 @@ class Watch:
         self._stopped_by: int | None = None  # the signal
         self._told_at = self._ended_at = math.inf  # when this rank was told to stop, and when another rank had ended
         self._unwinds = True  # until the run begins
-        self._has_begun = self._is_over = False
+        self._has_begun = self._has_warned = self._is_over = False
         self._cause: Cause | None = None  # as it is in the row
         self._signals = SignalPipe(self._handle)
         self._thread = threading.Thread(target=self._watch, name="trainkit-watch", daemon=True)
@@ -84,6 +84,21 @@ class Watch:
         self._unwinds, self._has_begun = False, True
         if self._stopped_by is not None:
             self._handle(self._stopped_by)
+
+    def warn_of_unseen_ranks(self) -> None:
+        """Say once on each host that reports of ranks are missing. All ranks have met, so each has written one."""
+        if self._has_warned or not self.ranks.has_peers:
+            return
+        self.ranks.look()
+        seen = [report.rank for report in self.ranks.peers.reports]
+        if len(seen) == self.launch.world_size or self.launch.rank != min(seen):
+            return
+        self._has_warned = True
+        print(
+            f"hydra.run.dir = {self.launch.run_dir}: {self.launch.world_size - len(seen)} of {self.launch.world_size} "
+            "ranks do not report here, so nobody notices if one hangs; choose one on a disk that all hosts share",
+            file=sys.stderr,
+        )
 
     def record(self, status: str, reason: str, follows: bool = False) -> None:
         """Note, before anything else is done about it, why this rank ends. The first reason stays.

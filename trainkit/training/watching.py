@@ -20,6 +20,7 @@ class WatchedFit(Callback):
 
     def on_train_start(self, trainer: Trainer, task: LightningModule) -> None:
         self._watch.stops_in_order = True
+        self._watch.warn_of_unseen_ranks()
 
     def on_train_end(self, trainer: Trainer, task: LightningModule) -> None:
         self._watch.stops_in_order = False
