@@ -6,12 +6,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import ROOT
-from tests.processes import children
+from tests.processes import children, is_running, wait_until
 from trainkit import cli
 from trainkit.cluster import ClusterJob, cluster_job
 from trainkit.config.errors import ConfigError
@@ -27,6 +28,7 @@ from trainkit.distributed.restarts import (
 from trainkit.distributed.topology import processes
 from trainkit.results.files import read_epochs, read_row
 
+STOPPED_S = 20  # what Watch guarantees
 SRUN = {  # the variables of the third of four tasks on two nodes
     "SLURM_JOB_ID": "4711",
     "SLURM_JOB_NAME": "train",
@@ -44,6 +46,22 @@ LOCAL = {
     "SUBMITIT_LOCAL_GLOBALID": "1",
     "SUBMITIT_LOCAL_NTASKS": "2",
 }
+
+SLOW_ONCE = """
+import ctypes, os, signal
+from pathlib import Path
+from torch._dynamo import register_backend
+from tests.networks import Plain as Net
+
+@register_backend
+def slow(graph, inputs):
+    compiles = Path("compiles" + os.environ["SUBMITIT_LOCAL_GLOBALID"])
+    if "conv2d" not in graph.code and not compiles.exists():  # which a process compiles first and throws away
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])  # so that the call is not interrupted
+        compiles.touch()
+        ctypes.CDLL(None).sleep(100)
+    return graph.forward
+"""
 
 
 @pytest.fixture
@@ -114,28 +132,39 @@ def test_a_requeued_job_finds_its_own_attempts_alone(environment, tmp_path):
     _attempts_of_job.cache_clear()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_a_preempted_job_is_requeued_and_goes_on_from_its_last_checkpoint(tmp_path):
+def preempt_once(folder: Path, is_due: Callable[[Path], bool], *words: str) -> tuple[Path, str]:
+    """Run a job of two tasks under submitit, and preempt it as soon as `is_due`, given its run directory. Returns that
+    and what the job has printed. All tasks must have ended in time."""
     pytest.importorskip("submitit")
-    words = ["-m", "hydra/launcher=submitit_local", "hydra.launcher.tasks_per_node=2", "sweep=s", "logger=none"]
-    words += ["model=simple_net", "compile.mode=eager", "trainer.accelerator=cpu", "trainer.max_epochs=20"]
-    env = os.environ | {"OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(ROOT / "train.py"), *words]
-    sweep = subprocess.Popen(
-        command, cwd=tmp_path, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
-    run_dir = tmp_path / "runs" / "sweeps" / "s" / "0"
+    command = [sys.executable, str(ROOT / "train.py"), "-m", "hydra/launcher=submitit_local", "sweep=s", "logger=none"]
+    command += ["hydra.launcher.tasks_per_node=2", "trainer.accelerator=cpu", *words]
+    env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])}
+    sweep = subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    run_dir = folder / "runs" / "sweeps" / "s" / "0"
     deadline = time.monotonic() + 120
-    while len(list(read_epochs(run_dir))) < 2:
+    while not is_due(run_dir):
         assert sweep.poll() is None, sweep.communicate()[1]
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    (controller,) = [path for path in Path(tmp_path, "runs/sweeps/s/.submitit").iterdir() if path.name.isdigit()]
-    for task in children(int(controller.name)):
+    (controller,) = [path for path in Path(folder, "runs/sweeps/s/.submitit").iterdir() if path.name.isdigit()]
+    tasks = children(int(controller.name))
+    for task in tasks:
         os.kill(task, signal.SIGUSR2)  # as SLURM signals each task
+    told_at = time.monotonic()
+    wait_until(lambda: not any(map(is_running, tasks)))
+    seconds = time.monotonic() - told_at
+    print(f"{seconds:.1f} s")
+    assert seconds < STOPPED_S
     _, errors = sweep.communicate(timeout=180)
     log = (controller / f"{controller.name}_0_log.err").read_text()
     assert sweep.returncode == 0, errors + log
+    return run_dir, log
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_preempted_job_is_requeued_and_goes_on_from_its_last_checkpoint(tmp_path):
+    words = ("model=simple_net", "compile.mode=eager", "trainer.max_epochs=20")
+    run_dir, log = preempt_once(tmp_path, lambda run_dir: len(list(read_epochs(run_dir))) >= 2, *words)
     row = read_row(run_dir)
     before = json.loads((run_dir / "row.1.json").read_text())
     assert (before["status"], before["error"]) == ("interrupted", "stopped by SIGUSR2")
@@ -144,6 +173,22 @@ def test_a_preempted_job_is_requeued_and_goes_on_from_its_last_checkpoint(tmp_pa
     epochs = list(read_epochs(run_dir))
     assert [record.epoch for record in epochs] == list(range(20))
     assert {record.num_restarts for record in epochs} == {0, 1}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_job_that_is_preempted_while_it_compiles_is_requeued(tmp_path):
+    (tmp_path / "mine.py").write_text(SLOW_ONCE)
+    words = ("model._target_=mine.Net", "model.width=4", "compile.backend=slow", "compile.scope=net")
+
+    def compiles(run_dir: Path) -> bool:
+        return all((tmp_path / f"compiles{rank}").exists() for rank in range(2))
+
+    run_dir, log = preempt_once(tmp_path, compiles, *words, "trainer.max_epochs=1")
+    row = read_row(run_dir)
+    before = json.loads((run_dir / "row.1.json").read_text())
+    assert (before["status"], before["error"]) == ("interrupted", "stopped by SIGUSR2 while compiling")
+    assert (row.status, row.num_restarts, row.world_size, row.num_epochs) == ("ok", 1, 2, 1)
+    assert "restart 1 by the cluster: no checkpoint yet, begins again" in log
 
 
 def test_a_job_of_submitit_that_fails_is_one_line(tmp_path):
