@@ -40,16 +40,21 @@ def end_descendants() -> None:
 
     A process that is in the kernel, in a driver for example, may take seconds to end.
     """
-    cut_off: set[Path] = set()
     with suppress(ChildProcessError):  # no child is left, and so no descendant
         while True:
-            for process in tree(os.getpid())[1:]:
-                cut_off |= _compiled_files_written_by(process.pid)
-                with suppress(ProcessLookupError):
-                    os.kill(process.pid, signal.SIGKILL)
+            kill_descendants()
             while os.waitpid(-1, os.WNOHANG) != (0, 0):
                 pass
             time.sleep(POLL_S)
+
+
+def kill_descendants() -> None:
+    """Kill all that this process has started, and remove what it had not written to its end."""
+    cut_off: set[Path] = set()
+    for process in tree(os.getpid())[1:]:
+        cut_off |= _compiled_files_written_by(process.pid)
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
     for path in cut_off:
         path.unlink(missing_ok=True)
 

@@ -45,9 +45,13 @@ class Peers:
         return first_cause(self.reports, lambda report: report.rank in self.gone)
 
     def know_first_cause(self) -> bool:
-        """Whether a rank is gone, or ends by itself: not because the connection to another one was lost."""
-        ends = [report for report in self.reports if report.failed_at is not None and not report.follows]
-        return bool(ends or self.gone)
+        """Whether a rank was lost, or ends by itself: not because the connection to another one was lost."""
+        for report in self.reports:
+            ends_by_itself = report.failed_at is not None and not report.follows
+            is_lost = report.status == RUNNING and report.rank in self.gone
+            if ends_by_itself or is_lost:
+                return True
+        return False
 
     def others_ended(self, rank: int) -> bool:
         """Whether another rank has failed or is gone, so that a collective with it never ends."""

@@ -15,7 +15,7 @@ from trainkit.distributed.launch import Launch
 from trainkit.distributed.ranks import Ranks
 from trainkit.distributed.signals import SignalPipe
 from trainkit.distributed.stop import Stop
-from trainkit.process_tree import tree
+from trainkit.process_tree import kill_descendants
 from trainkit.results.files import fail_row, only_run_in
 from trainkit.results.ranks import Cause
 from trainkit.results.row import Row
@@ -191,8 +191,8 @@ class Watch:
         assert cause is not None
         fail_row(self.launch.run_dir, cause, self._request)
         os.write(2, f"{cause.reason}\n".encode())
-        started = [process.pid for process in tree(os.getpid())[1:]]
-        for pid in (*started, *self.ranks.peers.silent()):
+        kill_descendants()
+        for pid in self.ranks.peers.silent():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         remove_cold_cache()
