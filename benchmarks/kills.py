@@ -2,13 +2,14 @@
 
     python benchmarks/kills.py [--kills 40] [--seed 0] [--device cpu|cuda] [override ...]
 
-A kill is a signal (SIGTERM, SIGKILL, SIGINT or SIGHUP) to the sweep, to torchrun or to a rank: while the job starts and
-compiles, or between its epochs, each of which trains, validates and writes a checkpoint. When the sweep has ended there
-must be no process, no temporary file and, on all GPUs of the machine, no more memory in use than before: nothing else
-may start there meanwhile. Each run directory must hold a row that says why its run did not end `ok`; after SIGKILL of
-the sweep the row says `interrupted`, without a reason.
+A kill is a signal (SIGTERM, SIGKILL, SIGINT or SIGHUP) to the sweep, to torchrun or to a rank: while the job starts,
+compiles, waits in a collective of a step, validates, or writes a checkpoint. When the sweep has ended there must be no
+process, no temporary file and, on all GPUs of the machine, no more memory in use than before: nothing else may start
+there meanwhile. Each run directory must hold a row that says what happened: which signal stopped the run, which rank
+was lost, or that the sweep was interrupted. After SIGKILL of the sweep the row says `interrupted`, without a reason.
 
-It prints a line for each kill, and exits with status 1 if anything was left behind.
+It prints a line for each kill, with the moment at which it came by the reports of the ranks, and at the end how many
+came at each. It exits with status 1 if anything was left behind or a row is wrong.
 """
 
 import argparse
@@ -28,43 +29,60 @@ import pynvml
 
 from trainkit.process_tree import running_processes, tree
 from trainkit.results.columns import GIB
-from trainkit.results.files import EPOCHS_FILE, read_row
+from trainkit.results.files import read_row
+from trainkit.results.ranks import RankReport, read_reports
 from trainkit.results.row import Row
 
 ROOT = Path(__file__).parent.parent
 MARK = "TRAINKIT_KILLS"  # a variable in the environment of all processes of a sweep
+RUN_DIRS, LOGS = "runs/sweeps/*/*", "runs/sweeps/*/*/output.log"
 TARGETS = ("sweep", "torchrun", "rank 0", "rank 1")
 SIGNALS = (signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGHUP)
-LONGEST_START_S, LONGEST_EPOCH_S = 6.0, 2.0
-LIMIT_S = 90  # for a sweep to start, and to end
+STARTING, COMPILING, IN_STEP = "starting", "compiling", "in a step"
+COLLECTIVE, VALIDATION, CHECKPOINT = "in a collective", "in validation", "in a checkpoint"
+CHOSEN_MOMENTS = (STARTING, COMPILING, COLLECTIVE, VALIDATION, CHECKPOINT)
+LONGEST_START_S, LONGEST_DELAY_S = 6.0, 2.0
+LIMIT_S = 180  # for a sweep to start, and to end
+POLL_S = 0.02
+AGAIN_S = 30  # for a moment to come again
+FRESH_S = 0.2  # of a report: it tells the moment
 JOB = (
-    "model=mini_transformer", "model.dim=32", "model.depth=1", "data=synthetic", "data.num_batches=20",
-    "trainer.max_epochs=100000", "compile.cache=cold", "logger=none", "hydra.launcher.nproc_per_node=2",
+    "model=mini_transformer", "model.dim=128", "model.depth=1", "data=synthetic", "data.num_batches=20",
+    "data.num_val_batches=60", "trainer.max_epochs=100000", "compile.cache=cold", "logger=none",
+    "hydra.launcher.nproc_per_node=2",
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Kill:
-    """A signal to one of TARGETS, so long after it started, or after the first epoch."""
+    """A signal to one of TARGETS at a moment, so long after that came first: at its next time."""
 
     target: str
     number: signal.Signals
-    in_training: bool
+    moment: str
     delay_s: float
 
     def __str__(self) -> str:
-        moment = "first epoch" if self.in_training else "start"
-        return f"{self.number.name:7} to {self.target:8} {self.delay_s:3.1f} s after its {moment:11}"
+        return f"{self.number.name:7} to {self.target:8}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The moment at which a kill came, what the rows say, and what is left behind or wrong in them."""
+
+    moment: str
+    rows: list[str]
+    problems: list[str]
 
 
 def random_kill(chance: random.Random) -> Kill:
-    in_training = chance.random() < 0.6
-    longest_s = LONGEST_EPOCH_S if in_training else LONGEST_START_S
-    return Kill(chance.choice(TARGETS), chance.choice(SIGNALS), in_training, chance.uniform(0, longest_s))
+    moment = chance.choice(CHOSEN_MOMENTS)
+    longest_s = LONGEST_START_S if moment == STARTING else LONGEST_DELAY_S
+    return Kill(chance.choice(TARGETS), chance.choice(SIGNALS), moment, chance.uniform(0, longest_s))
 
 
-def problems_after(kill: Kill, folder: Path, overrides: list[str]) -> list[str]:
-    """Run a sweep in an empty folder, end it by this kill, and say what is left behind, or wrong in its rows."""
+def outcome_of(kill: Kill, folder: Path, overrides: list[str]) -> Outcome:
+    """Run a sweep in an empty folder, and end it by this kill."""
     temporary, mark = folder / "tmp", str(folder)
     temporary.mkdir()
     memory_before = gpu_memory_bytes()
@@ -75,7 +93,7 @@ def problems_after(kill: Kill, folder: Path, overrides: list[str]) -> list[str]:
             env=os.environ | {MARK: mark, "TMPDIR": str(temporary), "OMP_NUM_THREADS": "1"},
         )  # fmt: skip
     try:
-        deliver(kill, sweep, folder)
+        moment = deliver(kill, sweep, folder)
         wait_until(lambda: sweep.poll() is not None)
         is_gone = wait_until(lambda: not marked(mark))
         problems = wrong_rows(folder, kill)
@@ -90,7 +108,7 @@ def problems_after(kill: Kill, folder: Path, overrides: list[str]) -> list[str]:
         for pid in marked(mark):
             os.kill(pid, signal.SIGKILL)
         sweep.wait()
-    return problems
+    return Outcome(moment, [f"{row.status}: {row.error}" for row in rows_in(folder)], problems)
 
 
 def temporary_files(folder: Path) -> list[str]:
@@ -98,16 +116,60 @@ def temporary_files(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir() if not path.name.startswith("torchinductor_")]
 
 
-def deliver(kill: Kill, sweep: subprocess.Popen[bytes], folder: Path) -> None:
-    """Wait for the moment of the kill, and send its signal; a sweep that has ended before is left alone."""
-    if kill.in_training:
-        wait_until(lambda: sweep.poll() is not None or any(folder.rglob(EPOCHS_FILE)))
+def deliver(kill: Kill, sweep: subprocess.Popen[bytes], folder: Path) -> str:
+    """Wait for the moment of the kill, and send its signal; a sweep that has ended before is left alone. Returns the
+    moment at which it came."""
     wait_until(lambda: sweep.poll() is not None or find_target(kill.target, sweep.pid) is not None)
+    wait_for_moment(kill.moment, sweep, folder, LIMIT_S)
     time.sleep(kill.delay_s)
+    limit_s = 0 if kill.moment == STARTING else AGAIN_S
+    moment = wait_for_moment(kill.moment, sweep, folder, limit_s)
     pid = find_target(kill.target, sweep.pid)
     if pid is not None:
         with suppress(ProcessLookupError):
             os.kill(pid, kill.number)
+    return moment
+
+
+def wait_for_moment(wanted: str, sweep: subprocess.Popen[bytes], folder: Path, limit_s: float) -> str:
+    """Wait until the ranks are at a moment. Returns the one at which they are, after `limit_s` another one."""
+    deadline, moment = time.monotonic() + limit_s, find_moment(folder)
+    while sweep.poll() is None and moment != wanted and (moment is None or time.monotonic() < deadline):
+        time.sleep(POLL_S)
+        moment = find_moment(folder)
+    return moment or STARTING
+
+
+def find_moment(folder: Path) -> str | None:
+    """The moment at which the ranks are, by the newest of the reports that they write each second; None if that is not
+    fresh. A checkpoint is written beside its place. In a step nothing but a collective lets a main thread sleep."""
+    reports = read_reports_in(folder)
+    if not reports:
+        return STARTING
+    newest = max(reports, key=lambda report: report.time)
+    if any(folder.glob(f"{RUN_DIRS}/checkpoints/.*.tmp")):
+        return CHECKPOINT
+    if time.time() - newest.time > FRESH_S:
+        return None
+    if newest.compiling:
+        return COMPILING
+    if newest.place.startswith("validation"):
+        return VALIDATION
+    if not newest.place.startswith("step"):
+        return STARTING
+    return COLLECTIVE if is_asleep(newest.pid) else IN_STEP
+
+
+def is_asleep(pid: int) -> bool:
+    """Whether the main thread of a process waits, see proc(5)."""
+    return _read(pid, "stat").rpartition(b")")[2].split()[:1] == [b"S"]
+
+
+def read_reports_in(folder: Path) -> list[RankReport]:
+    reports = []
+    for run_dir in folder.glob(RUN_DIRS):
+        reports += read_reports(run_dir)
+    return reports
 
 
 def find_target(target: str, sweep: int) -> int | None:
@@ -127,10 +189,15 @@ def find_target(target: str, sweep: int) -> int | None:
     return None
 
 
+def rows_in(folder: Path) -> list[Row]:
+    rows = [read_row(log.parent) for log in folder.glob(LOGS)]
+    return [row for row in rows if row is not None]
+
+
 def wrong_rows(folder: Path, kill: Kill) -> list[str]:
-    """The run directories whose row is missing, or does not say that and why the run did not end well."""
+    """The run directories whose row is missing, or does not say what happened."""
     problems = []
-    for log in folder.rglob("output.log"):
+    for log in folder.glob(LOGS):
         row = read_row(log.parent)
         if row is None:
             problems.append(f"no row in {log.parent.name}")
@@ -140,9 +207,18 @@ def wrong_rows(folder: Path, kill: Kill) -> list[str]:
 
 
 def is_true(row: Row, kill: Kill) -> bool:
-    if kill.target != "sweep":
-        return row.status != "ok" and bool(row.error)
-    return row.status == "interrupted" and (bool(row.error) or kill.number is signal.SIGKILL)
+    """Whether a row names what happened: the signal or, of a process that was killed, the rank."""
+    error = row.error or ""
+    if kill.target == "sweep":
+        reasons = ["the sweep was interrupted"]
+        if kill.number is signal.SIGKILL:  # nobody is left to write one
+            reasons.append("")
+        return row.status == "interrupted" and error in reasons
+    if kill.number is signal.SIGKILL:
+        lost = "rank " if kill.target == "torchrun" else f"{kill.target}, "  # all ranks end with their torchrun
+        is_named = error.startswith(lost) and "its process was lost" in error
+        return row.status == "failed" and (is_named or kill.number.name in error)
+    return row.status == "interrupted" and f"stopped by {kill.number.name}" in error
 
 
 def marked(mark: str) -> list[int]:
@@ -174,7 +250,7 @@ def wait_until(condition: Callable[[], bool]) -> bool:
     while not condition():
         if time.monotonic() > deadline:
             return False
-        time.sleep(0.05)
+        time.sleep(POLL_S)
     return True
 
 
@@ -187,15 +263,22 @@ def main() -> int:
     arguments = parser.parse_intermixed_args()
     accelerator = {"cpu": "cpu", "cuda": "gpu"}[arguments.device]
     chance = random.Random(arguments.seed)
-    num_clean = 0
+    tally: dict[str, list[int]] = {}  # of each moment, the kills and those that left nothing behind
     for number in range(1, arguments.kills + 1):
         kill = random_kill(chance)
         start = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="kills-") as folder:
-            problems = problems_after(kill, Path(folder), [f"trainer.accelerator={accelerator}", *arguments.overrides])
-        num_clean += not problems
-        print(f"{number:3} {kill} {time.monotonic() - start:5.1f} s: {'; '.join(problems) or 'clean'}", flush=True)
-    print(f"{num_clean} of {arguments.kills} kills left nothing behind (seed {arguments.seed}, {arguments.device})")
+            outcome = outcome_of(kill, Path(folder), [f"trainer.accelerator={accelerator}", *arguments.overrides])
+        seconds = time.monotonic() - start
+        counts = tally.setdefault(outcome.moment, [0, 0])
+        counts[0] += 1
+        counts[1] += not outcome.problems
+        result = "; ".join(outcome.problems) or f"clean, {', '.join(outcome.rows) or 'no run'}"
+        print(f"{number:3} {kill} {outcome.moment:15} {seconds:5.1f} s: {result}", flush=True)
+    for moment, (num_kills, num_clean) in tally.items():
+        print(f"{moment:15} {num_clean} of {num_kills} kills left nothing behind and a true row")
+    num_clean = sum(counts[1] for counts in tally.values())
+    print(f"{num_clean} of {arguments.kills} (seed {arguments.seed}, {arguments.device})")
     return int(num_clean < arguments.kills)
 
 
