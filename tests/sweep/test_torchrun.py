@@ -37,3 +37,10 @@ def test_a_rank_is_over_with_its_script(tmp_path):
     done = forked.python(script, cwd=tmp_path, ranks=2, timeout_s=TIMEOUT_S)
     os.kill(int((tmp_path / "worker").read_text()), signal.SIGKILL)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_launch_that_is_stopped_names_the_signal(tmp_path):
+    script = tmp_path / "waits.py"
+    script.write_text("import os, signal\nos.kill(os.getppid(), signal.SIGTERM)\nsignal.pause()\n")
+    done = forked.python(script, cwd=tmp_path, ranks=2)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, "stopped by SIGTERM")

@@ -65,7 +65,9 @@ def final_row(sweep: Sweep, job: Job, run_dir: Path, returncode: int, stopped_by
     elif stopped_by == "interrupted" and row.status != "ok":
         row = replace(row, status="interrupted", error="the sweep was interrupted")
     elif row.status == "interrupted" and row.error is None:
-        row = replace(row, status="failed", error=_cause_of_death(returncode, run_dir))
+        reason = _cause_of_death(returncode, run_dir)
+        status = "interrupted" if reason.startswith("stopped by ") else "failed"
+        row = replace(row, status=status, error=reason)
     write_row(run_dir, row)
     return row
 

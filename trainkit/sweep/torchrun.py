@@ -23,9 +23,9 @@ POLL_S = 0.01
 def run_torchrun(arguments: Sequence[str]) -> None:
     """Do as `python -m torch.distributed.run ARGUMENTS`, whose ranks are forks of this process.
 
-    Raises SystemExit with status 1 if a rank fails.
+    Raises SystemExit with status 1 if a rank fails, or if a signal stops this process.
     """
-    from torch.distributed.elastic.multiprocessing import api
+    from torch.distributed.elastic.multiprocessing import SignalException, api
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import elastic_launch
     from torch.distributed.run import config_from_args, parse_args
@@ -39,6 +39,8 @@ def run_torchrun(arguments: Sequence[str]) -> None:
         elastic_launch(config, python)(*command)
     except ChildFailedError as error:
         sys.exit(str(error))
+    except SignalException as error:  # the agent has ended its ranks
+        sys.exit(f"stopped by {error.sigval.name}")
 
 
 class ForkedRank:
