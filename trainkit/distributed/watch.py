@@ -90,12 +90,13 @@ class Watch:
         if self._has_warned or not self.ranks.has_peers:
             return
         self.ranks.look()
-        seen = [report.rank for report in self.ranks.peers.reports]
-        if len(seen) == self.launch.world_size or self.launch.rank != min(seen):
+        ranks = [report.rank for report in self.ranks.peers.reports]
+        num_missing = self.launch.world_size - len(ranks)
+        if num_missing == 0 or self.launch.rank != min(ranks):
             return
         self._has_warned = True
         print(
-            f"hydra.run.dir = {self.launch.run_dir}: {self.launch.world_size - len(seen)} of {self.launch.world_size} "
+            f"hydra.run.dir = {self.launch.run_dir}: {num_missing} of {self.launch.world_size} "
             "ranks do not report here, so nobody notices if one hangs; choose one on a disk that all hosts share",
             file=sys.stderr,
         )
