@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.kills import SIGNALS, problems_after, random_kill, temporary_files
+from benchmarks.kills import SIGNALS, outcome_of, random_kill, temporary_files
 from tests import forked
 from tests.conftest import ROOT, parameters, same
 from tests.faults.campaign import SEED, Outcomes, random_seed, tries_within
@@ -314,6 +314,6 @@ def test_a_killed_sweep_leaves_nothing_behind():
     for _ in tries_within(limit_min=6, short=0, whole=12):
         kill = random_kill(chance)
         with tempfile.TemporaryDirectory() as folder:
-            problems = problems_after(kill, Path(folder), ["trainer.accelerator=cpu", "compile.backend=eager"])
-        outcomes.add("clean", problems, kill)
+            outcome = outcome_of(kill, Path(folder), ["trainer.accelerator=cpu", "compile.backend=eager"])
+        outcomes.add("clean", outcome.problems, kill)
     outcomes.close()
