@@ -48,8 +48,13 @@ studies: setup
 		script=train.py; \
 		! grep -q '^  kind: forward' conf/experiment/studies/$$study.yaml || script=scripts/bench.py; \
 		case $$study in real_time | emergencies) $(MAKE) networks || exit ;; esac; \
-		$(BIN)/python $$script -m experiment=studies/$(SIZE)$$study \
-			hydra.sweep.dir=$(ROWS)/$$study $(ARGS) || [ $$? = 1 ] || exit; \
+		sweep() { \
+			$(BIN)/python $$script -m experiment=studies/$(SIZE)$$study \
+				hydra.sweep.dir=$(ROWS)/$$study $(ARGS) "$$@" || [ $$? = 1 ] || exit; \
+		}; \
+		also=$$(sed -n 's/^  also: //p' conf/experiment/studies/$$study.yaml); \
+		sweep; \
+		[ -z "$$also" ] || sweep $$also; \
 		[ $$study != compile_cost ] || for depth in $(DEPTHS); do \
 			[ -f $(ROWS)/$$study/diagnosis-$$depth.json ] || $(BIN)/python scripts/diagnose.py experiment=studies/$(SIZE)$$study model.depth=$$depth compile.cache=warm \
 				--stages --no-measure --json $(ROWS)/$$study/diagnosis-$$depth.json || exit; \

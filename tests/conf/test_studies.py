@@ -24,10 +24,16 @@ def sweep(name: str) -> dict[str, list[str]]:
     """The overrides of each setting that a study sweeps."""
     with initialize_config_dir(str(CONF), version_base="1.3"):
         params = hydra_compose("config", [f"experiment={name}"], return_hydra_config=True).hydra.sweeper.params
+    return swept_values([f"{key}={words}" for key, words in params.items()])
+
+
+def swept_values(overrides: list[str]) -> dict[str, list[str]]:
+    """The overrides of one value each, by their key."""
     parser, values = OverridesParser.create(), {}
-    for key, words in params.items():
-        override = parser.parse_override(f"{key}={words}")
-        swept = list(override.sweep_string_iterator()) if override.is_sweep_override() else [words]
+    for word in overrides:
+        override = parser.parse_override(word)
+        key, _, plain = word.partition("=")
+        swept = override.sweep_string_iterator() if override.is_sweep_override() else [plain]
         values[key] = [f"{key}={value}" for value in swept]
     return values
 
@@ -60,6 +66,8 @@ def test_a_study_asks_something_composes_and_each_comparison_has_both_sides(name
     values = sweep(f"studies/{name}")
     compared, left_out = enough_to_compare(values, named)
     each = [list(of) for of in itertools.product(*compared.values())]
+    if study.also:
+        each += [list(of) for of in itertools.product(*swept_values(study.also.split()).values())]
     found = composed(f"studies/{name}", [*each, *jobs_of_other_values(values, compared)], tmp_path)
     assert len(found) > 1
     assert {config.job.kind == "forward" for config in found} == {is_forward(name)}

@@ -68,6 +68,7 @@ class Study:
     comparisons: tuple[PlannedComparison, ...]
     why: str | None
     not_measured: Mapping[str, str]
+    also: str | None = None
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ def read_study(path: Path) -> Study:
         comparisons = tuple(map(_own_comparison, config.comparisons))
     except ValueError as error:
         raise ValueError(f"{path}: study: {error}") from None
-    return Study(path.stem, config.question, claims, comparisons, config.why, config.not_measured)
+    return Study(path.stem, config.question, claims, comparisons, config.why, config.not_measured, config.also)
 
 
 def read_other_claims(path: Path) -> list[OtherClaim]:

@@ -503,13 +503,17 @@ class ClaimConfig:
 @dataclass
 class StudyConfig:
     """The question of an experiment, the claims that it tests, comparisons for questions of its own, why the sources
-    saw what they saw, and the reason for each thing that it does not measure."""
+    saw what they saw, and the reason for each thing that it does not measure.
+
+    `also` has the overrides of a second sweep, of jobs that are no part of the product that the experiment sweeps.
+    """
 
     question: str = "???"
     claims: list[ClaimConfig] = setting([])
     comparisons: list[ComparisonConfig] = setting([])
     why: str | None = None
     not_measured: dict[str, str] = field(default_factory=dict)
+    also: str | None = None
 
 
 @dataclass
