@@ -90,6 +90,16 @@ def test_two_ranks_train_as_one_process_with_the_doubled_batch(launcher, single_
     assert [path.name for path in tmp_path.glob("*") if path.suffix != ".json"].count("run") == 1
 
 
+def test_each_rank_has_a_profile_of_its_own_also_where_all_are_number_0_of_their_host(tmp_path):
+    words = [*TORCHRUN, "--virtual-local-rank", str(ROOT / "train.py"), *TINY, *EAGER, "trainer.accelerator=cpu"]
+    words += ["trainer.profiler=simple", "hydra.run.dir=run"]
+    env = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, timeout=300, env=env)
+    assert done.returncode == 0, done.stderr
+    names = sorted(path.name for path in (tmp_path / "run" / "profile").iterdir())
+    assert names == ["fit-simple-rank0-0.txt", "fit-simple-rank1-0.txt"]
+
+
 def test_wandb_offline_files_hold_the_epochs_the_row_and_the_config(single_process):
     (path,) = wandb_runs(single_process)
     content = wandb_content(path)

@@ -129,8 +129,15 @@ def measure_breakdown(components: Components) -> dict[str, Any]:
 
 
 def write_profile(components: Components, name: str) -> None:
-    """Train one more epoch under Lightning's profiler of this name, which writes into RUN_DIR/profile."""
-    profiler = PROFILERS[name](dirpath=Path(components.config.job.run_dir, "profile"), filename=name)
+    """Train one more epoch under Lightning's profiler of this name, which writes into RUN_DIR/profile.
+
+    Of several ranks each names its file by its rank: Lightning's own number in the name is that of the rank on its
+    host, and under `torchrun --virtual-local-rank` 0 for all.
+    """
+    filename = name
+    if components.devices.world_size > 1:
+        filename = f"{name}-rank{components.trainer.global_rank}"
+    profiler = PROFILERS[name](dirpath=Path(components.config.job.run_dir, "profile"), filename=filename)
     trainer = build_profiling_trainer(components.config, components.devices, components.watch, profiler)
     trainer.fit(components.task, datamodule=components.data)
 
