@@ -239,6 +239,11 @@ def override_name(override: str) -> str:
     return override.lstrip("+").partition("=")[0]
 
 
+def are_numbers(name: str, values: Iterable[str]) -> bool:
+    """Whether these values of a setting or of a fact are numbers to go along; a version is none."""
+    return name not in MACHINE and all(map(NUMBER.fullmatch, values))
+
+
 def short_override(override: str) -> str:
     """An override in a label: `dynamic=true` for `compile.dynamic=true`, `default` for `compile.mode=default`."""
     name, value = override.split("=", 1)

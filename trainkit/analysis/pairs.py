@@ -138,7 +138,7 @@ def _sorted_by_conditions(pairs: list[PairwiseComparison], names: list[str]) -> 
     values, texts, numbers = {}, [], []
     for name in names:
         values[name] = list(dict.fromkeys(pair.conditions.get(name, "") for pair in pairs))
-        if name not in grouping.MACHINE and all(map(grouping.NUMBER.fullmatch, values[name])):
+        if grouping.are_numbers(name, values[name]):
             values[name].sort(key=float)
             numbers.append(name)
         else:

@@ -1,11 +1,11 @@
 """Sentences about pairwise comparisons, and about the claims that they check."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from statistics import median
 
 from trainkit.analysis.claims import MIN_FRACTIONS, ClaimedRatio, Outcome
-from trainkit.analysis.grouping import MACHINE, NUMBER, short_override
+from trainkit.analysis.grouping import are_numbers, short_override
 from trainkit.analysis.pairs import PairwiseComparison, is_fraction
 from trainkit.formatting import clean, decimals, factor, fixed, shares, size
 from trainkit.report.figures import ratio_text
@@ -118,16 +118,12 @@ def _axis(pairs: Pairs) -> str | None:
         if all(name in pair.conditions for pair in pairs):
             values[name] = {pair.conditions[name] for pair in pairs}
     differing = [name for name in values if len(values[name]) > 1] or list(values)
-    numbers = [name for name in differing if _are_numbers(name, values[name])]
+    numbers = [name for name in differing if are_numbers(name, values[name])]
     if numbers:
         return max(numbers, key=lambda name: len(values[name]))
     if differing:
         return differing[-1]
     return None
-
-
-def _are_numbers(name: str, values: Iterable[str]) -> bool:
-    return name not in MACHINE and all(map(NUMBER.fullmatch, values))
 
 
 def _kind_of_work(pair: PairwiseComparison, axis: str | None) -> str:
@@ -156,7 +152,7 @@ def _series_text(pairs: Pairs, axis: str | None) -> str:
     if no_difference:
         where = "any" if len(no_difference) == len(pairs) else ", ".join(no_difference)
         parts.append(f"no measurable difference at {where}")
-    if _are_numbers(axis, values):
+    if are_numbers(axis, values):
         crossing = _crossing(pairs, values)
         if crossing is not None:
             parts.append(f"measurably faster from {crossing} on")
