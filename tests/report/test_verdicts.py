@@ -222,7 +222,7 @@ def test_a_cold_compile_and_a_warm_one_are_two_costs():
     assert line_of(text, "default").split()[2] == "17.0"
     assert "warm 1.7" in text
     assert "+17 s compile (1.7 s warm), pays off after 1,100 steps" in " ".join(text.split())
-    assert "110 with a warm cache" in " ".join(text.split())
+    assert "110 steps with a warm cache" in " ".join(text.split())
     assert "cache was shared" not in text  # by one compiled setting only
     autotuned = shared_cache("max-autotune", 30.0, 2.0)
     assert "cache was shared" in shown(print_comparison, compare([*eager, *autotuned, *shared_cache("default", 17, 1)]))

@@ -144,23 +144,31 @@ def verdict_text(comparisons: Sequence[MeasuredComparison]) -> str:
 
 
 def summary(comparisons: Sequence[MeasuredComparison]) -> str:
-    """The measured ratios in one line, as Markdown: each of a few pairs, or the lowest and the highest."""
+    """The measured ratios in one line, as Markdown: each of a few, or of each column the lowest and the highest."""
     texts: list[str] = []
-    ranked = []
+    by_column: dict[str | None, list[tuple[float, str]]] = {}
     for measured in comparisons:
         texts += measured_texts(measured)
         for pair in measured.pairs:
             if pair.ratio is not None:
-                ranked.append((pair.ratio.value, _marked(measured, pair)))
+                of_column = by_column.setdefault(measured.planned.column, [])
+                of_column.append((pair.ratio.value, _marked(measured, pair)))
+    num_ratios = sum(map(len, by_column.values()))
     if not texts:
         return NOT_MEASURED
-    if len(texts) <= MAX_SHOWN or len(ranked) < 2:
+    if len(texts) <= MAX_SHOWN or num_ratios < 2:
         return "; ".join(texts[:MAX_SHOWN])
-    ranked.sort()
-    text = f"{ranked[0][1]} to {ranked[-1][1]} in {len(ranked)} comparisons"
-    if len(texts) > len(ranked):
-        text += f"; {len(texts) - len(ranked)} of fractions"
-    return escape(text)
+    ranges = [_range(ratios) for ratios in by_column.values()]
+    if len(texts) > num_ratios:
+        ranges.append(f"{len(texts) - num_ratios} of fractions")
+    return escape("; ".join(ranges))
+
+
+def _range(ratios: Sequence[tuple[float, str]]) -> str:
+    """The lowest and the highest of these values, by their texts."""
+    if len(ratios) == 1:
+        return ratios[0][1]
+    return f"{min(ratios)[1]} to {max(ratios)[1]} in {len(ratios)} comparisons"
 
 
 def published_summary(measured_claim: MeasuredClaim) -> str:

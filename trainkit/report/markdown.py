@@ -36,8 +36,11 @@ def escape(text: str) -> str:
     return re.sub(r"([\\`*_<>|\[\]])", r"\\\1", clean(text))
 
 
-def markdown_comparison(comparison: Comparison) -> str:
-    """Scalings, a table and a list of verdicts for each group, notes, and the rows that were dropped."""
+def markdown_comparison(comparison: Comparison, of_study: bool = False) -> str:
+    """Scalings, a table and a list of verdicts for each group, notes, and the rows that were dropped.
+
+    A study compares what it planned: where it has no eager run, it is not asked for one.
+    """
     groups = comparison.groups
     blocks = []
     if not groups:
@@ -47,7 +50,8 @@ def markdown_comparison(comparison: Comparison) -> str:
     notes = comparison_notes(groups)
     for group, heading, own_notes in zip(groups, headings(groups), notes.by_group, strict=True):
         blocks.append(_candidates_table(group, heading))
-        blocks.append(_verdicts(group))
+        if group.eager or not of_study:
+            blocks.append(_verdicts(group))
         blocks += map(escape, own_notes)
     throughputs = throughput_lines(groups)
     if throughputs:

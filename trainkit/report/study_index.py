@@ -89,8 +89,9 @@ def _claims_index(results: Sequence[StudyResult], other_claims: Sequence[OtherCl
         "*published* has the figures of the source, and what is tested of them. *measured* has a ratio with its 95 % "
         "interval, and in brackets the medians of both sides: the ratio is that of geometric means, so with runs far "
         "apart it is not that of the medians. The small plots have one line for each comparison, on one scale: the "
-        "interval that was measured, and a diamond for the ratio that was published. [Figure by figure, with the "
-        "commands](claims.md)."
+        "interval that was measured, and a diamond for the ratio that was published. *held in direction only*: "
+        "measurably on the claimed side of 1x, but not near the claimed figure, and often far less. *undecided*: it "
+        "may be chance. Each study's page has the whole rule. [Figure by figure, with the commands](claims.md)."
     )
     return "\n\n".join(filter(None, [table, marks_of(table), legend]))
 

@@ -31,7 +31,8 @@ RULE = (
     "else in direction only where the difference is measurably on the claimed side of 1x; it did not hold where "
     "nothing of the interval is within, by more than chance. One of missed deadlines is decided where no run of one "
     "side is among those of the other, three or more each. Else, and with a single run, it is undecided. A ratio is "
-    "one of geometric means over the runs, machine by machine; the figures beside it are medians."
+    "one of geometric means over the runs, machine by machine; the figures beside it are "
+    "medians of the runs that it is of."
 )
 
 
@@ -51,7 +52,7 @@ def study_page(result: StudyResult, plots: dict[str, Plot], diagnoses: Sequence[
     if len(drawn) > 1:
         blocks.append(_folded("More plots", drawn[1:]))
     numbers = f"As numbers: [settings.csv]({study.name}/settings.csv)."
-    blocks.append(_folded("All that was measured", [numbers, markdown_comparison(result.comparison)]))
+    blocks.append(_folded("All that was measured", [numbers, markdown_comparison(result.comparison, of_study=True)]))
     blocks.append(_folded("What the compiler did", [markdown_compiled(result.rows)]))
     staged = [markdown_stages(diagnosis) for diagnosis in diagnoses if diagnosis.stages]
     if staged:

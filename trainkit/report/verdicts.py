@@ -144,7 +144,7 @@ def _texts_that_differ(value: float, other: float) -> tuple[str, str]:
 
 
 def break_even_text(pays: BreakEven, group: Group) -> str:
-    """`20,000 steps (6.4 epochs, 3 min; 1,000 with a warm cache)`."""
+    """`20,000 steps (6.4 epochs, 3 min; 1,000 steps with a warm cache)`."""
     step, planned = step_noun(group), group.num_planned_steps
     steps = break_even_steps(pays, step)
     # Not rounded up beyond the planned steps if it pays off within them.
@@ -155,7 +155,7 @@ def break_even_text(pays: BreakEven, group: Group) -> str:
         decimals = 0 if pays.num_epochs >= 2 else 1
         spent = f"{fixed(pays.num_epochs, decimals)} epochs, {spent}"
     if pays.num_warm_steps is not None:
-        spent += f"; {_round_up(pays.num_warm_steps)} with a warm cache"
+        spent += f"; {_round_up(pays.num_warm_steps)} {step}s with a warm cache"
     return f"{steps} ({spent})"
 
 
