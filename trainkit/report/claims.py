@@ -158,13 +158,13 @@ def summary(comparisons: Sequence[MeasuredComparison]) -> str:
         return NOT_MEASURED
     if len(texts) <= MAX_SHOWN or num_ratios < 2:
         return "; ".join(texts[:MAX_SHOWN])
-    ranges = [_range(ratios) for ratios in by_column.values()]
+    ranges = [_lowest_to_highest(ratios) for ratios in by_column.values()]
     if len(texts) > num_ratios:
         ranges.append(f"{len(texts) - num_ratios} of fractions")
     return escape("; ".join(ranges))
 
 
-def _range(ratios: Sequence[tuple[float, str]]) -> str:
+def _lowest_to_highest(ratios: Sequence[tuple[float, str]]) -> str:
     """The lowest and the highest of these values, by their texts."""
     if len(ratios) == 1:
         return ratios[0][1]
