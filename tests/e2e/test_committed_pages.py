@@ -52,6 +52,6 @@ def test_the_report_of_the_control_is_made_of_its_rows(tmp_path):
 @pytest.mark.parametrize("page", ["README.md", "docs/guide/quickstart.md"])
 def test_a_page_shows_the_first_sweep_as_the_terminal_does(page, tmp_path):
     rows = MEASUREMENTS / "first-sweep.jsonl"
-    done = forked.python(ROOT / "scripts" / "report.py", rows, cwd=tmp_path)
+    done = forked.python(ROOT / "scripts" / "report.py", rows, "--into", tmp_path, cwd=tmp_path)
     table, _, _ = done.stdout[done.stdout.index("           speed-up") :].partition("\n  default:")
     assert table in (ROOT / page).read_text(encoding="utf-8")
