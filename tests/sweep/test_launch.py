@@ -69,13 +69,18 @@ def words_of_text(folder: Path, text_file: Path, batch_size: int) -> list[str]:
     ]  # fmt: skip
 
 
+def run_ranks(words: list[str], folder: Path) -> None:
+    """Run `python WORDS` in a folder, each rank on one thread."""
+    env = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, *words], cwd=folder, capture_output=True, text=True, timeout=300, env=env)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("launcher", [TORCHRUN, ()], ids=["torchrun", "lightning"])
 def test_two_ranks_train_as_one_process_with_the_doubled_batch(launcher, single_process, text_file, tmp_path):
     words = [*launcher, str(ROOT / "train.py"), *words_of_text(tmp_path, text_file, 8)]
     words += [] if launcher else ["trainer.devices=2"]
-    env = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, timeout=300, env=env)
-    assert done.returncode == 0, done.stderr
+    run_ranks(words, tmp_path)
     ours, single = list(read_epochs(tmp_path / "run")), list(read_epochs(single_process))
     assert len(ours) == 3
     for a, b in zip(ours, single, strict=True):
@@ -93,9 +98,7 @@ def test_two_ranks_train_as_one_process_with_the_doubled_batch(launcher, single_
 def test_each_rank_has_a_profile_of_its_own_also_where_all_are_number_0_of_their_host(tmp_path):
     words = [*TORCHRUN, "--virtual-local-rank", str(ROOT / "train.py"), *TINY, *EAGER, "trainer.accelerator=cpu"]
     words += ["trainer.profiler=simple", "hydra.run.dir=run"]
-    env = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, timeout=300, env=env)
-    assert done.returncode == 0, done.stderr
+    run_ranks(words, tmp_path)
     names = sorted(path.name for path in (tmp_path / "run" / "profile").iterdir())
     assert names == ["fit-simple-rank0-0.txt", "fit-simple-rank1-0.txt"]
 

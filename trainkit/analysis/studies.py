@@ -68,7 +68,7 @@ class Study:
     comparisons: tuple[PlannedComparison, ...]
     why: str | None
     not_measured: Mapping[str, str]
-    also: str | None = None
+    also: str | None
 
 
 @dataclass(frozen=True)

@@ -505,7 +505,7 @@ class StudyConfig:
     """The question of an experiment, the claims that it tests, comparisons for questions of its own, why the sources
     saw what they saw, and the reason for each thing that it does not measure.
 
-    `also` has the overrides of a second sweep, of jobs that are no part of the product that the experiment sweeps.
+    `also` has the overrides of a second sweep, for jobs outside of the grid that the experiment sweeps.
     """
 
     question: str = "???"

@@ -108,9 +108,9 @@ def _how(result: StudyResult) -> str:
     """Commands, machines, jobs beside it, works of the sources, gaps, and the rule of the verdicts, as a list."""
     facts = []
     commands = commands_of(result.rows)
-    if commands and result.study.also:
-        commands.append(f"the same with `{result.study.also}`")
     if commands:
+        if result.study.also:
+            commands.append(f"the same with `{result.study.also}`")
         facts.append(f"Commands: {', '.join(commands)}.")
     for machine in machines(result):
         facts.append(f"Machine: {machine}.")
