@@ -2,6 +2,7 @@
 
 import os
 import signal
+from pathlib import Path
 
 from tests import forked
 
@@ -41,6 +42,34 @@ def test_a_rank_is_over_with_its_script(tmp_path):
 
 def test_a_launch_that_is_stopped_names_the_signal(tmp_path):
     script = tmp_path / "waits.py"
-    script.write_text("import os, signal\nos.kill(os.getppid(), signal.SIGTERM)\nsignal.pause()\n")
-    done = forked.python(script, cwd=tmp_path, ranks=2)
+    script.write_text("""
+import os, signal
+from tests.forked import together
+together()
+if os.environ["RANK"] == "0":
+    os.kill(os.getppid(), signal.SIGTERM)
+signal.pause()
+""")
+    done = forked.python(script, cwd=tmp_path, ranks=2, timeout_s=TIMEOUT_S)
     assert (done.returncode, done.stderr.splitlines()[-1]) == (1, "stopped by SIGTERM")
+
+
+def test_a_launch_that_is_stopped_while_it_forks_leaves_no_rank(tmp_path):
+    (tmp_path / "waits.py").write_text("import signal\nsignal.pause()\n")
+    script = tmp_path / "launches.py"
+    script.write_text("""
+import os, signal
+from pathlib import Path
+from trainkit.sweep import torchrun
+class StoppedRank(torchrun.ForkedRank):
+    def __init__(self, args, env, **unused):
+        if env["LOCAL_RANK"] == "1":
+            os.kill(os.getpid(), signal.SIGTERM)
+        super().__init__(args, env)
+        Path("rank").write_text(str(self.pid))
+torchrun.ForkedRank = StoppedRank
+torchrun.run_torchrun([*torchrun.ONE_HOST, "--nproc-per-node=2", "waits.py"])
+""")
+    done = forked.python(script, cwd=tmp_path, timeout_s=TIMEOUT_S)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, "stopped by SIGTERM")
+    assert not Path(f"/proc/{(tmp_path / 'rank').read_text()}").exists()

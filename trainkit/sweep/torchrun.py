@@ -39,8 +39,12 @@ def run_torchrun(arguments: Sequence[str]) -> None:
         elastic_launch(config, python)(*command)
     except ChildFailedError as error:
         sys.exit(str(error))
-    except SignalException as error:  # the agent has ended its ranks
+    except SignalException as error:
         sys.exit(f"stopped by {error.sigval.name}")
+    finally:
+        # The agent does not know those that it forked when the signal came, and Python waits for them when it exits.
+        for rank in multiprocessing.active_children():
+            rank.kill()
 
 
 class ForkedRank:
