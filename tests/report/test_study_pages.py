@@ -99,7 +99,7 @@ def test_a_page_answers_in_a_sentence_and_folds_the_rest(folder):
     ]
     assert RULE in shown
     assert "- Not measured: forward only: no time." in shown
-    assert "- What the sources ran: T3: data.batch\\_size=8." in shown
+    assert "- What the claims are judged by: T3: data.batch\\_size=8." in shown
     assert "1.20x \\[1.20, 1.20\\] at 10; " in shown  # a comparison that nobody claimed
     assert "| eager |" not in shown
     assert folded[1].count("| eager | 1.00x |") == len(OPS)

@@ -106,8 +106,14 @@ def sides_text(pair: PairwiseComparison) -> str:
         return f"{size(int(choice))} against {size(int(baseline))}"
     if unit == "ms" and max(choice, baseline) < 1:
         choice, baseline, unit = 1e3 * choice, 1e3 * baseline, "us"
-    texts = [f"{fixed(value, decimals([value], 4))} {unit}".strip() for value in (choice, baseline)]
-    return " against ".join(texts)
+    return f"{_with_unit(choice, unit)} against {_with_unit(baseline, unit)}"
+
+
+def _with_unit(value: float, unit: str) -> str:
+    text = fixed(value, decimals([value], 4))
+    if 0 < value < 0.0005:
+        text = f"{value:.3g}"
+    return f"{text} {unit}".strip()
 
 
 def _axis(pairs: Pairs) -> str | None:

@@ -26,13 +26,13 @@ from trainkit.report.plots.times import plot_times_over
 MAX_GROUPS = 3  # with a plot for each
 RULE = (
     "A difference is measurable where its interval leaves out 1x and it is larger than what two sets of runs of one "
-    "setting differ by chance. A claim of below or above 1x held, or did not, where the difference is measurable. One "
-    "of a number held where all of the interval is within a tenth of it, one of a range where all is within that, "
-    "else in direction only where the difference is measurably on the claimed side of 1x; it did not hold where "
-    "nothing of the interval is within, by more than chance. One of missed deadlines is decided where no run of one "
-    "side is among those of the other, three or more each. Else, and with a single run, it is undecided. A ratio is "
-    "one of geometric means over the runs, machine by machine; the figures beside it are "
-    "medians of the runs that it is of."
+    "setting differ by chance. A claim of below or above 1x held, or did not, where the difference is measurable. A "
+    "claimed number stands for itself and a tenth more or less, a claimed range for itself: the claim held where the "
+    "whole interval is in there, and in direction only where the difference is measurable and on the claimed side of "
+    "1x; it did not hold where the interval lies outside, by more than chance. One of missed deadlines is decided "
+    "where no run of one side is among those of the other, three or more each. Else, and with a single run, it is "
+    "undecided. A ratio is one of geometric means over the runs, machine by machine; the figures beside it are medians "
+    "of the runs that it is of, so where runs vary the two may point different ways."
 )
 
 
@@ -122,7 +122,7 @@ def _how(result: StudyResult) -> str:
         )
     works = [f"{claim.source}: {claim.work}" for claim in result.study.claims if claim.work]
     if works:
-        facts.append(f"What the sources ran: {escape('; '.join(dict.fromkeys(works)))}.")
+        facts.append(f"What the claims are judged by: {escape('; '.join(dict.fromkeys(works)))}.")
     for subject, reason in result.study.not_measured.items():
         facts.append(f"Not measured: {escape(subject)}: {escape(reason)}.")
     if result.claims:
