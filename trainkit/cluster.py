@@ -43,3 +43,14 @@ def cluster_job() -> ClusterJob | None:
             num_nodes=int(os.environ.get("SLURM_STEP_NUM_NODES", 1)),
         )
     return None
+
+
+def start_of_job(job: ClusterJob) -> str:
+    """A name of this start of a job: the same in all its tasks, another after a requeue."""
+    if job.scheduler == "slurm":
+        return f"{job.id}.{os.environ.get('SLURM_STEP_ID', 0)}.{os.environ.get('SLURM_RESTART_COUNT', 0)}"
+    from submitit import JobEnvironment
+
+    # No variable counts the starts; submitit writes this file before it starts a job, and anew before it requeues it.
+    written_ns = JobEnvironment().paths.submitted_pickle.stat().st_mtime_ns
+    return f"{job.id}.{written_ns}"

@@ -14,10 +14,12 @@ import pytest
 from tests.conftest import ROOT
 from tests.processes import children, is_running, wait_until
 from trainkit import cli
-from trainkit.cluster import ClusterJob, cluster_job
+from trainkit.cluster import ClusterJob, cluster_job, start_of_job
 from trainkit.config.errors import ConfigError
-from trainkit.config.schema import TrainerConfig
+from trainkit.config.schema import JobConfig, RunConfig, TrainerConfig
 from trainkit.distributed.environments import LocalTasks, cluster_environments
+from trainkit.distributed.launch import join_launch
+from trainkit.distributed.ranks import Ranks
 from trainkit.distributed.restarts import (
     FirstAttempt,
     _attempts_of_job,
@@ -27,6 +29,7 @@ from trainkit.distributed.restarts import (
 )
 from trainkit.distributed.topology import processes
 from trainkit.results.files import read_epochs, read_row
+from trainkit.results.ranks import RankReport, write_report
 
 STOPPED_S = 20  # what Watch guarantees
 SRUN = {  # the variables of the third of four tasks on two nodes
@@ -130,6 +133,30 @@ def test_a_requeued_job_finds_its_own_attempts_alone(environment, tmp_path):
     _attempts_of_job.cache_clear()
     assert first_attempt(tmp_path) is None
     _attempts_of_job.cache_clear()
+
+
+def test_a_requeued_job_reads_no_report_of_the_start_before(environment, tmp_path):
+    environment(SRUN)
+    first = join_launch(RunConfig(job=JobConfig(run_dir=str(tmp_path))))
+    stopped = RankReport(1, first.id, "there", pid=1, time=1.0, status="interrupted", reason="told", failed_at=1.0)
+    write_report(tmp_path, stopped)  # before it began to train: no attempt is noted
+    environment(SRUN | {"SLURM_RESTART_COUNT": "1"})
+    ranks = Ranks(join_launch(RunConfig(job=JobConfig(run_dir=str(tmp_path)))))
+    assert ranks.look() is None
+
+
+def test_submitit_starts_a_job_on_this_machine_under_another_name_after_a_requeue(environment, tmp_path):
+    pytest.importorskip("submitit")
+    task = tmp_path / "90123" / "90123_submitted.pkl"
+    task.parent.mkdir()
+    names = []
+    for written_ns in (1, 2):
+        task.touch()
+        os.utime(task, ns=(0, written_ns))  # as submitit does before each start
+        for rank in ("0", "1"):
+            environment(LOCAL | {"SUBMITIT_FOLDER": str(tmp_path / "%j"), "SUBMITIT_LOCAL_GLOBALID": rank})
+            names.append(start_of_job(cluster_job()))
+    assert names[0] == names[1] != names[2] == names[3]
 
 
 def preempt_once(folder: Path, is_due: Callable[[Path], bool], *words: str) -> tuple[Path, str]:

@@ -11,7 +11,7 @@ from uuid import uuid4
 from torch.distributed.rendezvous import rendezvous
 
 from trainkit import cli
-from trainkit.cluster import cluster_job
+from trainkit.cluster import cluster_job, start_of_job
 from trainkit.config.schema import RunConfig
 from trainkit.distributed.restarts import num_restarts
 from trainkit.distributed.topology import processes
@@ -41,8 +41,8 @@ def join_launch(config: RunConfig) -> Launch:
     if "TORCHELASTIC_RUN_ID" in os.environ:
         return _meet(run_dir, world_size)
     job = cluster_job()
-    if job is not None:  # requeued, it keeps its id
-        return Launch(run_dir, job.rank, world_size, f"{job.id}.{num_restarts(run_dir)}", socket.gethostname())
+    if job is not None:
+        return Launch(run_dir, job.rank, world_size, start_of_job(job), socket.gethostname())
     launch_id = os.environ.setdefault(ID_VARIABLE, uuid4().hex)
     return Launch(run_dir, cli.rank(), world_size, launch_id, socket.gethostname())
 
