@@ -1,5 +1,6 @@
 """Two real ranks, one of which is killed, hangs, is told to stop, or compiles for long: what the row says."""
 
+import errno
 import os
 import re
 import signal
@@ -12,12 +13,13 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from tests import forked
 from tests.networks import network
+from tests.processes import wait_until
 from trainkit.distributed.launch import Launch
 from trainkit.distributed.peers import SILENCE_S, Peers
 from trainkit.distributed.ranks import Ranks
 from trainkit.distributed.watch import GRACE_S, INTERVAL_S, Watch
 from trainkit.results.files import read_row
-from trainkit.results.ranks import FOLDER, Cause, RankReport, write_report
+from trainkit.results.ranks import FOLDER, Cause, RankReport, read_reports, write_report
 from trainkit.results.row import Row
 
 ROOT = Path(__file__).parents[2]
@@ -55,6 +57,23 @@ IN_C = (
     "note(); signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM]); "  # so that the call is not interrupted
     "os.kill(os.getpid(), signal.SIGTERM); ctypes.CDLL(None).sleep(60)"
 )
+# A process that is told to stop inside of a call, with a disk that has just become full.
+FULL_DISK = """
+import ctypes, os, resource, signal
+from pathlib import Path
+from trainkit.distributed import watch
+from trainkit.distributed.launch import Launch
+from trainkit.results.row import Row
+
+watch.GRACE_S = 0.2
+with watch.Watch(Launch(Path("run")), Row(run_id="run", status="interrupted")) as watched:
+    watched.begin()
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    os.kill(os.getpid(), signal.SIGTERM)
+    ctypes.CDLL(None).sleep(60)
+"""
 # Runs a script that gets a signal when it has just locked the run directory.
 AT_LOCK = """
 import fcntl, os, runpy, signal
@@ -131,6 +150,34 @@ def test_a_rank_of_another_host_is_lost_once_it_has_been_silent(tmp_path, monkey
     peers.look(own)
     reason = "rank 1, step 4 (epoch 0): its process was lost (killed, or out of memory)"
     assert (peers.cause(), peers.gone) == (Cause("failed", reason), {1})
+
+
+def test_a_report_that_cannot_be_written_is_written_later_and_nobody_is_lost_meanwhile(tmp_path, monkeypatch):
+    now, failures = 0.0, []
+
+    def fail(*_: object) -> None:
+        failures.append(OSError(errno.ENOSPC, "No space left on device"))
+        raise failures[-1]
+
+    monkeypatch.setattr("trainkit.distributed.watch.INTERVAL_S", 0.02)
+    monkeypatch.setattr("trainkit.distributed.peers.time.monotonic", lambda: now)
+    write_report(tmp_path, RankReport(1, "a", "there", pid=1, time=1.0))
+    with Watch(Launch(tmp_path, 0, 2, "a", "here"), Row(run_id="run", status="interrupted")) as watch:
+        with monkeypatch.context() as full_disk:
+            full_disk.setattr("trainkit.distributed.ranks.write_report", fail)
+            wait_until(lambda: len(failures) > 1)
+            now = 2 * SILENCE_S
+            wait_until(lambda: len(failures) > 4)
+        told_at = watch.ranks.own.time
+        wait_until(lambda: any(report.rank == 0 and report.time > told_at for report in read_reports(tmp_path)))
+        assert (watch.ranks.peers.cause(), watch.ranks.peers.gone) == (None, set())
+        watch.end(is_ok=True)
+
+
+def test_a_full_disk_keeps_no_process_from_its_end(tmp_path):
+    (tmp_path / "full.py").write_text(FULL_DISK)
+    done = forked.python(tmp_path / "full.py", cwd=tmp_path)
+    assert done.returncode == 128 + signal.SIGTERM
 
 
 def test_a_rank_that_hangs_is_in_the_row(train_chosen):

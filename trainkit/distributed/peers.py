@@ -85,6 +85,11 @@ class Peers:
                 pids.append(report.pid)
         return pids
 
+    def excuse_silence(self) -> None:
+        """Count all ranks as heard of now: this one cannot write its report, so others may be unable to, too."""
+        for rank, (report_time, _) in self._heard.items():
+            self._heard[rank] = report_time, time.monotonic()
+
     def _is_gone(self, report: RankReport) -> bool:
         if report.rank == self._launch.rank:
             return False

@@ -43,7 +43,7 @@ class Ranks:
         return self.find_place() + (", compiling" if self.is_compiling else "")
 
     def tell(self) -> None:
-        """Write this rank's report."""
+        """Write this rank's report. One that cannot be written, as on a full disk, is written by the next look."""
         with self.lock:
             if not self.has_peers:
                 return
@@ -54,7 +54,10 @@ class Ranks:
                 compiling=self.is_compiling,
                 num_collectives=num_collectives(),
             )
-            write_report(self._launch.run_dir, self.own)
+            try:
+                write_report(self._launch.run_dir, self.own)
+            except OSError:
+                self.peers.excuse_silence()
 
     def tell_cause(self, cause: Cause, follows: bool) -> None:
         """Tell why this rank ends. The first cause stays, but for one that `follows` from another rank's."""

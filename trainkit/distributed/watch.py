@@ -70,7 +70,7 @@ class Watch:
         self._thread.join()
         is_cut_off = self._stopped_by is not None and isinstance(error, KeyboardInterrupt | SystemExit)
         if is_cut_off and not has_last_row:  # the signal came while the last row was made
-            fail_row(self.launch.run_dir, self.ranks.cause(), self._request)
+            self._write_cause(self.ranks.cause())
             self.ranks.end(is_ok=False)
         self._contexts.close()
         self.ranks.close()
@@ -164,7 +164,7 @@ class Watch:
             return
         if cause != self._cause:
             self._cause = cause
-            fail_row(self.launch.run_dir, cause, self._request)
+            self._write_cause(cause)
         if self.ranks.peers.others_ended(self.launch.rank):
             self._ended_at = min(self._ended_at, time.monotonic())
         elif cause.status == "interrupted":
@@ -187,11 +187,17 @@ class Watch:
             return True
         return now > self._ended_at + GRACE_S
 
+    def _write_cause(self, cause: Cause) -> None:
+        """Write into the row why the run ends. A full disk, or a damaged row, keeps no process from its end."""
+        with suppress(OSError, ValueError):
+            fail_row(self.launch.run_dir, cause, self._request)
+
     def _end_process(self) -> None:
         cause = self.ranks.look() or self._cause
         assert cause is not None
-        fail_row(self.launch.run_dir, cause, self._request)
-        os.write(2, f"{cause.reason}\n".encode())
+        self._write_cause(cause)
+        with suppress(OSError):  # the terminal may be gone
+            os.write(2, f"{cause.reason}\n".encode())
         kill_descendants()
         for pid in self.ranks.peers.silent():
             with suppress(ProcessLookupError):

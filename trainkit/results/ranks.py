@@ -49,12 +49,15 @@ def write_report(run_dir: Path, report: RankReport) -> None:
 
 
 def read_reports(run_dir: Path) -> list[RankReport]:
-    """The reports of the newest start, by rank. A file that is no report is left out."""
+    """The reports of the newest start, by rank. A file that is no report, or cannot be read, is left out."""
     reports: list[RankReport] = []
-    for path in Path(run_dir, FOLDER).glob("*.json"):
+    paths: list[Path] = []
+    with suppress(OSError):  # a server of files does not answer for a while
+        paths += Path(run_dir, FOLDER).glob("*.json")
+    for path in paths:
         try:
             reports.append(parse(RankReport, json.loads(path.read_text()), "it"))
-        except (ValueError, FileNotFoundError):  # of another version, or its rank has just ended
+        except (ValueError, OSError):  # of another version, or its rank has just ended
             continue
     reports.sort(key=lambda report: report.time)
     newest = [report for report in reports if report.launch == reports[-1].launch]
