@@ -20,6 +20,15 @@ def test_a_signal_reaches_both_the_pipe_and_the_main_thread():
     assert signal.getsignal(signal.SIGTERM) == before
 
 
+def test_of_two_signals_that_come_at_once_none_is_lost():
+    pipe = SignalPipe(lambda number: None)
+    pipe.open()
+    os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), signal.SIGINT)
+    assert {pipe.wait(30), pipe.wait(30)} == {signal.SIGTERM, signal.SIGINT}
+    pipe.close()
+
+
 def test_a_forked_process_has_neither_the_handler_nor_the_pipe():
     pipe = SignalPipe(lambda number: None)
     pipe.open()

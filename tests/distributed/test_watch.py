@@ -57,22 +57,31 @@ IN_C = (
     "note(); signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM]); "  # so that the call is not interrupted
     "os.kill(os.getpid(), signal.SIGTERM); ctypes.CDLL(None).sleep(60)"
 )
-# A process that is told to stop inside of a call, with a disk that has just become full.
-FULL_DISK = """
-import ctypes, os, resource, signal
+# A process that is told to stop, and has little time for it.
+TOLD = """
+import ctypes, os, resource, signal, time
 from pathlib import Path
 from trainkit.distributed import watch
 from trainkit.distributed.launch import Launch
 from trainkit.results.row import Row
 
 watch.GRACE_S = 0.2
-with watch.Watch(Launch(Path("run")), Row(run_id="run", status="interrupted")) as watched:
+with watch.Watch(Launch(Path("run"), world_size={ranks}), Row(run_id="run", status="interrupted")) as watched:
     watched.begin()
+    {then}
+"""
+IN_C_WITH_FULL_DISK = """
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # so that the call is not interrupted
     os.kill(os.getpid(), signal.SIGTERM)
     ctypes.CDLL(None).sleep(60)
+"""
+TRAINS = """
+    watched.stops_in_order = True
+    os.kill(os.getpid(), signal.SIGTERM)
+    while watched.stop.begin_step():
+        time.sleep(0.01)
 """
 # Runs a script that gets a signal when it has just locked the run directory.
 AT_LOCK = """
@@ -175,7 +184,7 @@ def test_a_report_that_cannot_be_written_is_written_later_and_nobody_is_lost_mea
 
 
 def test_a_full_disk_keeps_no_process_from_its_end(tmp_path):
-    (tmp_path / "full.py").write_text(FULL_DISK)
+    (tmp_path / "full.py").write_text(TOLD.format(ranks=1, then=IN_C_WITH_FULL_DISK))
     done = forked.python(tmp_path / "full.py", cwd=tmp_path)
     assert done.returncode == 128 + signal.SIGTERM
 
@@ -250,3 +259,23 @@ def test_a_signal_before_a_run_begins_ends_it_where_it_becomes_a_row(tmp_path):
         assert watch.ranks.cause() == Cause("interrupted", "stopped by SIGHUP")
         watch.end(is_ok=False)
     signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("numbers", [(), (signal.SIGTERM, signal.SIGUSR2)])
+def test_submitit_requeues_a_job_whatever_tells_rank_0_first(numbers, tmp_path, monkeypatch):
+    requeues = []
+    monkeypatch.setenv("SUBMITIT_EXECUTOR", "slurm")
+    before = signal.signal(signal.SIGUSR2, lambda number, frame: requeues.append(number))
+    if not numbers:
+        reason = "stopped by SIGUSR2 while compiling"
+        told = RankReport(1, "a", "there", pid=1, time=1.0, status="interrupted", reason=reason, failed_at=1.0)
+        write_report(tmp_path, told)
+    with Watch(Launch(tmp_path, 0, 2, "a", "here"), Row(run_id="run", status="interrupted")) as watch:
+        for number in numbers:
+            os.kill(os.getpid(), number)
+        wait_until(lambda: watch.ranks.own_cause is not None)
+        with pytest.raises(SIGTERMException):
+            watch.begin()
+        watch.end(is_ok=False)
+    assert requeues == [signal.SIGUSR2]
+    signal.signal(signal.SIGUSR2, before)

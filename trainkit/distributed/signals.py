@@ -48,8 +48,8 @@ class SignalPipe:
         readable, _, _ = select.select([self._read_end], [], [], timeout_s)
         if not readable:
             return None
-        numbers = [number for number in os.read(self._read_end, 4096) if number in self._handlers]
-        return numbers[0] if numbers else None
+        (number,) = os.read(self._read_end, 1)  # another one may follow
+        return number if number in self._handlers else None
 
     def wake(self) -> None:
         os.write(self._write_end, b"\0")
@@ -62,9 +62,15 @@ class SignalPipe:
         os.close(self._read_end)
         os.close(self._write_end)
 
+    @property
+    def preemption(self) -> int | None:
+        """The signal by which submitit tells a job that its time is over; None in other jobs."""
+        number = preemption()
+        return number if number in self._handlers else None
+
     def pass_on(self, number: int) -> None:
         """Have submitit handle its signal: on rank 0 it requeues the job and raises SystemExit."""
-        if number in self._handlers and number == preemption():
+        if number == self.preemption:
             self._handlers[number](number, None)
 
     def interrupt(self) -> None:

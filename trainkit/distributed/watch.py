@@ -142,6 +142,8 @@ class Watch:
         """Note a signal, in the thread that is first. torchrun sends one too, where another rank has ended."""
         with self.ranks.lock:
             if self._stopped_by is not None:
+                if signum == self._signals.preemption and self._stopped_by != signal.SIGINT:
+                    self._stopped_by = signum  # after which submitit requeues the job
                 return
             self._stopped_by, self._told_at = signum, time.monotonic()
             others_ended = self.ranks.has_peers and self.ranks.look_twice() is not None
@@ -168,16 +170,24 @@ class Watch:
         if self.ranks.peers.others_ended(self.launch.rank):
             self._ended_at = min(self._ended_at, time.monotonic())
         elif cause.status == "interrupted":
-            self._stop_with_peers()
+            self._stop_with_peers(cause)
 
-    def _stop_with_peers(self) -> None:
+    def _stop_with_peers(self, cause: Cause) -> None:
         if self._stopped_by is None:
-            os.kill(os.getpid(), signal.SIGTERM)  # as the rank that was told
+            os.kill(os.getpid(), self._signal_of(cause))
             return
         self.ranks.tell_stop(self.stop.hold())
         begun = self.ranks.peers.begun()
         if len(begun) == self.launch.world_size and not self.stop.is_agreed:
             self.stop.agree(begun)
+
+    def _signal_of(self, cause: Cause) -> int:
+        """The signal by which this rank stops with the one that was told: where submitit has preempted the job, rank 0
+        requeues it, and its own signal may be late."""
+        preemption = self._signals.preemption
+        if preemption is not None and signal.Signals(preemption).name in cause.reason:
+            return preemption
+        return signal.SIGTERM
 
     def _has_waited_enough(self) -> bool:
         """Whether the main thread has had its time to end the process in order."""
