@@ -19,7 +19,7 @@ from trainkit.distributed.peers import SILENCE_S, Peers
 from trainkit.distributed.ranks import Ranks
 from trainkit.distributed.watch import GRACE_S, INTERVAL_S, Watch
 from trainkit.results.files import read_row
-from trainkit.results.ranks import FOLDER, Cause, RankReport, read_reports, write_report
+from trainkit.results.ranks import FOLDER, Cause, RankReport, read_reports, remove_report, write_report
 from trainkit.results.row import Row
 
 ROOT = Path(__file__).parents[2]
@@ -187,6 +187,32 @@ def test_a_full_disk_keeps_no_process_from_its_end(tmp_path):
     (tmp_path / "full.py").write_text(TOLD.format(ranks=1, then=IN_C_WITH_FULL_DISK))
     done = forked.python(tmp_path / "full.py", cwd=tmp_path)
     assert done.returncode == 128 + signal.SIGTERM
+
+
+def test_a_rank_that_cannot_agree_with_others_on_a_step_ends_with_a_row(tmp_path):
+    (tmp_path / "alone.py").write_text(TOLD.format(ranks=2, then=TRAINS))  # the other one does not report here
+    done = forked.python(tmp_path / "alone.py", cwd=tmp_path, timeout_s=60)
+    row = read_row(tmp_path / "run")
+    assert (done.returncode, row.status, row.error) == (128 + signal.SIGTERM, "interrupted", "stopped by SIGTERM")
+
+
+def test_a_rank_that_has_ended_does_not_keep_a_hang_from_being_seen(tmp_path, monkeypatch):
+    now = 0.0
+    monkeypatch.setattr("trainkit.distributed.peers.time.monotonic", lambda: now)
+    peers = Peers(Launch(tmp_path, 0, 3, "a", "here"), timeout_s=8)
+    own = RankReport(0, "a", "here", os.getpid(), time=2.0, place="step 4 (epoch 0)")
+    write_report(tmp_path, RankReport(1, "a", "here", os.getpid(), time=1.0))
+    peers.look(own)
+    now = 10.0
+    peers.look(own)
+    assert peers.hang() is None  # the third may be starting
+    write_report(tmp_path, RankReport(2, "a", "here", os.getpid(), time=1.0))
+    peers.look(own)
+    remove_report(tmp_path, 2)
+    peers.look(own)
+    now = 20.0
+    peers.look(own)
+    assert peers.hang() == Cause("failed", "all ranks, step 4 (epoch 0): hung for 8 s (ddp.timeout_s)")
 
 
 def test_a_rank_that_hangs_is_in_the_row(train_chosen):

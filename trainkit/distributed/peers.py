@@ -33,10 +33,12 @@ class Peers:
         for report in read_reports(self._launch.run_dir):
             if report.launch == own.launch and report.rank != own.rank:
                 reports.append(report)
-            self._hear(report)
+                self._hear(report)
         self.reports, self.gone = reports, gone
         state = [(report.rank, report.place, report.num_collectives) for report in reports]
-        may_wait = len(reports) < self._launch.world_size or any(report.compiling for report in reports)
+        # A rank that was heard of and has no report any more has ended: nobody waits for it.
+        all_heard = len(self._heard) == self._launch.world_size - 1
+        may_wait = not all_heard or any(report.compiling for report in reports)
         if state != self._state or may_wait:
             self._state, self._changed_at = state, time.monotonic()
 

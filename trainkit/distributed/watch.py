@@ -192,7 +192,9 @@ class Watch:
     def _has_waited_enough(self) -> bool:
         """Whether the main thread has had its time to end the process in order."""
         now = time.monotonic()
-        in_order = self.stops_in_order and not self.ranks.is_compiling and self._stopped_by != signal.SIGINT
+        # Ranks that see no reports of others, without a shared disk, cannot agree on a step.
+        agrees = self.stop.is_agreed or len(self.ranks.peers.reports) == self.launch.world_size
+        in_order = self.stops_in_order and agrees and not self.ranks.is_compiling and self._stopped_by != signal.SIGINT
         if not in_order and now > self._told_at + GRACE_S:
             return True
         return now > self._ended_at + GRACE_S
