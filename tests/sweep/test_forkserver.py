@@ -193,6 +193,17 @@ def test_a_killed_server_takes_its_job_along_and_is_started_again(orphaning, tmp
     assert not scratch.exists()
 
 
+def test_a_server_that_dies_as_it_imports_is_the_end_of_its_job_alone(tmp_path, monkeypatch):
+    (tmp_path / "dies.py").write_text("import os, pathlib; pathlib.Path(__file__).write_text(''); os._exit(3)")
+    (tmp_path / "job.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    log = tmp_path / "log"
+    with Forkserver(["dies"], dict(os.environ), tmp_path / "scratch") as forkserver:
+        assert stop_process(forkserver.start([str(tmp_path / "job.py")], log)) == 3
+        assert log.read_text() == "what forks the jobs has ended with exit status 3\n"
+        assert forkserver.start([str(tmp_path / "job.py")], log).wait(60) == 0
+
+
 def test_the_users_compile_cache_is_where_torch_has_it_by_default(monkeypatch):
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     assert default_compile_cache() == default_cache_dir()

@@ -67,14 +67,18 @@ class Forkserver:
 
     def start(self, command: Sequence[str], log: Path) -> "ForkedJob":
         """Start `python COMMAND` in a session of its own, with its output in `log`. A server that was killed is started
-        again."""
+        again. The job of one that dies as it imports has ended with its exit status."""
         if self._process is not None and self._process.poll() is not None:
             self._close()
             self._open()
-        job = ForkedJob(self, pid=self.read_number())
         assert self._process is not None
         assert self._process.stdin is not None
-        self._process.stdin.write(os.fsencode("\0".join([str(log), *command, "\n"])))
+        try:
+            job = ForkedJob(self, pid=self.read_number())
+            self._process.stdin.write(os.fsencode("\0".join([str(log), *command, "\n"])))
+        except (RuntimeError, BrokenPipeError) as error:
+            log.write_text(f"{error}\n")
+            return ForkedJob(self, self._process.pid, self._process.wait())
         return job
 
     def read_number(self, timeout_s: float | None = None) -> int:
@@ -125,10 +129,10 @@ class Forkserver:
 class ForkedJob:
     """As much of a subprocess.Popen as the sweep uses."""
 
-    def __init__(self, server: Forkserver, pid: int):
+    def __init__(self, server: Forkserver, pid: int, returncode: int | None = None):
         self._server = server
         self.pid = pid
-        self.returncode: int | None = None
+        self.returncode = returncode
 
     def fileno(self) -> int:
         """The pipe that can be read when the job has ended, for `select`."""
