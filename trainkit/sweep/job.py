@@ -65,7 +65,7 @@ def final_row(sweep: Sweep, job: Job, run_dir: Path, returncode: int, stopped_by
     elif stopped_by == "interrupted" and row.status != "ok":
         row = replace(row, status="interrupted", error="the sweep was interrupted")
     elif row.status == "interrupted" and row.error is None:
-        reason = _cause_of_death(returncode, run_dir)
+        reason = _cause_of_death(job, returncode, run_dir)
         status = "interrupted" if reason.startswith("stopped by ") else "failed"
         row = replace(row, status=status, error=reason)
     write_row(run_dir, row)
@@ -134,14 +134,16 @@ def row_of_request(sweep: Sweep, job: Job, run_dir: Path) -> Row:
     return Row(status="interrupted", **requested_fields(request))
 
 
-def _cause_of_death(returncode: int, run_dir: Path) -> str:
+def _cause_of_death(job: Job, returncode: int, run_dir: Path) -> str:
     """Why a job ended that could not say so: what its ranks reported, the signal that killed it, its complaint, or its
     last line."""
-    cause = first_cause(read_reports(run_dir), is_gone=lambda report: True)
+    was_killed = returncode < 0  # then its ranks ended with it, and are no cause
+    cause = first_cause(read_reports(run_dir), is_gone=lambda report: not was_killed)
     if cause is not None:
         return cause.reason
-    if returncode < 0:
-        return f"killed by {signal.Signals(-returncode).name}"
+    if was_killed:
+        subject = "" if job.nproc_per_node is None else "torchrun was "
+        return f"{subject}killed by {signal.Signals(-returncode).name}"
     lines = []
     for line in (run_dir / "output.log").read_text(errors="replace").splitlines():
         if COMPLAINT.match(line.strip()):
