@@ -122,3 +122,21 @@ def test_an_interrupt_of_a_forked_script_that_cannot_heed_it_yet_is_no_error(tmp
 def test_an_interrupt_in_the_first_moment_of_a_forked_run_is_no_error(tmp_path):
     done = forked.python(ROOT / "train.py", cwd=tmp_path, on_start=lambda pid: os.kill(pid, signal.SIGINT))
     assert (done.returncode, done.stderr) == (130, "")
+
+
+# As where a sweep writes its report.
+IN_SWEEP = """
+import os, signal
+from trainkit.interruption import end_on_signals
+from trainkit.sweep.sweep import handle_signals
+with end_on_signals():
+    handle_signals()
+    os.kill(os.getpid(), signal.Signals[{name!r}])
+"""
+
+
+@pytest.mark.parametrize(("name", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_signal_to_a_sweep_outside_of_its_jobs_is_the_exit_status(name, status, tmp_path):
+    (tmp_path / "program.py").write_text(IN_SWEEP.format(name=name))
+    done = forked.python(tmp_path / "program.py", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (status, "")

@@ -14,6 +14,14 @@ from typing import NoReturn
 AGAIN_S = 0.1  # until a signal comes again: the callback in which its exception was ignored has ended by then
 
 
+class SignalInterrupt(KeyboardInterrupt):
+    """A KeyboardInterrupt by any signal."""
+
+    def __init__(self, number: int):
+        super().__init__(number)
+        self.number = number
+
+
 @contextmanager
 def end_on_signals() -> Iterator[None]:
     """A context that ends the process with status 130 on SIGINT, 143 on SIGTERM and 129 on SIGHUP, without a traceback,
@@ -37,6 +45,8 @@ def end_on_signals() -> Iterator[None]:
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, _interrupt)
         yield
+    except SignalInterrupt as interrupt:
+        sys.exit(128 + interrupt.number)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
     finally:

@@ -26,7 +26,7 @@ from trainkit.config.network_file import network_digest
 from trainkit.config.open_groups import named_nodes
 from trainkit.diagnosis.findings import read_diagnoses
 from trainkit.formatting import clean
-from trainkit.interruption import send_again
+from trainkit.interruption import SignalInterrupt, send_again
 from trainkit.report import summary, terminal
 from trainkit.results.requested import run_overrides
 from trainkit.results.row import SCHEMA_VERSION, Row
@@ -99,7 +99,7 @@ class StopSignal:
         self.number = number
         if number == signal.SIGHUP:
             _print_into_nothing()
-        raise KeyboardInterrupt
+        raise SignalInterrupt(number)
 
     def on_unraisable(self, lost: "sys.UnraisableHookArgs") -> None:
         """Send a signal again that came in a callback of Python's own, as of a weak reference, whose exceptions Python
@@ -111,7 +111,7 @@ class StopSignal:
 
 
 def handle_signals() -> StopSignal:
-    """Have SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt. Returns the signal, once one has come.
+    """Have SIGINT, SIGTERM and SIGHUP raise SignalInterrupt. Returns the signal, once one has come.
 
     A shell's background job ignores SIGINT, and a job inherits that: it could not be stopped in time.
     """
