@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
+import trainkit.process_tree  # noqa: F401  # notes the parent of this process, before imports that take long
+
 AGAIN_S = 0.1  # until a signal comes again: the callback in which its exception was ignored has ended by then
 
 

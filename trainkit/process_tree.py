@@ -30,8 +30,11 @@ def adopt_orphans() -> None:
 
 
 def signal_at_end_of_parent(number: signal.Signals) -> None:
-    """Have this process get a signal when the thread that started it ends. No child inherits this."""
+    """Have this process get a signal when the thread that started it ends, at once if its parent has ended by now. No
+    child inherits this."""
     _prctl(PR_SET_PDEATHSIG, number)
+    if os.getppid() != _parent:
+        os.kill(os.getpid(), number)
 
 
 def end_descendants() -> None:
@@ -138,3 +141,15 @@ def _prctl(option: int, value: int) -> None:
     if libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
         error = ctypes.get_errno()
         raise OSError(error, f"prctl({option}, {value}): {os.strerror(error)}")
+
+
+_parent = os.getppid()  # as this process begins: it may end before anyone asks for a signal at its end
+
+
+def _note_parent() -> None:
+    global _parent
+    _parent = os.getppid()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_parent)
