@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -148,6 +149,18 @@ class StopsAndFails(Callback):
 
     def on_exception(self, trainer, task, exception):
         raise RuntimeError("of the end")
+
+
+def test_a_network_that_exits_is_a_failure(compose, capfd):
+    row = run(compose("compile.mode=eager", f"+callbacks.exits._target_={__name__}.Exits"))
+    assert row.status == "failed"
+    assert row.error.startswith("SystemExit: 3 (")
+    assert row.error in capfd.readouterr().err
+
+
+class Exits(Callback):
+    def on_train_batch_start(self, trainer, task, batch, batch_idx):
+        sys.exit(3)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, None), (signal.SIGTERM, 143)])

@@ -17,6 +17,7 @@ from trainkit.training.checkpoint_file import CheckpointWriteError
 # The CPU allocator raises a plain RuntimeError.
 CPU_OUT_OF_MEMORY = "DefaultCPUAllocator: can't allocate"
 
+STOPS = KeyboardInterrupt | SIGTERMException  # of a signal; another SystemExit is of the user's code
 UNEXPLAINED = ("failed", "compile_error")  # statuses that do not say why
 
 
@@ -28,7 +29,7 @@ def end_status(error: BaseException | None) -> str:
     """The status of a run that ended with this exception: one of results.row.STATUSES."""
     if error is None:
         return "ok"
-    if isinstance(error, KeyboardInterrupt | SystemExit):
+    if isinstance(error, STOPS):
         return "interrupted"
     if isinstance(error, NonFiniteLossError):
         return "nan"
@@ -43,9 +44,9 @@ def end_reason(error: BaseException | None) -> str | None:
     """Why a run ended with this exception, in one line; of a ConfigError all its lines. None for a run that is ok."""
     if error is None:
         return None
-    if isinstance(error, SIGTERMException):  # a SystemExit
+    if isinstance(error, SIGTERMException):
         return "stopped by SIGTERM"
-    if isinstance(error, KeyboardInterrupt | SystemExit):
+    if isinstance(error, KeyboardInterrupt):
         return "stopped by SIGINT"
     if isinstance(error, ConfigError | RunFileError):
         return str(error)
