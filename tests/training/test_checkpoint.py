@@ -215,6 +215,14 @@ run(compose_config(words, Path("{CONF}"), "{tmp_path}"), fill)
     assert torch.load(path, weights_only=True)["epoch"] == 0
 
 
+def test_a_run_removes_what_a_kill_left_of_a_checkpoint(compose, tmp_path):
+    folder = tmp_path / "run" / "checkpoints"
+    folder.mkdir(parents=True)
+    (folder / ".best-0-3.ckpt.tmp").touch()
+    run(compose("compile.mode=eager", *QUICK))
+    assert sorted(path.name for path in folder.iterdir()) == ["best.ckpt", "last.ckpt"]
+
+
 @pytest.fixture
 def checkpoint(compose, tmp_path):
     run(compose("compile.mode=eager", *QUICK, run_dir=tmp_path / "first"))

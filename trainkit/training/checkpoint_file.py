@@ -45,6 +45,12 @@ class WholeCheckpointIO(TorchCheckpointIO):
             temporary.unlink(missing_ok=True)
 
 
+def remove_unfinished(folder: Path) -> None:
+    """Remove what runs left that were killed while they wrote a checkpoint."""
+    for path in folder.glob(".*.ckpt.tmp"):
+        path.unlink(missing_ok=True)
+
+
 def damage(path: Path) -> str | None:
     """The problem with the file of a checkpoint, by the checksums in it; None if it is whole.
 

@@ -32,6 +32,7 @@ from trainkit.results.row import Row, finite
 from trainkit.results.tuned import warn_of_other_machine
 from trainkit.stats import percentile
 from trainkit.training.artifacts import load_artifacts
+from trainkit.training.checkpoint_file import remove_unfinished
 from trainkit.training.metric import Accuracy, Metric
 from trainkit.training.status import NonFiniteLossError
 from trainkit.training.task import Task
@@ -76,6 +77,7 @@ class Recorder(Callback):
         )
         if trainer.is_global_zero:
             warn_of_other_machine(self._config.tuned, self._row)
+            remove_unfinished(Path(self.run_dir, "checkpoints"))
             if first_attempt(self.run_dir) is not None:
                 set_aside(self.run_dir, [ROW_FILE])  # of the attempt before
             elif self._config.ckpt_path is None:
