@@ -74,11 +74,16 @@ def test_the_name_in_a_folder_is_of_the_model_and_a_digest(compose, tmp_path, mo
 
     plain = name()
     assert re.fullmatch(r"simple_cnn-[0-9a-f]{12}\.bin", plain)
-    assert name("seed=7", "optimizer.lr=0.5", "compile.cache=cold") == plain  # nothing that is compiled
-    others = [name(word) for word in ("compile.mode=max-autotune", "model.width=64", "data.batch_size=32", "amp=bf16")]
+    same = ("seed=7", "optimizer.lr=0.5", "compile.cache=cold", "data.num_workers=2", "data.val_fraction=0.3")
+    assert name(*same) == plain  # nothing that is compiled
+    changes = ("compile.mode=max-autotune", "model.width=64", "amp=bf16", "objective.dim=1")
+    others = [name(change) for change in (*changes, "data.batch_size=32", "data=synthetic")]
+    others.append(name("data=synthetic", "data.image_size=64"))
+    others.append(name("model=gpt2", "data=synthetic", "data.seq_len=64"))
+    others.append(name("model=gpt2", "data=synthetic", "data.seq_len=32"))
     monkeypatch.setattr(training_artifacts, "num_ranks", lambda: 2)
     others.append(name())
-    assert len({plain, *others}) == 6
+    assert len({plain, *others}) == 11
 
 
 def test_a_file_without_an_extension_is_no_folder(compose):

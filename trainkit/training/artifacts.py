@@ -12,7 +12,7 @@ import torch
 from trainkit.compiler import artifacts
 from trainkit.compiler.artifacts import BrokenArtifactsError, Fingerprint, ForeignArtifactsError
 from trainkit.config.schema import SETTINGS, RunConfig
-from trainkit.config.settings import in_groups, typed_value, value_of
+from trainkit.config.settings import dotted, in_groups, typed_value, value_of
 from trainkit.distributed.collectives import gather, num_ranks, rank
 from trainkit.metrics.environment import machine_columns
 from trainkit.results.effective import CompileArtifacts
@@ -22,14 +22,16 @@ COMPILED = (  # settings that decide what is compiled
     "compile",
     "amp",
     "ddp",
-    "data.batch_size",
-    "data.batch_sizes",
     "trainer.activation_checkpointing",
     "trainer.attention",
     "trainer.channels_last",
     "trainer.deterministic",
 )
 NOT_COMPILED = ("compile.artifacts", "compile.cache")
+NOT_SHAPES = (  # settings of the data with which the batches have the same shapes, and are prepared by the same code
+    *("data.path", "data.val_path", "data.cache_dir", "data.val_fraction", "data.num_workers", "data.seed"),
+    *("data.num_batches", "data.num_val_batches", "data.num_distinct"),
+)
 
 
 def is_requested(config: RunConfig) -> bool:
@@ -87,6 +89,9 @@ def fingerprint(config: RunConfig, device: torch.device) -> Fingerprint:
     machine = machine_columns(device)
     values: dict[str, Any] = {name: machine[name] for name in MACHINE}
     values["model"] = config.model
+    for name, value in dotted({"data": config.data, "objective": config.objective}).items():
+        if name not in NOT_SHAPES:
+            values[name] = value
     for setting in SETTINGS.values():
         is_compiled = in_groups(setting.name, COMPILED) and setting.name not in NOT_COMPILED
         if is_compiled and not setting.is_group and not setting.facts.silent:
