@@ -133,6 +133,29 @@ def test_a_run_that_was_told_to_stop_resumes_with_the_next_step(num_batches, com
     assert (row.train_loss, row.val_loss) == (whole.train_loss, whole.val_loss)
 
 
+class TerminatesInValidation(Callback):
+    """Sends SIGTERM to its process as a validation begins behind the sixth or the last batch of the second epoch."""
+
+    def on_validation_batch_start(self, trainer, task, batch, batch_idx, dataloader_idx=0):
+        if trainer.current_epoch == 1 and trainer.global_step >= 15 and batch_idx == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.parametrize(("requested", "num_steps"), [((), 18), (("trainer.val_check_interval=3",), 15)])
+def test_a_run_that_was_told_to_stop_in_a_validation_has_saved_what_it_trained(requested, num_steps, compose, tmp_path):
+    asked = ("compile.mode=eager", *NINE_STEPS, *requested)
+    whole = run(compose(*asked, run_dir=tmp_path / "whole"))
+    terminates = f"+callbacks.terminates._target_={__name__}.TerminatesInValidation"
+    stopped = run(compose(*asked, terminates, run_dir=tmp_path / "parts"))
+    assert (stopped.status, stopped.error) == ("interrupted", "stopped by SIGTERM")
+    written = torch.load(tmp_path / "parts" / "checkpoints" / "last.ckpt", weights_only=True)
+    assert written["global_step"] == num_steps
+    row = run(compose(*asked, "ckpt_path=last", run_dir=tmp_path / "parts"))
+    assert same(parameters(tmp_path / "parts"), parameters(tmp_path / "whole"))
+    assert (row.train_loss, row.val_loss) == (whole.train_loss, whole.val_loss)
+    assert [record.epoch for record in read_epochs(tmp_path / "parts")] == [0, 1, 2]
+
+
 def test_a_run_that_is_lost_after_the_last_step_of_an_epoch_resumes_with_its_record(compose, tmp_path):
     asked = ("compile.mode=eager", *NINE_STEPS, "checkpoint.every_n_train_steps=3")
     run(compose(*asked, run_dir=tmp_path / "whole"))

@@ -69,7 +69,7 @@ def _other_arguments(config: RunConfig) -> dict[str, Any]:
 
 def _replace_signals(trainer: Trainer, watch: Watch) -> None:
     """Have the Watch handle signals. `_signal_connector` is a private name of Lightning 2.6."""
-    trainer._signal_connector = StopSignals(watch.stop)  # type: ignore[assignment]
+    trainer._signal_connector = StopSignals(trainer, watch.stop)  # type: ignore[assignment]
 
 
 def build_profiling_trainer(config: RunConfig, devices: Devices, watch: Watch, profiler: Profiler) -> Trainer:

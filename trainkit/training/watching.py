@@ -48,15 +48,17 @@ class StopSignals:
     """In place of Lightning's connector of signals, whose handler begins a collective that no other rank may join, and
     whose loop asks all ranks before each batch and waits for the answer: so the host could not run ahead of the GPU.
 
-    No issue of Lightning's is known. `received_sigterm` is true on all ranks after the same step.
+    No issue of Lightning's is known. `received_sigterm` is true after the same step on all ranks, only at the end of
+    an epoch, behind its validation and its checkpoint. Within an epoch the StepLoop stops, and writes one itself.
     """
 
-    def __init__(self, stop: Stop):
-        self._stop = stop
+    def __init__(self, trainer: Trainer, stop: Stop):
+        self._trainer, self._stop = trainer, stop
 
     @property
     def received_sigterm(self) -> bool:
-        return self._stop.is_due
+        trainer = self._trainer
+        return self._stop.is_due and not trainer.validating and trainer.fit_loop.epoch_loop._is_training_done
 
     def register_signal_handlers(self) -> None:
         """The Watch handles them."""
