@@ -24,7 +24,7 @@ from trainkit.tuning.budget import Budget
 from trainkit.tuning.jobs import JobRunner
 from trainkit.tuning.measuring import JobRequest
 from trainkit.tuning.plan import RacePlan, race_folder
-from trainkit.tuning.tuned import write_tuned
+from trainkit.tuning.tuned import refuse_own_experiment, write_tuned
 
 DONE, NOTHING = 0, 1
 
@@ -42,6 +42,7 @@ def advise(
 
     Raises ConfigError, before the first job, for a race that cannot begin.
     """
+    refuse_own_experiment(plan.save_as, plan.typed.fixed)
     folder = race_folder(plan, config)
     folder.mkdir(parents=True, exist_ok=True)
     sweep = Sweep(folder.name, folder, config, timeout_s, 1, (Slot(),))

@@ -13,7 +13,19 @@ from trainkit.formatting import clean
 from trainkit.report.advice import advice_sentence
 from trainkit.results.ledger import Measurement
 
-TUNED_FOLDER = Path("experiment", "tuned")
+EXPERIMENT = "experiment"  # the group
+TUNED_FOLDER = Path(EXPERIMENT, "tuned")
+
+
+def refuse_own_experiment(name: str, overrides: Sequence[str]) -> None:
+    """Raise ConfigError if a race would write the experiment that it begins with: the file would include itself."""
+    for typed in overrides:
+        override = OverridesParser.create().parse_override(typed)
+        if override.get_key_element().lstrip("+") == EXPERIMENT and f"tuned/{name}" in _names(override.value()):
+            raise ConfigError(
+                f"experiment = tuned/{name}: is what this race would write; give its result another name, "
+                "hydra.sweeper.save_as=NAME"
+            )
 
 
 def write_tuned(into: Path, name: str, overrides: Sequence[str], advice: Advice, groups: Iterable[str]) -> Path:
@@ -34,15 +46,22 @@ def write_tuned(into: Path, name: str, overrides: Sequence[str], advice: Advice,
 
 
 def tuned_text(overrides: Sequence[str], advice: Advice, groups: set[str]) -> str:
-    """The text of the experiment."""
+    """The text of the experiment.
+
+    It includes the experiments that the race began with as files: Hydra ignores a choice of the group `experiment` in a
+    file of this group.
+    """
     assert advice.choice is not None
-    defaults: list[dict[str, Any]] = []
+    experiments: list[str] = []
+    choices: list[dict[str, Any]] = []
     settings: Any = OmegaConf.create()
     for typed in overrides:
         override = OverridesParser.create().parse_override(typed)
         name = override.get_key_element().lstrip("+")
-        if name in groups:
-            defaults.append({f"override /{name}": override.value()})
+        if name == EXPERIMENT:
+            experiments = [f"/{EXPERIMENT}/{choice}" for choice in _names(override.value())]
+        elif name in groups:
+            choices.append({f"override /{name}": override.value()})
         else:
             OmegaConf.update(settings, name, override.value())
     job = _last_measured(advice.choice.jobs)
@@ -50,10 +69,19 @@ def tuned_text(overrides: Sequence[str], advice: Advice, groups: set[str]) -> st
     comments = [advice_sentence(advice), *_evidence(advice)]
     lines = ["# @package _global_"]
     lines += [f"# {clean(comment)}" for comment in comments]
-    if defaults:
-        lines.append(OmegaConf.to_yaml(OmegaConf.create({"defaults": defaults})))
+    if experiments or choices:
+        lines.append(OmegaConf.to_yaml(OmegaConf.create({"defaults": [*experiments, *choices, "_self_"]})))
     lines.append(OmegaConf.to_yaml(settings))
     return "\n".join(lines)
+
+
+def _names(value: Any) -> list[str]:
+    """The experiments of an override's value: none, one, or several."""
+    if value is None:
+        return []
+    if isinstance(value, list):
+        return [str(name) for name in value]
+    return [str(value)]
 
 
 def _evidence(advice: Advice) -> list[str]:
