@@ -73,7 +73,6 @@ class RaceSweeper(Sweeper):
                 plan,
                 self.config,
                 partial(load_config, self.config),
-                nproc_per_node=self.launcher.process_counts[0],
                 timeout_s=self.launcher.timeout_s,
                 into=self.into,
             )

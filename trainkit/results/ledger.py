@@ -22,7 +22,8 @@ TIME_FILE = "race.time"
 @dataclass(frozen=True)
 class RaceIdentity:
     """The subject of a race, to which a ledger belongs. `base` are the overrides that all its jobs have; `goal` is what
-    is compared, in words; `network_digest` tells versions of the network's code apart."""
+    is compared, in words; `network_digest` tells versions of the network's code apart; `num_processes` is that of a
+    job."""
 
     model: str
     data: str
@@ -30,6 +31,7 @@ class RaceIdentity:
     base: list[str]
     job_steps: int
     network_digest: str | None = None
+    num_processes: int = 1
 
 
 @dataclass(frozen=True)

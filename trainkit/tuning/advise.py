@@ -33,7 +33,6 @@ def advise(
     plan: RacePlan,
     config: DictConfig,
     load_config: Callable[[list[str]], DictConfig],
-    nproc_per_node: int | None,
     timeout_s: float | None,
     into: str | None,
 ) -> int:
@@ -46,7 +45,7 @@ def advise(
     folder = race_folder(plan, config)
     folder.mkdir(parents=True, exist_ok=True)
     sweep = Sweep(folder.name, folder, config, timeout_s, 1, (Slot(),))
-    with JobRunner(plan, sweep, load_config, nproc_per_node) as runner:
+    with JobRunner(plan, sweep, load_config) as runner:
         advisor = make_advisor(plan, folder)
         race = LiveRace(advisor, runner.measure)
         print(race.opening(folder), flush=True)

@@ -27,11 +27,8 @@ class JobRunner:
     A server starts one job of each arm, so each repeat of an arm is from another server.
     """
 
-    def __init__(
-        self, plan: RacePlan, sweep: Sweep, load_config: Callable[[list[str]], DictConfig], nproc_per_node: int | None
-    ):
+    def __init__(self, plan: RacePlan, sweep: Sweep, load_config: Callable[[list[str]], DictConfig]):
         self._plan, self._sweep, self._load_config = plan, sweep, load_config
-        self._nproc_per_node = nproc_per_node
         self._resources = ExitStack()
         self._servers = ExitStack()
         self._server: Forkserver | None = None
@@ -69,7 +66,7 @@ class JobRunner:
     def _job(self, request: JobRequest) -> Job:
         overrides = self._plan.job_overrides(request.overrides, request.repeat, request.check)
         config = self._load_config(overrides)
-        return Job(overrides, config, self._nproc_per_node, request.name, request.repeat, "")
+        return Job(overrides, config, self._plan.nproc_per_node, request.name, request.repeat, "")
 
     def _limited(self, share_s: float) -> Sweep:
         """The sweep with the shorter of the user's time limit and the job's share of the budget."""

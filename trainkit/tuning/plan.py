@@ -74,7 +74,8 @@ class RaceSettings:
 @dataclass(frozen=True)
 class RacePlan:
     """A race to run. `typed` are the overrides of the command line, `words` the options that find its configs,
-    `left_out` the factors of conf/tune that are not tried. `config` is the run that the race begins with."""
+    `left_out` the factors of conf/tune that are not tried. `config` is the run that the race begins with.
+    `nproc_per_node` is the number of processes that the launcher starts for a job, None for a plain run."""
 
     settings: RaceSettings
     typed: Typed
@@ -84,13 +85,20 @@ class RacePlan:
     space: Space
     goal: Goal
     left_out: tuple[LeftOut, ...]
+    nproc_per_node: int | None
+
+    @property
+    def num_processes(self) -> int:
+        return self.nproc_per_node or self.config.trainer.devices or 1
 
     @property
     def identity(self) -> RaceIdentity:
         job = self.config.job
         base = run_overrides(self.typed.fixed)
         digest = network_digest(self.config.model.get("_target_"))
-        return RaceIdentity(job.model, job.data, self.goal.words, base, self.settings.job_steps, digest)
+        return RaceIdentity(
+            job.model, job.data, self.goal.words, base, self.settings.job_steps, digest, self.num_processes
+        )
 
     @property
     def save_as(self) -> str:
@@ -180,7 +188,7 @@ def plan_race(
         batch_size=config.data.get("batch_size"),
     )
     space = Space(factors, begins)
-    return RacePlan(settings, typed, words, config, config_name, space, goal, tuple(left_out))
+    return RacePlan(settings, typed, words, config, config_name, space, goal, tuple(left_out), process_counts[0])
 
 
 def _complaints_of_values(
