@@ -87,6 +87,20 @@ def test_a_compile_that_outlasts_its_share_is_ended_and_is_said(tmp_path: Path):
     assert "reduce-overhead" not in chosen(advisor)
 
 
+def test_an_arm_whose_job_is_cut_off_by_the_end_of_the_budget_is_raced_with_a_larger_one(tmp_path: Path):
+    machine = Machine(compile_s={"compile.mode=reduce-overhead": 100.0})
+    machine.step_ms["compile.mode=max-autotune"] = 30.0
+    advisor = race(machine, tmp_path, budget_s=150)
+    cut_off = advisor.entries["compile.mode=reduce-overhead"]
+    assert [job.status for job in cut_off.jobs] == ["timeout"]
+    assert cut_off.arm.excluded is None
+    not_tried, _ = unmeasured(advisor.entries.values())
+    assert LeftOut("reduce-overhead", cut_off.jobs[0].reason) in not_tried
+    assert machine.now_s <= 150
+    advisor = race(machine, tmp_path, budget_s=3600)
+    assert "reduce-overhead" in chosen(advisor)
+
+
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [

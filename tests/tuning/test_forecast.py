@@ -47,6 +47,14 @@ def test_a_compile_that_was_ended_by_its_limit_is_expected_to_take_at_least_as_l
     assert predicted_compile_s(crossed, [EAGER, ended]) == pytest.approx(300.0)
 
 
+def test_a_warm_compile_is_not_expected_to_be_warmer_the_next_time():
+    default = entry("compile.mode=default", 1.0, 60.0)
+    assert predicted_s(default, False, [EAGER, default]) == 40.0
+    for repeat in (1, 2, 3):
+        default.jobs += entry("compile.mode=default", 1.0, 30.0, repeat=repeat).jobs
+    assert predicted_s(default, False, [EAGER, default]) == 40.0
+
+
 @pytest.mark.parametrize(("num_jobs", "is_final", "times"), [(1, False, 1), (1, True, 2), (2, False, 2)])
 def test_the_first_job_whose_numbers_are_checked_takes_twice_as_long(num_jobs: int, is_final: bool, times: float):
     default = entry("compile.mode=default", 1.0)

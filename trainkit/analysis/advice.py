@@ -102,11 +102,13 @@ def arm_label(overrides: Sequence[str]) -> str:
 
 
 def tried_arms(race: Race, jobs: Mapping[str, Sequence[Measurement]]) -> list[Tried]:
-    """The arms of a race that had a job, the base first; `jobs` are those of each arm, by its name."""
+    """The arms of a race that have a figure, or are excluded by a job, the base first; `jobs` are those of each arm, by
+    its name."""
     standing, base = race.standing(), race.arms[0]
     tried = []
     for arm in race.arms:
-        if not jobs[arm.name]:
+        is_known = bool(arm.all_figures) or arm.excluded is not None
+        if not jobs[arm.name] or not is_known:
             continue
         gain = None
         if arm.figures and base.figures and arm is not base:

@@ -75,13 +75,16 @@ class Advisor:
     def request(self, turn: Turn) -> JobRequest:
         """The job of a turn."""
         entry = self.entries[turn.arm.name]
+        share_s = self.budget.share_s(entry, turn.is_final, list(self.entries.values()))
+        longest_s = self.budget.longest_job_s
         return JobRequest(
             name=turn.arm.name,
             overrides=entry.settings.overrides,
             repeat=len(entry.jobs),
             is_final=turn.is_final,
             check=entry.is_checked(len(entry.jobs), turn.is_final),
-            timeout_s=self.budget.share_s(entry, turn.is_final, list(self.entries.values())),
+            timeout_s=round(min(share_s, longest_s), 1),
+            ends_budget=longest_s < share_s,
         )
 
     def tried_sizes(self) -> dict[int, bool]:
@@ -167,7 +170,7 @@ class Advisor:
             Turn(arm, job.is_final).record(job.figure)
         elif job.excludes:
             arm.excluded = job.reason
-        elif sum(earlier.figure is None for earlier in entry.jobs) >= MOST_UNUSABLE:
+        elif entry.num_disturbed >= MOST_UNUSABLE:
             arm.excluded = f"{job.reason}, {MOST_UNUSABLE} times"
         base = self.entries[self.race.arms[0].name]
         if arm.excluded is None and entry is not base:
@@ -177,16 +180,17 @@ class Advisor:
 
 
 def unmeasured(entries: Iterable[Entry]) -> tuple[list[LeftOut], list[LeftOut]]:
-    """The arms without a job: those that did not fit into the budget, with the time that they need, and those whose
-    settings contradict each other, with the contradiction."""
+    """The arms that nothing is known of: those that did not fit into the budget, with the time that they need or what
+    cut their job off, and those whose settings contradict each other, with the contradiction."""
     entries = list(entries)
     not_tried, contradictions = [], []
     for entry in entries:
-        if entry.jobs:
-            continue
         label = arm_label(entry.settings.overrides)
-        if entry.arm.excluded is None:
-            not_tried.append(LeftOut(label, time_needed(predicted_s(entry, False, entries))))
-        else:
-            contradictions.append(LeftOut(label, entry.arm.excluded))
+        if entry.arm.excluded is None and not entry.arm.all_figures:
+            reason = time_needed(predicted_s(entry, False, entries))
+            if entry.jobs:
+                reason = entry.jobs[-1].reason or reason
+            not_tried.append(LeftOut(label, reason))
+        elif not entry.jobs:
+            contradictions.append(LeftOut(label, entry.arm.excluded or ""))
     return not_tried, contradictions

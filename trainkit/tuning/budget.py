@@ -37,12 +37,17 @@ class Budget:
         return GRACE_S + predicted_s(entry, is_final, entries) + kept_s <= self.left_s
 
     def share_s(self, entry: Entry, is_final: bool, entries: Sequence[Entry]) -> float:
-        """The time that the next job of an arm may take. A job that takes longer is ended."""
+        """The time that the next job of an arm may take. A job that takes longer is ended, and its arm is out."""
         expected_s = predicted_s(entry, is_final, entries)
         share_s = max(TIMES_PREDICTED * expected_s, LEAST_SHARE * self.limit_s)
         if expected_s == 0:
             share_s = FIRST_SHARE * self.limit_s
-        return min(share_s, max(self.left_s - GRACE_S, 1.0))
+        return share_s
+
+    @property
+    def longest_job_s(self) -> float:
+        """The time until a job must be ended to keep the budget."""
+        return max(self.left_s - GRACE_S, 1.0)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from trainkit.results.ledger import Measurement
 from trainkit.tuning.space import ArmSettings
 
 FIRST_COMPILE_S = 30.0  # of mode default, until an arm was compiled
-WARM_SAVES = 0.5  # of the last job's compile time: the next job finds the cache as warm, or warmer
+WARM_SAVES = 0.5  # of the first job's compile time: every later job finds the cache warm
 CHECK_TIMES = 2.0  # the time of a job with check=true, over that of the job without
 CHECKED_REPEAT = 2  # its numbers are checked before an arm gets many jobs, and again in the final
 
@@ -21,6 +21,11 @@ class Entry:
     arm: Arm
     settings: ArmSettings
     jobs: list[Measurement] = field(default_factory=list)
+
+    @property
+    def num_disturbed(self) -> int:
+        """The jobs that another process disturbed. Those that the end of the budget cut off are none."""
+        return sum(job.figure is None and job.status != "timeout" for job in self.jobs)
 
     @property
     def is_compiled(self) -> bool:
@@ -46,8 +51,8 @@ class Entry:
     def least_compile_s(self) -> float:
         """The compile time that the arm takes at least. A job that was ended by its time limit was still compiling, or
         had only just ended."""
-        if self.jobs and self.jobs[0].status == "timeout":
-            return self.jobs[0].wall_s
+        if self.jobs and all(job.status == "timeout" for job in self.jobs):
+            return max(job.wall_s for job in self.jobs)
         return self.compile_s
 
     @property
@@ -63,17 +68,19 @@ class Entry:
 def predicted_s(entry: Entry, is_final: bool, entries: Sequence[Entry]) -> float:
     """The time of the next job of an arm. The first of the entries is the base. 0 while nothing was measured.
 
-    It takes as long as the arm's last job with or without a check, as the next one has, with half of its compile time.
-    A first check takes twice as long. A first job takes as long as a job of the base, with the compile time of the arms
-    that are most like it.
+    It takes as long as the arm's last job with or without a check, as the next one has, or after the first one, which
+    found the cache cold, with half of its compile time. A first check takes twice as long. A first job takes as long as
+    a job of the base, with the compile time of the arms that are most like it.
     """
     if entry.jobs:
         is_checked = entry.is_checked(len(entry.jobs), is_final)
         times, last = 1.0, entry.last_job(is_checked)
         if last is None:
             times, last = CHECK_TIMES, entry.jobs[-1]
-        compile_s = last.compile_s or 0.0
-        return times * (last.wall_s - WARM_SAVES * compile_s)
+        saved_s = 0.0
+        if last is entry.jobs[0] and last.status != "timeout":
+            saved_s = WARM_SAVES * (last.compile_s or 0.0)
+        return times * (last.wall_s - saved_s)
     base = entries[0]
     if not base.jobs:
         return 0.0

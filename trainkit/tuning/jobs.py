@@ -18,7 +18,7 @@ from trainkit.sweep.sweep import StopSignal, finished_row, forkserver_of, handle
 from trainkit.tuning.measuring import JobRequest
 from trainkit.tuning.plan import RacePlan
 
-BUDGET_SHARE = "its share of hydra.sweeper.budget_min"
+BUDGET_SHARE, BUDGET_END = "its share of hydra.sweeper.budget_min", "the end of hydra.sweeper.budget_min"
 
 
 class JobRunner:
@@ -53,7 +53,7 @@ class JobRunner:
         """Run a job to its end. A start that was killed may have left its row: then the job does not run again. Raises
         KeyboardInterrupt if the user stops the job."""
         job = self._job(request)
-        sweep = self._limited(request.timeout_s)
+        sweep = self._limited(request)
         finished = finished_row(self._earlier_rows, sweep, job)
         if finished is not None:
             return finished
@@ -68,11 +68,12 @@ class JobRunner:
         config = self._load_config(overrides)
         return Job(overrides, config, self._plan.nproc_per_node, request.name, request.repeat, "")
 
-    def _limited(self, share_s: float) -> Sweep:
-        """The sweep with the shorter of the user's time limit and the job's share of the budget."""
-        if self._sweep.timeout_s is not None and self._sweep.timeout_s <= share_s:
+    def _limited(self, request: JobRequest) -> Sweep:
+        """The sweep with the shorter of the user's time limit and the job's."""
+        if self._sweep.timeout_s is not None and self._sweep.timeout_s <= request.timeout_s:
             return self._sweep
-        return replace(self._sweep, timeout_s=round(share_s, 1), timeout_source=BUDGET_SHARE)
+        source = BUDGET_END if request.ends_budget else BUDGET_SHARE
+        return replace(self._sweep, timeout_s=request.timeout_s, timeout_source=source)
 
     def _server_for(self, arm: str) -> Forkserver | None:
         if sys.platform != "linux":  # a fork does not go well with the system's libraries

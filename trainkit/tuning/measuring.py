@@ -13,7 +13,8 @@ from trainkit.tuning.space import Overrides
 @dataclass(frozen=True)
 class JobRequest:
     """A job to run: the name and the overrides of its arm, the number of the arm's earlier jobs, whether it is one of
-    the final, whether to compare its numbers with eager's, and its time limit in seconds."""
+    the final, whether to compare its numbers with eager's, its time limit in seconds, and whether that is the end of
+    the budget: less than the arm's share."""
 
     name: str
     overrides: Overrides
@@ -21,6 +22,7 @@ class JobRequest:
     is_final: bool
     check: bool
     timeout_s: float
+    ends_budget: bool = False
 
 
 def measurement_of(
@@ -28,14 +30,15 @@ def measurement_of(
 ) -> Measurement:
     """The measurement of a job: its figure, or the reason why it has none.
 
-    `coldest_s` is the longest compile of the arm's earlier jobs. A process beside the job is not the arm's fault; every
-    other reason excludes the arm.
+    `coldest_s` is the longest compile of the arm's earlier jobs. A process beside the job and the end of the budget are
+    not the arm's fault; every other reason excludes the arm.
     """
     compile_s = all_compile_s(row)
     # The row of a job may have been there already, after a kill: it did not take its time again.
     wall_s = max(wall_s, _least_job_s(row))
     reason = why_dropped(row)
-    excludes = reason is not None and reason != FOREIGN_PROCESS
+    is_cut_off = row.status == "timeout" and request.ends_budget and wall_s >= request.timeout_s
+    excludes = reason is not None and reason != FOREIGN_PROCESS and not is_cut_off
     if reason is None:
         reason = goal.violation(row)
         excludes = reason is not None
