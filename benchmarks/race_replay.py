@@ -3,17 +3,17 @@
     python benchmarks/race_replay.py [--races N] [--arms N] [--seed N] [FILE.jsonl ...]
 
 A simulated race has 24 arms (`--arms`), a third of them within some per cent of the best. Their figures scatter by 0.2,
-0.5, 2 or 5 % between processes: normal, skewed (a lognormal tail), two-peaked (every third arm takes 1.1 to 1.6 times
-as long in three of ten processes), or each arm with another of these spreads ("mixed"). A race over rows draws its
-figures from the repeats of each setting: from all groups of three settings or more, each with three repeats or more, of
-the files, by default of all in measurements/. The race, the full product with three repeats and successive halving run
-on the same arms.
+0.5, 2 or 5 % between processes: normal, skewed (a lognormal tail), two-peaked (every second arm, of the close ones too,
+takes 1.1 to 1.6 times as long in three of ten processes), or each arm with another of these spreads ("mixed"). A race
+over rows draws its figures from the repeats of each setting: from all groups of three settings or more, each with three
+repeats or more, of the files, by default of all in measurements/. The race, the full product with three repeats and
+successive halving run on the same arms.
 
 Prints a line for each kind of arms, and one for all simulated and for all recorded ones. `regret` is how much slower
 the chosen arm is than the best, by the means that the figures are drawn from, in the mean over all races. `decided` is
 the share of races that named a winner, `wrong` the share of those in which it was more than 2 % slower than the best.
 `flips` is the share of the races over the same arms that end otherwise than most. Exits with status 1 if more than 5 %
-of the winners that were named are wrong, or if wrong winners were named in more than 5 % of the races of any kind.
+of the winners that were named are wrong, in all or in a kind with two of them.
 """
 
 import argparse
@@ -99,7 +99,7 @@ def simulated(chance: np.random.Generator, num_arms: int, spread: float | None, 
         close = number % 3 == 0
         level = abs(chance.normal(0, 0.02)) if close else chance.uniform(0.02, 0.6)
         own_spread = chance.choice(SPREADS) if spread is None else spread
-        slowdown = math.log(chance.uniform(1.1, 1.6)) if shape == "two-peaked" and number % 3 == 1 else 0.0
+        slowdown = math.log(chance.uniform(1.1, 1.6)) if shape == "two-peaked" and number % 2 == 1 else 0.0
         runners.append(_simulated_runner(level, own_spread, shape, slowdown))
     return runners
 
@@ -156,7 +156,7 @@ def run_race(runners: Sequence[Runner], chance: np.random.Generator) -> tuple[in
         num_processes += 1
     standing = race.standing()
     assert standing.choice is not None  # no arm fails
-    return int(standing.choice.name), num_processes, standing.is_decided
+    return int(standing.choice.name), num_processes, race.is_confirmed(standing)
 
 
 def full_product(runners: Sequence[Runner], chance: np.random.Generator) -> tuple[int, int, bool]:
@@ -220,7 +220,7 @@ def replay(
             print(outcome.line(kind, way), flush=True)
             pooled[way].include(outcome, key=1000 * number)
             if way == "race":
-                is_good &= outcome.num_wrong <= MOST_WRONG * len(outcome.regrets)
+                is_good &= outcome.num_wrong <= max(1, MOST_WRONG * len(outcome.named))
     for way, outcome in pooled.items():
         print(outcome.line(title, way), flush=True)
     race = pooled["race"]

@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from trainkit.analysis.race import Arm, Race, Rules, slower_peak
+from trainkit.analysis.peaks import slower_peak
+from trainkit.analysis.race import LEAST_FIGURES, Arm, Race, Rules
 
 
 def noisy(means: dict[str, float], spread: float, seed: int = 0):
@@ -112,6 +113,40 @@ def test_an_unstable_arm_is_judged_by_its_slower_value():
     assert standing.choice is steady
     assert standing.unstable == (jumping,)
     assert jumping in standing.eliminated
+
+
+def test_an_unstable_arm_does_not_win():
+    jumping = Arm("jumping", figures=[0.8, 0.9, 0.801, 0.901] * 2)
+    steady = Arm("steady", figures=[1.0, 1.001, 1.0, 1.001] * 2)
+    other = Arm("other", figures=[1.5, 1.501, 1.502])
+    standing = Race([jumping, steady, other]).standing()
+    assert standing.unstable == (jumping,)
+    assert standing.leader is standing.choice is jumping
+    assert not standing.is_decided
+
+
+def test_a_winner_gets_enough_figures_to_show_a_second_peak():
+    """All three agree within 0.1 %, so the race is decided after few figures."""
+    means = {"a": 1.0, "b": 1.1, "c": 1.5}
+    race = Race([Arm(name) for name in means])
+    draw = noisy(means, 0.001)
+    first_decided = 0
+    while (turn := race.next_turn()) is not None:
+        turn.record(draw(turn.arm))
+        is_compared = all(arm.figures for arm in race.arms)
+        if is_compared and first_decided == 0 and race.standing().is_decided:
+            first_decided = len(race.arms[0].all_figures)
+            assert not race.is_confirmed(race.standing())
+    assert race.is_confirmed(race.standing())
+    assert 0 < first_decided < LEAST_FIGURES
+    assert [len(arm.all_figures) >= LEAST_FIGURES for arm in race.arms] == [True, False, False]
+
+
+def test_the_base_has_two_figures_in_the_end():
+    means = {"base": 2.0, "a": 1.0, "b": 1.5, "c": 3.0}
+    race = Race([Arm(name) for name in means])
+    run(race, noisy(means, 0.001))
+    assert [len(arm.all_figures) >= 2 for arm in race.arms] == [True, True, True, False]
 
 
 def test_an_arm_is_alive_again_when_the_one_that_eliminated_it_turns_out_unstable():

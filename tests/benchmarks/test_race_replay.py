@@ -19,6 +19,17 @@ def test_a_quiet_race_is_decided_well_with_two_thirds_of_the_processes():
     assert np.mean(race.processes) < np.mean(full.processes) * 2 / 3
 
 
+def test_few_winners_are_wrong_where_contenders_have_two_peaks():
+    chance = np.random.default_rng(0)
+    fields = [race_replay.simulated(chance, 12, 0.002, "two-peaked") for _ in range(5)]
+    race = race_replay.Tally()
+    for number in range(40):
+        field = fields[number % len(fields)]
+        race.add(number % len(fields), field, *race_replay.run_race(field, chance))
+    assert len(race.named) >= 30
+    assert race.num_wrong <= 0.05 * len(race.named)
+
+
 def test_committed_rows_are_raced(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     rows = ROOT / "measurements" / "networks-h200.jsonl"
     monkeypatch.setattr(sys, "argv", ["race_replay.py", "--races", "8", str(rows)])

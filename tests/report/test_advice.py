@@ -28,6 +28,7 @@ ADVICE = Advice(
     base_label="eager",
     choice=BEST,
     is_decided=True,
+    is_confirmed=True,
     most_gain=0.017,
     used_s=840.0,
     budget_s=1200.0,
@@ -72,6 +73,10 @@ def test_what_is_not_decided_is_not_named_a_winner():
     capped = replace(undecided, capped_at=16)
     assert "; undecided after 16 jobs of each in question, the most that a setting gets: something " in advice_sentence(
         capped
+    )
+    unconfirmed = replace(ADVICE, is_confirmed=False)
+    assert advice_sentence(unconfirmed).startswith(
+        "best so far default, fused: 1.42x [1.40, 1.44] of eager; unconfirmed: not all jobs that a winner gets in the "
     )
     unknown = replace(undecided, most_gain=float("inf"))
     assert "; undecided: too few jobs to tell what is best; " in advice_sentence(unknown)

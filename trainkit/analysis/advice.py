@@ -15,7 +15,7 @@ class Tried:
     """An arm of a race, with its jobs.
 
     `gain` is the base's figure over its own; None for the base itself, and without a figure of both. `outcome` is
-    `chosen`, `leading` (the choice of a race that ended before it was decided), `equal`, `slower`, `open` (the other
+    `chosen`, `leading` (the choice of a race that ended before it was confirmed), `equal`, `slower`, `open` (the other
     arms of such a race) or `excluded`.
     """
 
@@ -68,9 +68,10 @@ class Round:
 class Advice:
     """The end of a race, or its state when it was stopped.
 
-    `base_label` names the settings that it began with. `choice` is None if nothing can win. Without `is_decided` it is
-    the best so far, and `capped_at` the jobs of each setting in question after which the race ended; None if its budget
-    ended it. No arm is more than `most_gain` better than the chosen one, with the confidence of the rules.
+    `base_label` names the settings that it began with. `choice` is None if nothing can win. Without `is_decided`, or
+    without `is_confirmed` by the jobs that a winner gets in the end, it is the best so far. `capped_at` are the jobs of
+    each setting in question after which an undecided race ended; None if its budget ended it.
+    No arm is more than `most_gain` better than the chosen one, with the confidence of the rules.
     `not_tried` did not fit into the budget; `left_out` are factors that have no effect or were not named.
     `largest_batch` is the largest batch size of those that were tried that fits, None if none was tried.
     """
@@ -80,6 +81,7 @@ class Advice:
     base_label: str
     choice: Tried | None
     is_decided: bool
+    is_confirmed: bool
     most_gain: float
     used_s: float
     budget_s: float
@@ -121,7 +123,7 @@ def tried_arms(race: Race, jobs: Mapping[str, Sequence[Measurement]]) -> list[Tr
                 jobs=tuple(jobs[arm.name]),
                 gain=gain,
                 interval=standing.intervals.get(arm.name),
-                outcome=_outcome(arm, standing),
+                outcome=_outcome(arm, standing, race.is_confirmed(standing)),
                 is_unstable=arm in standing.unstable,
                 reason=arm.excluded,
             )
@@ -129,11 +131,11 @@ def tried_arms(race: Race, jobs: Mapping[str, Sequence[Measurement]]) -> list[Tr
     return tried
 
 
-def _outcome(arm: Arm, standing: Standing) -> str:
+def _outcome(arm: Arm, standing: Standing, is_confirmed: bool) -> str:
     if arm.excluded is not None:
         return "excluded"
     if arm is standing.choice:
-        return "chosen" if standing.is_decided else "leading"
+        return "chosen" if is_confirmed else "leading"
     if arm in standing.winners:
         return "equal"
     if arm in standing.eliminated:

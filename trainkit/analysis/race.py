@@ -12,8 +12,9 @@ That confidence is one over all races. Where figures scatter by many times the t
 luck names many of these. So the winner's lead over the best of the others must also pass a test of its odds, and both
 need LEAST_FIGURES, with NOISY_FINAL of them from the final, unless their interval is narrow or far from a tie.
 
-All this assumes normal logs. `benchmarks/race_replay.py` shows how it holds for other distributions and for recorded
-rows.
+All this assumes normal logs. An arm that jumps between two values cannot win, and few figures that agree do not tell
+it from a steady one: so a winner gets LEAST_FIGURES in any case before it is confirmed by the final.
+`benchmarks/race_replay.py` shows how all this holds for other distributions and for recorded rows.
 """
 
 import math
@@ -24,11 +25,11 @@ from functools import lru_cache
 import numpy as np
 
 from trainkit.analysis.differences import MeanDifferences, differences
+from trainkit.analysis.peaks import slower_peak
 from trainkit.stats import CONFIDENCE, Ratio, ratio
 
-LEAST_JUMP = 0.05  # relative: closer peaks do not mislead
-TIMES_SCATTER = 4  # the jump between two peaks, over the scatter around both
-LEAST_FIGURES = 8  # of the last two, where they scatter
+BASE_FIGURES = 2  # of the first arm: one alone gives the gain no interval
+LEAST_FIGURES = 8  # of a winner, and of the last two, where they scatter
 NOISY_FINAL = 4  # figures of each of the last two in their final, where they scatter
 CLEAR_LEAD = 10  # tolerances: scatter does not turn it around
 
@@ -97,9 +98,9 @@ class Standing:
     """The state of a race. Intervals are those of an arm's figure over the leader's.
 
     `leader` has the lowest mean of the arms that can win, None without any. `alive` may still be the best;
-    `eliminated` are not; `unstable` may be either. No arm is better than one of the `winners` by more than the
-    tolerance. `choice` is the cheapest winner, or the leader while there is no winner. `most_gain` is the largest
-    relative gain over the choice that any arm may still have.
+    `eliminated` are not; `unstable` may be either, and does not win. No arm is better than one of the `winners` by more
+    than the tolerance. `choice` is the cheapest winner, or the leader while there is no winner. `most_gain` is the
+    largest relative gain over the choice that any arm may still have.
     """
 
     leader: Arm | None = None
@@ -117,7 +118,7 @@ class Standing:
 
 
 class Race:
-    """The arms of a race, and whose turn it is."""
+    """The arms of a race, and whose turn it is. The first arm is the base, over which a gain is reported."""
 
     def __init__(self, arms: Sequence[Arm], rules: Rules | None = None):
         self.arms = list(arms)
@@ -140,7 +141,8 @@ class Race:
                 eliminated.append(arm)
             else:
                 alive.append(arm)
-            if self._is_sure(index, compared) and self._is_likely(index, best_first, able, compared):
+            can_be_named = not arm.is_unstable and self._is_sure(index, compared)
+            if can_be_named and self._is_likely(index, best_first, able, compared):
                 winners.append(arm)
         leader = able[leader_index]
         choice = min(winners, key=lambda arm: arm.cost, default=leader)
@@ -197,10 +199,33 @@ class Race:
             for arm in sorted(self._undecided_arms(standing), key=lambda arm: (len(arm.figures), arm.mean_log)):
                 if len(arm.figures) < self.rules.most_samples:
                     yield Turn(arm, is_final=False)
+        yield from self._last_turns(standing)
+
+    def _last_turns(self, standing: Standing) -> Iterator[Turn]:
+        """The turns that the base and a winner need, and those of the final."""
+        finalists = self.finalists(standing)
+        base = self.arms[0]
+        if finalists and base.can_win and len(base.all_figures) < BASE_FIGURES:
+            yield Turn(base, is_final=False)
         num_figures = self._num_final_figures(standing)
-        for arm in sorted(self.finalists(standing), key=lambda arm: len(arm.final_figures)):
+        for arm in finalists:
+            is_winner = standing.is_decided and arm is standing.choice
+            if is_winner and len(arm.figures) + num_figures < LEAST_FIGURES:
+                yield Turn(arm, is_final=False)
+        for arm in sorted(finalists, key=lambda arm: len(arm.final_figures)):
             if len(arm.final_figures) < num_figures:
                 yield Turn(arm, is_final=True)
+
+    def is_confirmed(self, standing: Standing) -> bool:
+        """Whether the race is decided, the winner has LEAST_FIGURES, and the final has taken place."""
+        finalists = self.finalists(standing)
+        if standing.choice is None or not standing.is_decided:
+            return False
+        if not finalists:
+            return True
+        num_figures = min(len(arm.final_figures) for arm in finalists)
+        has_final = num_figures >= self._num_final_figures(standing)
+        return has_final and len(standing.choice.all_figures) >= LEAST_FIGURES
 
     def finalists(self, standing: Standing) -> list[Arm]:
         """The chosen arm and the best of the others; none if no other arm can win."""
@@ -257,21 +282,6 @@ def _judged(figures: tuple[float, ...]) -> tuple[np.ndarray, float]:
     """The logs of the figures that judge an arm, and their mean."""
     logs = np.log(slower_peak(figures))
     return logs, float(logs.mean())
-
-
-def slower_peak(figures: Sequence[float]) -> list[float]:
-    """The figures around the higher of two values, or all figures if they do not lie around two.
-
-    Two peaks: a gap splits the figures into two groups of two or more, is at least LEAST_JUMP, and TIMES_SCATTER times
-    the scatter within both groups. A single outlier is noise.
-    """
-    ordered = sorted(figures)
-    for size in range(2, len(ordered) - 1):
-        gap = math.log(ordered[size] / ordered[size - 1])
-        scatter = math.log(ordered[-1] / ordered[0]) - gap
-        if gap > math.log1p(LEAST_JUMP) and gap > TIMES_SCATTER * scatter:
-            return ordered[size:]
-    return ordered
 
 
 def _exp(difference: float) -> float:

@@ -16,6 +16,7 @@ from trainkit.stats import CONFIDENCE
 
 HEADINGS = ("settings", "samples/s", "times as good", "compile", "peak memory", "jobs", "outcome")
 MOST_TOLD = 1.0  # relative: a bound above it tells nothing
+UNCONFIRMED = "unconfirmed: not all jobs that a winner gets in the end were run"
 COMPARED = ("equal", "slower", "open")  # outcomes of arms beside the chosen one
 OUTCOME_TEXTS = {
     "chosen": "chosen", "leading": "best so far", "equal": "as good", "slower": "worse", "open": "undecided",
@@ -46,6 +47,8 @@ def _choice(advice: Advice) -> str:
         return f"best so far {_gain_text(choice, advice)}; {undecided}: too few jobs to tell what is best"
     if not advice.is_decided:
         return f"best so far {_gain_text(choice, advice)}; {undecided}: something tried may be up to {bound} better"
+    if not advice.is_confirmed:
+        return f"best so far {_gain_text(choice, advice)}; {UNCONFIRMED}"
     if choice.label == advice.base_label:
         return f"no measurable difference of use: stay with {choice.label}; {_guarantee(bound)}"
     return f"{_gain_text(choice, advice)}; {_guarantee(bound)}"

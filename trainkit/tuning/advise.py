@@ -140,6 +140,7 @@ def advice_of(advisor: Advisor, plan: RacePlan) -> Advice:
         base_label=arm_label(advisor.space.base.overrides),
         choice=choice,
         is_decided=standing.is_decided,
+        is_confirmed=advisor.race.is_confirmed(standing),
         most_gain=standing.most_gain,
         used_s=advisor.budget.used_s,
         budget_s=advisor.budget.limit_s,
