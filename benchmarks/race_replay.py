@@ -26,9 +26,10 @@ from pathlib import Path
 
 import numpy as np
 
+from trainkit.analysis.arms import Arm
 from trainkit.analysis.comparison import compare
 from trainkit.analysis.dropping import step_times_ms
-from trainkit.analysis.race import Arm, Race, Rules
+from trainkit.analysis.race import Race, Rules
 from trainkit.results.runs import read_rows
 
 MEASUREMENTS = Path(__file__).parents[1] / "measurements"

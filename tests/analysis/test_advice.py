@@ -3,7 +3,8 @@
 import pytest
 
 from trainkit.analysis.advice import arm_label, effects_of, tried_arms
-from trainkit.analysis.race import Arm, Race, Rules, Turn
+from trainkit.analysis.arms import Arm, Turn
+from trainkit.analysis.race import Race, Rules
 from trainkit.results.ledger import Measurement
 
 EAGER, DEFAULT, NET = ["compile.mode=eager"], ["compile.mode=default"], ["compile.mode=default", "compile.scope=net"]

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from trainkit.analysis.peaks import slower_peak
-from trainkit.analysis.race import LEAST_FIGURES, Arm, Race, Rules
+from trainkit.analysis.arms import Arm, slower_peak
+from trainkit.analysis.race import LEAST_FIGURES, Race, Rules
 
 
 def noisy(means: dict[str, float], spread: float, seed: int = 0):
@@ -63,6 +63,22 @@ def test_equally_good_arms_go_to_the_cheapest():
     standing = race.standing()
     assert {arm.name for arm in standing.winners} == set(means)
     assert standing.choice.name == "eager"
+
+
+@pytest.mark.parametrize(("least_cost", "chosen"), [(False, "large"), (True, "small")])
+def test_where_the_cost_is_the_goal_a_race_goes_on_for_cheaper_arms(least_cost: bool, chosen: str):
+    """The small arm is 20 % slower, and eliminated as the best after few figures."""
+    means = {"large": 1.0, "small": 1.2, "smallest": 1.6}
+    costs = {"large": 10.0, "small": 5.0, "smallest": 1.0}
+    race = Race([Arm(name, costs[name]) for name in means], Rules(tolerance=0.3, least_cost=least_cost))
+    draw = noisy(means, 0.01)
+    race.arms[0].figures = [draw(race.arms[0]) for _ in range(6)]
+    race.arms[2].figures = [draw(race.arms[2]) for _ in range(6)]
+    race.arms[1].figures = [1.2, 1.45]
+    while not race.is_confirmed(race.standing()):
+        turn = race.next_turn()
+        turn.record(draw(turn.arm))
+    assert race.standing().choice.name == chosen
 
 
 def test_arms_that_scatter_too_much_end_without_a_winner():

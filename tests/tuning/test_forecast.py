@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainkit.analysis.race import Arm
+from trainkit.analysis.arms import Arm
 from trainkit.results.ledger import Measurement
 from trainkit.tuning.forecast import FIRST_COMPILE_S, Entry, predicted_compile_s, predicted_s
 from trainkit.tuning.space import ArmSettings

@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from trainkit.analysis.arms import Arm
 from trainkit.analysis.grouping import short_override
-from trainkit.analysis.race import Arm, Race, Standing
+from trainkit.analysis.race import Race, Standing
 from trainkit.config.factors import LeftOut
 from trainkit.results.ledger import Measurement
 from trainkit.stats import Ratio, ratio
@@ -70,10 +71,10 @@ class Advice:
 
     `base_label` names the settings that it began with. `choice` is None if nothing can win. Without `is_decided`, or
     without `is_confirmed` by the jobs that a winner gets in the end, it is the best so far. `capped_at` are the jobs of
-    each setting in question after which an undecided race ended; None if its budget ended it.
-    No arm is more than `most_gain` better than the chosen one, with the confidence of the rules.
-    `not_tried` did not fit into the budget; `left_out` are factors that have no effect or were not named.
-    `largest_batch` is the largest batch size of those that were tried that fits, None if none was tried.
+    each setting in question after which an undecided race ended; None if its budget ended it. No arm is more than
+    `most_gain` better than the chosen one, with the confidence of the rules. `not_tried` did not fit into the budget;
+    `left_out` are factors that have no effect or were not named. `largest_batch` is the largest batch size of those
+    that were tried that fits, None if none was tried.
     """
 
     goal: str

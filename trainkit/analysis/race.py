@@ -20,12 +20,9 @@ it from a steady one: so a winner gets LEAST_FIGURES in any case before it is co
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
-import numpy as np
-
+from trainkit.analysis.arms import Arm, Turn
 from trainkit.analysis.differences import MeanDifferences, differences
-from trainkit.analysis.peaks import slower_peak
 from trainkit.stats import CONFIDENCE, Ratio, ratio
 
 BASE_FIGURES = 2  # of the first arm: one alone gives the gain no interval
@@ -37,60 +34,14 @@ CLEAR_LEAD = 10  # tolerances: scatter does not turn it around
 @dataclass(frozen=True)
 class Rules:
     """When a race ends. No arm is more than `tolerance` (relative) better than a winner. No arm gets more than
-    `most_samples` figures before its final, and the last two get `final_samples` more, or NOISY_FINAL."""
+    `most_samples` figures before its final, and the last two get `final_samples` more, or NOISY_FINAL. `least_cost`: it
+    does not end with a winner while a cheaper arm may be one, too."""
 
     tolerance: float = 0.02
     most_samples: int = 16
     final_samples: int = 2
+    least_cost: bool = False
     confidence: float = CONFIDENCE
-
-
-@dataclass
-class Arm:
-    """A candidate of a race, with its figures in the order of their measurement.
-
-    `final_figures` are those of the final between the last two arms. `cost` decides between equally good arms: the
-    cheapest wins. `excluded` is the reason why the arm cannot win: it failed, or breaks a constraint.
-    """
-
-    name: str
-    cost: float = 0.0
-    figures: list[float] = field(default_factory=list)
-    final_figures: list[float] = field(default_factory=list)
-    excluded: str | None = None
-
-    @property
-    def all_figures(self) -> list[float]:
-        return self.figures + self.final_figures
-
-    @property
-    def is_unstable(self) -> bool:
-        return len(self.logs) < len(self.all_figures)
-
-    @property
-    def can_win(self) -> bool:
-        return self.excluded is None and bool(self.figures)
-
-    @property
-    def logs(self) -> np.ndarray:
-        """The logs of the figures that judge the arm: of all, or of the slower of two peaks."""
-        return _judged(tuple(self.all_figures))[0]
-
-    @property
-    def mean_log(self) -> float:
-        return _judged(tuple(self.all_figures))[1]
-
-
-@dataclass(frozen=True)
-class Turn:
-    """The next arm to measure, and whether its figure belongs to the final."""
-
-    arm: Arm
-    is_final: bool
-
-    def record(self, figure: float) -> None:
-        figures = self.arm.final_figures if self.is_final else self.arm.figures
-        figures.append(figure)
 
 
 @dataclass(frozen=True)
@@ -99,8 +50,8 @@ class Standing:
 
     `leader` has the lowest mean of the arms that can win, None without any. `alive` may still be the best;
     `eliminated` are not; `unstable` may be either, and does not win. No arm is better than one of the `winners` by more
-    than the tolerance. `choice` is the cheapest winner, or the leader while there is no winner. `most_gain` is the
-    largest relative gain over the choice that any arm may still have.
+    than the tolerance; `possible` winners may turn out to be such. `choice` is the cheapest winner, or the leader while
+    there is no winner. `most_gain` is the largest relative gain over the choice that any arm may still have.
     """
 
     leader: Arm | None = None
@@ -109,6 +60,7 @@ class Standing:
     eliminated: tuple[Arm, ...] = ()
     unstable: tuple[Arm, ...] = ()
     winners: tuple[Arm, ...] = ()
+    possible: tuple[Arm, ...] = ()
     choice: Arm | None = None
     most_gain: float = math.inf
 
@@ -133,7 +85,7 @@ class Race:
         compared = differences([arm.logs for arm in able], self._error_of_look(), self._log_tolerance)
         best_first = sorted(range(len(able)), key=lambda index: able[index].mean_log)
         leader_index = best_first[0]
-        intervals, alive, eliminated, winners = {}, [], [], []
+        intervals, alive, eliminated, winners, possible = {}, [], [], [], []
         for index, arm in enumerate(able):
             low, high = compared.lows[index, leader_index], compared.highs[index, leader_index]
             intervals[arm.name] = (_exp(low), _exp(high))
@@ -144,6 +96,8 @@ class Race:
             can_be_named = not arm.is_unstable and self._is_sure(index, compared)
             if can_be_named and self._is_likely(index, best_first, able, compared):
                 winners.append(arm)
+            elif not arm.is_unstable and compared.lows[index].max() <= self._log_tolerance:
+                possible.append(arm)
         leader = able[leader_index]
         choice = min(winners, key=lambda arm: arm.cost, default=leader)
         return Standing(
@@ -153,6 +107,7 @@ class Race:
             eliminated=tuple(eliminated),
             unstable=tuple(arm for arm in able if arm.is_unstable),
             winners=tuple(winners),
+            possible=tuple(possible),
             choice=choice,
             most_gain=_exp(-compared.lows[:, able.index(choice)].min()) - 1,
         )
@@ -195,10 +150,9 @@ class Race:
             if arm.excluded is None and not arm.figures:
                 yield Turn(arm, is_final=False)
         standing = self.standing()
-        if not standing.is_decided:
-            for arm in sorted(self._undecided_arms(standing), key=lambda arm: (len(arm.figures), arm.mean_log)):
-                if len(arm.figures) < self.rules.most_samples:
-                    yield Turn(arm, is_final=False)
+        for arm in sorted(self._undecided_arms(standing), key=lambda arm: (len(arm.figures), arm.mean_log)):
+            if len(arm.figures) < self.rules.most_samples:
+                yield Turn(arm, is_final=False)
         yield from self._last_turns(standing)
 
     def _last_turns(self, standing: Standing) -> Iterator[Turn]:
@@ -219,7 +173,7 @@ class Race:
     def is_confirmed(self, standing: Standing) -> bool:
         """Whether the race is decided, the winner has LEAST_FIGURES, and the final has taken place."""
         finalists = self.finalists(standing)
-        if standing.choice is None or not standing.is_decided:
+        if standing.choice is None or not standing.is_decided or self._cheaper_arms(standing):
             return False
         if not finalists:
             return True
@@ -258,7 +212,9 @@ class Race:
 
     def _undecided_arms(self, standing: Standing) -> list[Arm]:
         """The arms whose next figure may decide the race: the last two, and each other one that may be better than the
-        leader by more than the tolerance."""
+        leader by more than the tolerance. With a winner: those that are cheaper and may be winners, and the leader."""
+        if standing.is_decided:
+            return self._cheaper_arms(standing)
         arms = self.finalists(standing)
         for arm in standing.alive:
             low, _ = standing.intervals[arm.name]
@@ -266,6 +222,19 @@ class Race:
             if may_be_better and arm not in arms:
                 arms.append(arm)
         return arms
+
+    def _cheaper_arms(self, standing: Standing) -> list[Arm]:
+        """The arms that may be cheaper winners than the chosen one, and the leader; none if the cost is no goal."""
+        choice, leader = standing.choice, standing.leader
+        if choice is None or leader is None or not self.rules.least_cost:
+            return []
+        cheaper = []
+        for arm in standing.possible:
+            if arm.cost < choice.cost and len(arm.figures) < self.rules.most_samples:
+                cheaper.append(arm)
+        if cheaper and leader not in cheaper:
+            cheaper.append(leader)
+        return cheaper
 
     @property
     def _log_tolerance(self) -> float:
@@ -275,13 +244,6 @@ class Race:
         num_comparisons = max(len(self.arms) - 1, 1)
         num_looks = 2 * (self.rules.most_samples + NOISY_FINAL)  # at two arms, after a figure of either
         return (1 - self.rules.confidence) / num_comparisons / num_looks
-
-
-@lru_cache(maxsize=1000)
-def _judged(figures: tuple[float, ...]) -> tuple[np.ndarray, float]:
-    """The logs of the figures that judge an arm, and their mean."""
-    logs = np.log(slower_peak(figures))
-    return logs, float(logs.mean())
 
 
 def _exp(difference: float) -> float:

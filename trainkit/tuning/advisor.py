@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable
 
 from trainkit.analysis.advice import Round, arm_label
-from trainkit.analysis.race import Arm, Race, Turn
+from trainkit.analysis.arms import Arm, Turn
+from trainkit.analysis.race import Race
 from trainkit.config.factors import AUTO, BATCH_SIZE, LeftOut
 from trainkit.results.ledger import Ledger, Measurement
 from trainkit.results.row import Row

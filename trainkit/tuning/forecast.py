@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from trainkit.analysis.race import Arm
+from trainkit.analysis.arms import Arm
 from trainkit.results.ledger import Measurement
 from trainkit.tuning.space import ArmSettings
 

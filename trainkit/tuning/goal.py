@@ -42,7 +42,7 @@ class Goal:
 
     def rules(self) -> Rules:
         """The rules of the race: winners differ by at most what is allowed to be slower, and the cheapest wins."""
-        return Rules(tolerance=self.slower_frac)
+        return Rules(tolerance=self.slower_frac, least_cost=self.minimize == MEMORY)
 
     def figure(self, row: Row, compile_s: float) -> float:
         """The figure of a row that a comparison keeps, lower is better; `compile_s` is the compile time of its arm when

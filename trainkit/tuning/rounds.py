@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from trainkit.analysis.advice import Round, arm_label
-from trainkit.analysis.race import Arm, Standing
+from trainkit.analysis.arms import Arm
+from trainkit.analysis.race import Standing
 from trainkit.results.ledger import Measurement
 from trainkit.tuning.forecast import Entry
 
