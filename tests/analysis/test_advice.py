@@ -19,7 +19,9 @@ JOBS = [
     job(EAGER, 2.0), job(DEFAULT, 1.0, compile_s=9.0, peak_bytes=5), job(NET, None, reason="oom: no", excludes=True),
     job(EAGER, 2.004, 1), job(DEFAULT, 1.002, 1, compile_s=1.0, peak_bytes=7),
     job(EAGER, 1.998, 2), job(DEFAULT, 0.999, 2),
-    job(DEFAULT, 1.001, 3, is_final=True), job(DEFAULT, 1.0, 4, is_final=True),
+    *[job(DEFAULT, 1.001, repeat) for repeat in (3, 4, 5)],
+    job(DEFAULT, 1.001, 6, is_final=True), job(EAGER, 2.0, 3, is_final=True),
+    job(DEFAULT, 1.0, 7, is_final=True), job(EAGER, 2.002, 4, is_final=True),
 ]  # fmt: skip
 
 
@@ -45,6 +47,12 @@ def test_each_arm_has_its_outcome_its_gain_and_its_costs():
     assert default.gain.low < 2 < default.gain.high
     assert (default.compile_s, default.peak_bytes) == (9.0, 7)
     assert (net.label, net.outcome, net.reason, net.gain) == ("default, scope=net", "excluded", "oom: no", None)
+
+
+def test_a_winner_without_its_last_jobs_leads_and_is_not_chosen():
+    race, jobs = raced()
+    race.arms[0].final_figures.pop()
+    assert [tried.outcome for tried in tried_arms(race, jobs)] == ["slower", "leading", "excluded"]
 
 
 def test_the_choice_of_an_undecided_race_leads_and_is_not_chosen():
