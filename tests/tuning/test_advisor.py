@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
-from tests.tuning.machine import FACTORS, GIB, Machine
+from tests.tuning.machine import BEGINS, FACTORS, GIB, IDENTITY, Machine
 from trainkit.config.factors import Factor, FactorValue, LeftOut
+from trainkit.results.ledger import Ledger
 from trainkit.sweep.processes import GRACE_S
-from trainkit.tuning.advisor import Advisor, unmeasured
+from trainkit.tuning.advisor import MOST_CROSSED, Advisor, unmeasured
+from trainkit.tuning.budget import Budget
 from trainkit.tuning.goal import Goal
+from trainkit.tuning.space import Space
 
 FAST = "trainer.channels_last=true"
 BEST = f"compile.mode=reduce-overhead {FAST}"
@@ -163,6 +166,61 @@ def test_the_largest_batch_that_fits_is_found_and_raced(tmp_path: Path):
     assert max(size for size, fits in advisor.tried_sizes().items() if fits) == 640
 
 
+def test_a_batch_that_does_not_fit_at_first_is_halved(tmp_path: Path):
+    no_memory = {"status": "oom", "error": "oom: no memory"}
+    modes = ("eager", "default", "reduce-overhead", "max-autotune")
+    machine = Machine(fails={f"compile.mode={mode}": no_memory for mode in modes})
+    for size in (8, 16, 24, 32, 48):
+        machine.fails[f"data.batch_size={size}"] = {} if size < 32 else no_memory
+    factors = [FACTORS[0], SIZE]
+    advisor = race(machine, tmp_path, budget_s=7200, factors=factors, goal=Goal(batch_size=64))
+    assert advisor.tried_sizes() == {64: False, 32: False, 16: True, 24: True}
+    assert chosen(advisor) == "compile.mode=default data.batch_size=24"
+
+
+def test_a_batch_whose_job_hangs_is_not_too_large(tmp_path: Path):
+    machine = Machine(hangs=("data.batch_size=128",))
+    advisor = race(machine, tmp_path, budget_s=7200, factors=[*FACTORS, SIZE], goal=Goal(batch_size=64))
+    assert advisor.tried_sizes() == {64: True}
+
+
+def test_one_job_beside_another_process_does_not_cancel_the_combinations(tmp_path: Path):
+    machine = Machine()
+
+    def measure(request):
+        row = machine.measure(request)
+        is_first = [job.name for job in machine.jobs].count(request.name) == 1
+        if is_first and request.name in ("compile.mode=default", f"compile.mode=default {FAST}"):
+            row = replace(row, foreign_processes=1)
+        return row
+
+    advisor = machine.advisor(tmp_path, budget_s=3600)
+    advisor.run(measure)
+    assert chosen(advisor) == BEST
+
+
+def test_settings_that_contradict_each_other_take_no_place_of_a_combination(tmp_path: Path):
+    factors = [*FACTORS]
+    for number in range(3):
+        factors.append(Factor(f"optimizer.own{number}", {"true": FactorValue()}))
+    machine = Machine()
+    begins = dict(BEGINS)
+    for number in range(3):
+        begins[f"optimizer.own{number}"] = "false"
+        machine.step_ms[f"optimizer.own{number}=true"] = 0.95
+
+    def complaint(overrides):
+        return "no" if sum("optimizer.own" in override for override in overrides) > 1 else None
+
+    ledger = Ledger(tmp_path, IDENTITY)
+    budget = Budget(7200, 0.0, now=lambda: machine.now_s)
+    advisor = Advisor(Space(factors, begins), Goal(batch_size=64), budget, ledger, complaint)
+    advisor.run(machine.measure)
+    screened = {settings.overrides for settings in advisor.space.screening()}
+    crossed = [entry for entry in advisor.entries.values() if entry.settings.overrides not in screened]
+    assert sum(entry.arm.excluded is None for entry in crossed) == MOST_CROSSED
+
+
 def test_a_job_beside_another_process_is_repeated_and_given_up_in_the_end(tmp_path: Path):
     machine = Machine(fails={"compile.mode=reduce-overhead": {"foreign_processes": 1}})
     advisor = race(machine, tmp_path, budget_s=3600)
@@ -260,6 +318,25 @@ def test_the_second_time_nothing_is_measured_anew(tmp_path: Path):
     assert chosen(advisor) == BEST
 
 
+def test_a_decided_race_runs_no_further_job_when_it_is_started_again(tmp_path: Path):
+    """All values gain something, so there are more combinations than a race crosses."""
+    factors = [*FACTORS]
+    machine = Machine()
+    for number in range(3):
+        factors.append(Factor(f"trainer.own{number}", {"true": FactorValue()}))
+        machine.step_ms[f"trainer.own{number}=true"] = 0.95
+    begins = BEGINS | {f"trainer.own{number}": "false" for number in range(3)}
+    num_jobs = []
+    for _ in range(2):
+        ledger = Ledger(tmp_path, IDENTITY)
+        budget = Budget(36000, ledger.used_s, now=lambda: machine.now_s)
+        advisor = Advisor(Space(factors, begins), Goal(batch_size=64), budget, ledger)
+        advisor.run(machine.measure)
+        num_jobs.append(len(machine.jobs))
+    assert advisor.race.is_confirmed(advisor.race.standing())
+    assert num_jobs[0] == num_jobs[1]
+
+
 def test_a_larger_budget_goes_on_where_the_smaller_one_ended(tmp_path: Path):
     machine = Machine()
     race(machine, tmp_path, budget_s=400)
@@ -282,7 +359,7 @@ def test_a_batch_size_that_predicts_worse_fits_all_the_same(tmp_path: Path):
     goal = Goal(memory_gib=40, batch_size=64)
     advisor = race(Machine(), tmp_path, budget_s=7200, factors=[*FACTORS, SIZE], goal=goal)
     advisor.entries["compile.mode=default data.batch_size=128"].arm.excluded = "accuracy 0.1 is worse than 0.9 at first"
-    assert advisor.tried_sizes() == {128: True, 256: True, 512: True, 1024: False, 768: False, 640: True}
+    assert advisor.tried_sizes() == {64: True, 128: True, 256: True, 512: True, 1024: False, 768: False, 640: True}
 
 
 def test_calls_are_judged_by_their_99th_percentile(tmp_path: Path):

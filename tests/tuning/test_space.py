@@ -52,31 +52,30 @@ def test_promising_values_are_combined_and_the_best_expected_comes_first():
     space = Space([LAYOUT, MODE, SCOPE], BEGINS)
     layout, scope = ("trainer.channels_last=true", *DEFAULT), (*DEFAULT, "compile.scope=net")
     figures = {EAGER: 2.0, DEFAULT: 1.0, layout: 0.8, scope: 0.9, ("compile.mode=reduce-overhead",): 0.95}
-    crossed = overrides(combinations(space, figures, 10))
+    crossed = overrides(combinations(space, figures))
     assert crossed == [
         ("trainer.channels_last=true", "compile.mode=reduce-overhead", "compile.scope=net"),
         ("trainer.channels_last=true", *DEFAULT, "compile.scope=net"),
         ("trainer.channels_last=true", "compile.mode=reduce-overhead"),
         ("compile.mode=reduce-overhead", "compile.scope=net"),
     ]
-    assert overrides(combinations(space, figures, 2)) == crossed[:2]
 
 
 def test_values_that_gain_nothing_are_not_combined():
     space = Space([LAYOUT, MODE], BEGINS)
     figures = {EAGER: 2.0, DEFAULT: 1.0, ("trainer.channels_last=true", *DEFAULT): 0.995}
-    assert combinations(space, figures, 10) == []
+    assert combinations(space, figures) == []
 
 
 def test_what_has_no_effect_on_an_eager_run_is_not_combined_with_it():
     space = Space([SCOPE, MODE], BEGINS)
     figures = {EAGER: 0.5, DEFAULT: 1.0, ("compile.scope=net", *DEFAULT): 0.8}
-    assert combinations(space, figures, 10) == []
+    assert combinations(space, figures) == []
 
 
 def test_without_the_reference_nothing_is_combined():
     space = Space([LAYOUT, MODE], BEGINS)
-    assert combinations(space, {EAGER: 2.0}, 10) == []
+    assert combinations(space, {EAGER: 2.0}) == []
 
 
 def test_the_effect_of_a_value_is_over_the_arm_without_it():
@@ -102,7 +101,7 @@ def test_a_batch_size_that_was_found_is_combined():
     space = Space([MODE, SIZE], BEGINS)
     sizes = {64 * 2**n: (*DEFAULT, f"data.batch_size={64 * 2**n}") for n in (1, 2)}
     figures = {EAGER: 1.1, DEFAULT: 1.0, sizes[128]: 0.7, sizes[256]: 0.8, ("compile.mode=reduce-overhead",): 0.9}
-    assert overrides(combinations(space, figures, 10)) == [("compile.mode=reduce-overhead", "data.batch_size=128")]
+    assert overrides(combinations(space, figures)) == [("compile.mode=reduce-overhead", "data.batch_size=128")]
 
 
 def test_a_value_that_needs_another_setting_is_tried_and_combined_with_it():
@@ -122,5 +121,34 @@ def test_a_value_that_needs_another_setting_is_tried_and_combined_with_it():
     assert ("ddp.strategy=fsdp2", sharded, blocks) in space.effects()
     figures = {EAGER: 2.0, DEFAULT: 1.0, sharded: 0.8, blocks: 1.1, ("compile.mode=reduce-overhead",): 0.9}
     assert ("ddp.strategy=fsdp2", "compile.scope=blocks", "compile.mode=reduce-overhead") in overrides(
-        combinations(space, figures, 10)
+        combinations(space, figures)
     )
+
+
+def test_the_gain_of_a_value_that_another_one_needs_counts_once():
+    strategy = Factor("ddp.strategy", {"fsdp2": FactorValue(together={"compile.scope": "blocks"})})
+    scope = Factor("compile.scope", {"blocks": FactorValue()})
+    space = Space([strategy, scope, LAYOUT, MODE], BEGINS | {"ddp.strategy": "auto"})
+    sharded, blocks = ("ddp.strategy=fsdp2", "compile.scope=blocks", *DEFAULT), ("compile.scope=blocks", *DEFAULT)
+    layout = ("trainer.channels_last=true", *DEFAULT)
+    figures = {EAGER: 2.0, DEFAULT: 1.0, sharded: 0.85, blocks: 0.8, layout: 0.9}
+    crossed = overrides(combinations(space, figures))
+    both = ("compile.scope=blocks", "trainer.channels_last=true", *DEFAULT)
+    assert crossed.index(both) < crossed.index(("ddp.strategy=fsdp2", *both))
+
+
+def test_values_that_disagree_on_a_setting_are_not_combined():
+    strategy = Factor("ddp.strategy", {"fsdp2": FactorValue(together={"compile.scope": "blocks"})})
+    scope = Factor("compile.scope", {"net": FactorValue()})
+    space = Space([strategy, scope, MODE], BEGINS | {"ddp.strategy": "auto"})
+    sharded, net = ("ddp.strategy=fsdp2", "compile.scope=blocks", *DEFAULT), ("compile.scope=net", *DEFAULT)
+    figures = {EAGER: 2.0, DEFAULT: 1.0, sharded: 0.85, net: 0.8}
+    assert overrides(combinations(space, figures)) == [("ddp.strategy=fsdp2", *EAGER)]  # without the scope
+
+
+def test_a_first_batch_size_that_does_not_fit_is_halved_until_one_does():
+    fits = {64: False}
+    while (size := next_batch_size(64, fits)) is not None:
+        fits[size] = size <= 13
+    assert list(fits) == [64, 32, 16, 8, 12, 14]
+    assert next_batch_size(4, {4: False, 2: False, 1: False}) is None

@@ -20,6 +20,7 @@ from trainkit.tuning.space import ArmSettings, Overrides, Space, value_in
 
 MOST_UNUSABLE = 3  # jobs of an arm that left no figure through no fault of the arm
 MOST_CROSSED = 6  # combinations that are tried
+MOST_COMPOSED = 18  # combinations of which it is found out whether a run refuses them
 NOTE_S = 1.0  # from a note of the race's time to the next
 
 
@@ -43,7 +44,6 @@ class Advisor:
         self.race = Race([], goal.rules())
         self.entries: dict[str, Entry] = {}
         self.rounds: list[Round] = []
-        self._is_crossed = False
         for settings in space.screening():
             self._add(settings)
         for job in ledger.measurements:
@@ -89,14 +89,33 @@ class Advisor:
         )
 
     def tried_sizes(self) -> dict[int, bool]:
-        """Whether a batch size fits, for those that were tried by themselves: a job has trained with it, or may yet."""
+        """Whether a batch size fits, for those that were tried by themselves: a job has trained with it, or had too
+        little memory, or too few samples for it. A job that was disturbed or ended by its time limit tells nothing."""
         fits = {}
         for entry in self.entries.values():
-            size = value_in(entry.settings.overrides, BATCH_SIZE)
-            if size is not None and entry.jobs and self._size_arm(size).overrides == entry.settings.overrides:
-                has_trained = any(job.figure is not None for job in entry.jobs)
-                fits[int(size)] = has_trained or entry.arm.excluded is None
+            size = self._own_size(entry.settings)
+            if size is None:
+                continue
+            if entry.first_figure is not None:
+                fits[size] = True
+            elif any(self._is_too_large(size, job) for job in entry.jobs):
+                fits[size] = False
         return fits
+
+    def _is_too_large(self, size: int, job: Measurement) -> bool:
+        """Whether a job without a figure failed because of its batch size."""
+        is_larger = self.goal.batch_size is not None and size > self.goal.batch_size
+        is_refused = job.status == "failed" and is_larger  # the data has fewer samples
+        return is_refused or job.status == "oom" or self.goal.is_too_much(job.peak_bytes)
+
+    def _own_size(self, settings: ArmSettings) -> int | None:
+        """The batch size of an arm that differs from the reference by nothing else."""
+        size = value_in(settings.overrides, BATCH_SIZE)
+        if size is None and AUTO in self.space.values(BATCH_SIZE) and self.goal.batch_size is not None:
+            size = str(self.goal.batch_size)
+        if size is None or self._size_arm(size).overrides != settings.overrides:
+            return None
+        return int(size)
 
     def _note_time(self) -> None:
         self.ledger.note_time(self.budget.used_s)
@@ -130,20 +149,33 @@ class Advisor:
         return needed_s
 
     def _extend(self) -> None:
-        """Add the next batch size, or, once all other arms were tried, the combinations of promising values."""
-        if self._is_crossed or any(self._is_waiting(arm) for arm in self.race.arms):
+        """Add the next batch size, or, once all other arms were tried, the combinations of promising values.
+
+        These follow from the first figures of the screening, so a race that goes on has the same ones.
+        """
+        if any(self._is_waiting(arm) for arm in self.race.arms):
             return
         if self.goal.batch_size is not None and AUTO in self.space.values(BATCH_SIZE):
             size = next_batch_size(self.goal.batch_size, self.tried_sizes())
             if size is not None and self._is_waiting(self._add(self._size_arm(str(size))).arm):
                 return
-        self._is_crossed = True
+        num_crossed = 0
+        for settings in combinations(self.space, self._screened_figures())[:MOST_COMPOSED]:
+            entry = self._add(settings)
+            if entry.jobs or entry.arm.excluded is None:
+                num_crossed += 1
+            if num_crossed == MOST_CROSSED:
+                return
+
+    def _screened_figures(self) -> dict[Overrides, float]:
+        """The first figure of each arm of the screening that has one."""
+        screened = {settings.overrides for settings in self.space.screening()}
         figures = {}
         for entry in self.entries.values():
-            if entry.jobs and entry.jobs[0].figure is not None:
-                figures[entry.settings.overrides] = entry.jobs[0].figure
-        for settings in combinations(self.space, figures, MOST_CROSSED):
-            self._add(settings)
+            overrides = entry.settings.overrides
+            if entry.first_figure is not None and (overrides in screened or self._own_size(entry.settings)):
+                figures[overrides] = entry.first_figure
+        return figures
 
     def _is_waiting(self, arm: Arm) -> bool:
         return arm.excluded is None and not arm.figures and self._may_run(Turn(arm, is_final=False))

@@ -10,14 +10,17 @@ def next_batch_size(first: int, fits: Mapping[int, bool]) -> int | None:
     """The batch size to try next, None if the largest that fits is known well enough.
 
     `first` is the size that the race begins with, `fits` has the sizes that were tried. Sizes are doubled until one
-    does not fit, and then halved in between.
+    does not fit, or halved until one does, and then halved in between.
     """
-    largest = max([size for size, does_fit in fits.items() if does_fit], default=first)
-    too_large = [size for size, does_fit in fits.items() if not does_fit]
+    known = {first: True} | dict(fits)
+    largest = max([size for size, does_fit in known.items() if does_fit], default=0)
+    too_large = [size for size, does_fit in known.items() if not does_fit]
     if not too_large:
         doubled = 2 * largest
         return doubled if doubled <= first * 2**MOST_DOUBLINGS else None
     smallest = min(too_large)
+    if largest == 0:
+        return smallest // 2 or None
     if smallest <= CLOSE_SIZES * largest:
         return None
     middle = (largest + smallest) // 2

@@ -1,7 +1,7 @@
 """Combinations of values that gained something by themselves."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -23,11 +23,12 @@ class Gain:
 NO_VALUE = Gain({}, 0.0)
 
 
-def combinations(space: Space, figures: Mapping[Overrides, float], most: int) -> list[ArmSettings]:
+def combinations(space: Space, figures: Mapping[Overrides, float]) -> list[ArmSettings]:
     """Combinations of the fastest modes with the promising values of the other factors, those with the least expected
     figures first. `figures` are the first figures of the arms of the screening.
 
-    A combination is expected to gain what each of its values gained over the reference.
+    A combination is expected to gain what each of its values gained over the reference. A value that another one needs
+    has its gain within that of the other.
     """
     reference = figures.get(space.arm(space.reference).overrides)
     if reference is None:
@@ -39,16 +40,28 @@ def combinations(space: Space, figures: Mapping[Overrides, float], most: int) ->
     expected: dict[Overrides, tuple[float, ArmSettings]] = {}
     for mode in _fastest_modes(space, figures):
         mode_figure = figures[space.arm(mode).overrides]
-        for combination in product(*gains):
-            choice = dict(mode)
-            for gain in combination:
-                choice |= gain.choice
-            arm = space.arm(choice)
+        for combined in _combined(mode, gains):
+            arm = space.arm(combined.choice)
             if arm.overrides not in figures:
-                log_gain = sum(gain.log_gain for gain in combination)
-                expected[arm.overrides] = (mode_figure * math.exp(-log_gain), arm)
+                expected[arm.overrides] = (mode_figure * math.exp(-combined.log_gain), arm)
     best_first = sorted(expected.values(), key=lambda entry: entry[0])
-    return [arm for _, arm in best_first[:most]]
+    return [arm for _, arm in best_first]
+
+
+def _combined(mode: dict[str, str], gains: Sequence[Sequence[Gain]]) -> Iterator[Gain]:
+    """The choices of a mode with a gain of each factor, if these agree on each setting, with what they gain over the
+    mode."""
+    for combination in product(*gains):
+        choice = dict(mode)
+        for gain in combination:
+            choice |= gain.choice
+        if any(not mode.items() | gain.choice.items() <= choice.items() for gain in combination):
+            continue
+        log_gain = 0.0
+        for gain in combination:
+            if not any(gain.choice.items() < other.choice.items() for other in combination):
+                log_gain += gain.log_gain
+        yield Gain(choice, log_gain)
 
 
 def _fastest_modes(space: Space, figures: Mapping[Overrides, float]) -> list[dict[str, str]]:

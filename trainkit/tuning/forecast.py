@@ -23,6 +23,11 @@ class Entry:
     jobs: list[Measurement] = field(default_factory=list)
 
     @property
+    def first_figure(self) -> float | None:
+        """The figure of the first job that has one."""
+        return next((job.figure for job in self.jobs if job.figure is not None), None)
+
+    @property
     def num_disturbed(self) -> int:
         """The jobs that another process disturbed. Those that the end of the budget cut off are none."""
         return sum(job.figure is None and job.status != "timeout" for job in self.jobs)

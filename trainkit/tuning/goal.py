@@ -63,9 +63,13 @@ class Goal:
 
     def violation(self, row: Row) -> str | None:
         """The constraint that a row breaks."""
-        if self.memory_gib is None or row.peak_device_bytes is None or row.peak_device_bytes <= self.memory_gib * GIB:
+        if row.peak_device_bytes is None or not self.is_too_much(row.peak_device_bytes):
             return None
         return f"takes {size(row.peak_device_bytes)} of {self.memory_gib:g} GiB"
+
+    def is_too_much(self, peak_bytes: int | None) -> bool:
+        """Whether this memory is more than the limit."""
+        return self.memory_gib is not None and peak_bytes is not None and peak_bytes > self.memory_gib * GIB
 
 
 def throughput(row: Row) -> float | None:
