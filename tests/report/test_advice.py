@@ -86,12 +86,19 @@ def test_what_is_not_decided_is_not_named_a_winner():
     assert advice_sentence(nothing).startswith("nothing that was tried can be advised; ")
 
 
+def test_numbers_that_could_not_be_compared_are_said():
+    unchecked = replace(BEST, jobs=(JOB, replace(JOB, unchecked="random numbers")))
+    advice = replace(ADVICE, choice=unchecked, tried=(EAGER, unchecked))
+    assert "; its numbers could not be compared with eager's: random numbers; 14 min of" in advice_sentence(advice)
+    assert any(line.endswith("chosen; numbers not compared with eager's") for line in printed(advice))
+
+
 def test_the_table_has_the_chosen_settings_first_and_says_why_others_are_out():
     lines = printed(ADVICE)
     assert lines[1].startswith("default, fused      1,000  1.42x [1.40, 1.44]")
     assert lines[1].endswith("chosen")
     outcomes = " ".join(line[60:].strip() for line in lines)
-    assert "undecided; unstable: judged by the slower of two values" in outcomes
+    assert "undecided; unstable: judged by the slower of two values, and no winner" in outcomes
     assert "oom: no memory" in outcomes
     assert "default over eager: 1.20x [1.10, 1.30]." in lines
     assert not any(line.startswith("The largest batch") for line in lines)

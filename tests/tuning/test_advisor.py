@@ -134,6 +134,19 @@ def test_wrong_numbers_are_found_before_many_jobs(tmp_path: Path):
     assert [job.check for job in machine.jobs if job.name == arm.name] == [False, False, True]
 
 
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"check_passed": True}, None),
+        ({"check_passed": None, "check_reason": "random numbers"}, "random numbers"),
+        ({"check_passed": None}, "check=true does not go with these settings"),
+    ],
+)
+def test_numbers_that_were_to_be_compared_and_were_not_are_kept(fields: dict, reason: str | None, tmp_path: Path):
+    advisor = race(Machine(fails={"compile.mode=reduce-overhead": fields}), tmp_path, budget_s=3600)
+    assert [job.unchecked for job in advisor.entries[BEST].jobs][:3] == [None, None, reason]
+
+
 def test_memory_is_a_constraint(tmp_path: Path):
     machine = Machine(fails={"compile.mode=reduce-overhead": {"peak_device_bytes": 50 * GIB}})
     advisor = race(machine, tmp_path, budget_s=3600, goal=Goal(memory_gib=40, batch_size=64))

@@ -34,7 +34,7 @@ def composed(overrides: list[str]) -> dict[str, Any]:
     ],
 )
 def test_the_experiment_composes_to_the_run_that_was_raced(overrides: list[str], tmp_path: Path):
-    write_tuned(tmp_path, "mine", overrides, ADVICE_WITH_JOB, GROUPS)
+    write_tuned(tmp_path, "mine", overrides, ADVICE_WITH_JOB, GROUPS, "python train.py")
     tuned = composed([f"hydra.searchpath=[{tmp_path}]", "experiment=tuned/mine"])
     assert tuned == composed(overrides)
 

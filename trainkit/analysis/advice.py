@@ -42,6 +42,12 @@ class Tried:
     def peak_bytes(self) -> int | None:
         return max([job.peak_bytes for job in self.jobs if job.peak_bytes is not None], default=None)
 
+    @property
+    def unchecked(self) -> str | None:
+        """Why its numbers were not compared with eager's, by the last job that tried."""
+        reasons = [job.unchecked for job in self.jobs if job.unchecked is not None]
+        return reasons[-1] if reasons else None
+
 
 @dataclass(frozen=True)
 class Effect:

@@ -26,7 +26,10 @@ OUTCOME_TEXTS = {
 
 def advice_sentence(advice: Advice) -> str:
     """The choice with its gain and its guarantee, the budget, and what was not tried."""
-    parts = [_choice(advice), f"{duration(advice.used_s)} of {duration(advice.budget_s)} used"]
+    parts = [_choice(advice)]
+    if advice.choice is not None and advice.choice.unchecked is not None:
+        parts.append(f"its numbers could not be compared with eager's: {advice.choice.unchecked}")
+    parts += [f"{duration(advice.used_s)} of {duration(advice.budget_s)} used"]
     if advice.not_tried:
         untried = [f"{left.settings} ({left.reason})" for left in advice.not_tried]
         parts.append(f"not tried: {', '.join(untried)}")
@@ -80,8 +83,10 @@ def tried_cells(tried: Tried) -> list[str]:
 
 def _outcome_text(tried: Tried) -> str:
     texts = [OUTCOME_TEXTS[tried.outcome] or short(tried.reason or "")]
+    if tried.unchecked is not None:
+        texts.append("numbers not compared with eager's")
     if tried.is_unstable:
-        texts.append("unstable: judged by the slower of two values")
+        texts.append("unstable: judged by the slower of two values, and no winner")
     num_breaks = max([job.num_graph_breaks or 0 for job in tried.jobs], default=0)
     if num_breaks:
         texts.append(f"graph breaks: {num_breaks}")

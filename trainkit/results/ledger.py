@@ -41,7 +41,8 @@ class Measurement:
     `overrides` tell its arm from the base, `is_final` says that it was one of the last two's. Without a `figure`, which
     is lower for better ones, `reason` says why. `excludes` is true if the arm cannot win for that reason. `used_s` is
     the time that the race had taken when the job had ended, over all its starts. `before_inductor_s` is the part of
-    `compile_s` that no mode changes.
+    `compile_s` that no mode changes. `unchecked` says why its numbers were not compared with eager's where that was
+    requested.
     """
 
     overrides: list[str]
@@ -66,6 +67,7 @@ class Measurement:
     seed: int | None = None
     metric: MeasuredMetric | None = None
     num_val_targets: int | None = None
+    unchecked: str | None = None
 
 
 class Ledger:

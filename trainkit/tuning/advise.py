@@ -1,5 +1,6 @@
 """A race from its plan to its advice, on the terminal, as a page and as an experiment."""
 
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 from trainkit.analysis.advice import Advice, arm_label, effects_of, tried_arms
 from trainkit.config.composition import CONF
 from trainkit.config.errors import ConfigError
+from trainkit.config.search_path import search_path_override
 from trainkit.formatting import factor
 from trainkit.process_tree import process_age_s
 from trainkit.report import summary
@@ -160,7 +162,20 @@ def _save(plan: RacePlan, advice: Advice, config: DictConfig, into: str | None) 
     groups = OmegaConf.to_container(config.hydra.runtime.choices)
     assert isinstance(groups, dict)
     overrides = [*run_overrides(plan.typed.fixed), *advice.choice.overrides]
-    path = write_tuned(folder, plan.save_as, overrides, advice, map(str, groups))
+    command = command_of(plan, into)
+    path = write_tuned(folder, plan.save_as, overrides, advice, map(str, groups), command)
+    return f"{path}: {command}"
+
+
+def command_of(plan: RacePlan, into: str | None) -> str:
+    """The command that trains with the choice of a race: on as many processes, with the configs that the race found."""
+    launch = ["python"]
+    if plan.nproc_per_node is not None and plan.nproc_per_node > 1:
+        launch = ["torchrun", f"--nproc-per-node={plan.nproc_per_node}"]
     script = "train.py" if plan.goal.kind == "train" else "scripts/bench.py"
-    option = "" if into is None else f" --config-dir {into}"
-    return f"{path}: python {script}{option} experiment=tuned/{plan.save_as}"
+    words = list(plan.words)
+    if into is not None and not words:
+        words = [f"--config-dir={into}"]
+    elif into is not None:  # Hydra takes one --config-dir
+        words = search_path_override([*words, f"--config-dir={Path(into).resolve()}"])
+    return shlex.join([*launch, script, *words, f"experiment=tuned/{plan.save_as}"])

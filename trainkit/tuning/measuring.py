@@ -68,7 +68,15 @@ def measurement_of(
         seed=row.seed,
         metric=metric_of(row),
         num_val_targets=row.num_val_targets,
+        unchecked=why_unchecked(row) if request.check else None,
     )
+
+
+def why_unchecked(row: Row) -> str | None:
+    """Why the numbers of a row that has a figure were not compared with eager's; None if they were."""
+    if row.status != "ok" or row.check_passed is not None:
+        return None
+    return row.check_reason or "check=true does not go with these settings"
 
 
 def all_compile_s(row: Row) -> float | None:

@@ -28,16 +28,19 @@ def refuse_own_experiment(name: str, overrides: Sequence[str]) -> None:
             )
 
 
-def write_tuned(into: Path, name: str, overrides: Sequence[str], advice: Advice, groups: Iterable[str]) -> Path:
+def write_tuned(
+    into: Path, name: str, overrides: Sequence[str], advice: Advice, groups: Iterable[str], command: str
+) -> Path:
     """Write the settings of a race's choice as an experiment of the config directory `into`. Returns its path.
 
-    `overrides` are those that the race began with and those of the choice; `groups` are the names of config groups.
+    `overrides` are those that the race began with and those of the choice; `groups` are the names of config groups;
+    `command` trains with the experiment.
     Raises ConfigError for a folder that cannot be written.
     """
     path = into / TUNED_FOLDER / f"{name}.yaml"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(tuned_text(overrides, advice, set(groups)), encoding="utf-8")
+        path.write_text(tuned_text(overrides, advice, set(groups), command), encoding="utf-8")
     except OSError as error:
         raise ConfigError(
             f"hydra.sweeper.into = {into}: {error.strerror}; give a config directory that can be written"
@@ -45,7 +48,7 @@ def write_tuned(into: Path, name: str, overrides: Sequence[str], advice: Advice,
     return path
 
 
-def tuned_text(overrides: Sequence[str], advice: Advice, groups: set[str]) -> str:
+def tuned_text(overrides: Sequence[str], advice: Advice, groups: set[str], command: str) -> str:
     """The text of the experiment.
 
     It includes the experiments that the race began with as files: Hydra ignores a choice of the group `experiment` in a
@@ -66,7 +69,7 @@ def tuned_text(overrides: Sequence[str], advice: Advice, groups: set[str]) -> st
             OmegaConf.update(settings, name, override.value())
     job = _last_measured(advice.choice.jobs)
     settings.tuned = {"device": job.device_name, "torch": job.torch_version}
-    comments = [advice_sentence(advice), *_evidence(advice)]
+    comments = [advice_sentence(advice), f"Trains: {command}", *_evidence(advice)]
     lines = ["# @package _global_"]
     lines += [f"# {clean(comment)}" for comment in comments]
     if experiments or choices:
