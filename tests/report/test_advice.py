@@ -78,6 +78,8 @@ def test_what_is_not_decided_is_not_named_a_winner():
     assert advice_sentence(unconfirmed).startswith(
         "best so far default, fused: 1.42x [1.40, 1.44] of eager; unconfirmed: not all jobs that a winner gets in the "
     )
+    unstable = replace(undecided, choice=replace(BEST, is_unstable=True))
+    assert "; unstable: it jumps between two values, so it is no winner; " in advice_sentence(unstable)
     unknown = replace(undecided, most_gain=float("inf"))
     assert "; undecided: too few jobs to tell what is best; " in advice_sentence(unknown)
     alone = replace(ADVICE, is_decided=True, tried=(replace(EAGER, outcome="chosen"), FAILED), choice=EAGER)

@@ -23,6 +23,8 @@ def plan() -> RacePlan:
 
 def test_a_race_of_several_processes_is_another_race():
     alone = plan()
+    without = replace(alone, typed=Typed(["~optimizer.foreach"], {}))
+    assert shlex.split(command_of(without, None))[-1] == "~optimizer.foreach"
     two = replace(alone, nproc_per_node=2)
     assert alone.identity != two.identity
     assert alone.folder_name() != two.folder_name()

@@ -39,6 +39,13 @@ def test_the_experiment_composes_to_the_run_that_was_raced(overrides: list[str],
     assert tuned == composed(overrides)
 
 
+def test_a_setting_that_the_race_left_out_is_for_the_command(tmp_path: Path):
+    overrides = ["model=resnet18", "~optimizer.weight_decay"]
+    write_tuned(tmp_path, "mine", overrides, ADVICE_WITH_JOB, GROUPS, "python train.py")
+    tuned = composed([f"hydra.searchpath=[{tmp_path}]", "experiment=tuned/mine", "~optimizer.weight_decay"])
+    assert tuned == composed(overrides)
+
+
 @pytest.mark.parametrize("typed", ["experiment=tuned/mine", "experiment=[memory,tuned/mine]"])
 def test_a_race_does_not_write_the_experiment_that_it_begins_with(typed: str):
     with pytest.raises(ConfigError, match="give its result another name"):

@@ -46,6 +46,8 @@ def _choice(advice: Advice) -> str:
     undecided = "undecided"
     if advice.capped_at is not None:
         undecided = f"undecided after {advice.capped_at} jobs of each in question, the most that a setting gets"
+    if choice.is_unstable:
+        return f"best so far {_gain_text(choice, advice)}; unstable: it jumps between two values, so it is no winner"
     if advice.most_gain > MOST_TOLD:
         return f"best so far {_gain_text(choice, advice)}; {undecided}: too few jobs to tell what is best"
     if not advice.is_decided:

@@ -168,7 +168,8 @@ def _save(plan: RacePlan, advice: Advice, config: DictConfig, into: str | None) 
 
 
 def command_of(plan: RacePlan, into: str | None) -> str:
-    """The command that trains with the choice of a race: on as many processes, with the configs that the race found."""
+    """The command that trains with the choice of a race: on as many processes, with the configs that the race found,
+    and without the settings that it was told to leave out."""
     launch = ["python"]
     if plan.nproc_per_node is not None and plan.nproc_per_node > 1:
         launch = ["torchrun", f"--nproc-per-node={plan.nproc_per_node}"]
@@ -178,4 +179,5 @@ def command_of(plan: RacePlan, into: str | None) -> str:
         words = [f"--config-dir={into}"]
     elif into is not None:  # Hydra takes one --config-dir
         words = search_path_override([*words, f"--config-dir={Path(into).resolve()}"])
-    return shlex.join([*launch, script, *words, f"experiment=tuned/{plan.save_as}"])
+    deletions = [override for override in plan.typed.fixed if override.startswith("~")]
+    return shlex.join([*launch, script, *words, f"experiment=tuned/{plan.save_as}", *deletions])

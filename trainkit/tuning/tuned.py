@@ -52,7 +52,7 @@ def tuned_text(overrides: Sequence[str], advice: Advice, groups: set[str], comma
     """The text of the experiment.
 
     It includes the experiments that the race began with as files: Hydra ignores a choice of the group `experiment` in a
-    file of this group.
+    file of this group. A file takes no setting away: a deletion (`~NAME`) is left out.
     """
     assert advice.choice is not None
     experiments: list[str] = []
@@ -61,6 +61,8 @@ def tuned_text(overrides: Sequence[str], advice: Advice, groups: set[str], comma
     for typed in overrides:
         override = OverridesParser.create().parse_override(typed)
         name = override.get_key_element().lstrip("+")
+        if override.is_delete():
+            continue
         if name == EXPERIMENT:
             experiments = [f"/{EXPERIMENT}/{choice}" for choice in _names(override.value())]
         elif name in groups:
