@@ -158,6 +158,14 @@ def test_a_winner_gets_enough_figures_to_show_a_second_peak():
     assert [len(arm.all_figures) >= LEAST_FIGURES for arm in race.arms] == [True, False, False]
 
 
+def test_a_clear_lead_needs_no_figures_that_would_show_a_second_peak():
+    means = {"a": 2.0, "b": 1.0, "c": 2.5}
+    race = Race([Arm(name) for name in means])
+    run(race, noisy(means, 0.005))
+    assert race.is_confirmed(race.standing())
+    assert len(race.arms[1].all_figures) < LEAST_FIGURES
+
+
 def test_the_base_has_two_figures_in_the_end():
     means = {"base": 2.0, "a": 1.0, "b": 1.5, "c": 3.0}
     race = Race([Arm(name) for name in means])

@@ -421,7 +421,7 @@ def test_a_setting_is_excluded_in_the_round_in_which_the_race_excluded_it(tmp_pa
     )
     advisor = race(machine, tmp_path, budget_s=3600)
     assert rounds_in_which("reduce-overhead", advisor) == ([], "round 3")
-    assert rounds_in_which("max-autotune", advisor) == (["round 1", "round 2"], "round 3")  # its job is checked
+    assert rounds_in_which("max-autotune", advisor) == (["round 1", "round 2"], "final")  # whose jobs are checked
     assert rounds_in_which("default, trainer.channels_last=true", advisor) == ([], "round 1")
 
 

@@ -13,7 +13,7 @@ luck names many of these. So the winner's lead over the best of the others must 
 need LEAST_FIGURES, with NOISY_FINAL of them from the final, unless their interval is narrow or far from a tie.
 
 All this assumes normal logs. An arm that jumps between two values cannot win, and few figures that agree do not tell
-it from a steady one: so a winner gets LEAST_FIGURES in any case before it is confirmed by the final.
+it from a steady one: so a winner gets LEAST_FIGURES before it is confirmed by the final, unless its lead is clear.
 `benchmarks/race_replay.py` shows how all this holds for other distributions and for recorded rows.
 """
 
@@ -28,7 +28,7 @@ from trainkit.stats import CONFIDENCE, Ratio, ratio
 BASE_FIGURES = 2  # of the first arm: one alone gives the gain no interval
 LEAST_FIGURES = 8  # of a winner, and of the last two, where they scatter
 NOISY_FINAL = 4  # figures of each of the last two in their final, where they scatter
-CLEAR_LEAD = 10  # tolerances: scatter does not turn it around
+CLEAR_LEAD = 10  # tolerances: neither scatter nor a slow value of some processes turns it around
 
 
 @dataclass(frozen=True)
@@ -162,16 +162,15 @@ class Race:
         if finalists and base.can_win and len(base.all_figures) < BASE_FIGURES:
             yield Turn(base, is_final=False)
         num_figures = self._num_final_figures(standing)
-        for arm in finalists:
-            is_winner = standing.is_decided and arm is standing.choice
-            if is_winner and len(arm.figures) + num_figures < LEAST_FIGURES:
-                yield Turn(arm, is_final=False)
+        choice = standing.choice
+        if choice is not None and len(choice.figures) + num_figures < self._num_winner_figures(standing):
+            yield Turn(choice, is_final=False)
         for arm in sorted(finalists, key=lambda arm: len(arm.final_figures)):
             if len(arm.final_figures) < num_figures:
                 yield Turn(arm, is_final=True)
 
     def is_confirmed(self, standing: Standing) -> bool:
-        """Whether the race is decided, the winner has LEAST_FIGURES, and the final has taken place."""
+        """Whether the race is decided, the winner has enough figures, and the final has taken place."""
         finalists = self.finalists(standing)
         if standing.choice is None or not standing.is_decided or self._cheaper_arms(standing):
             return False
@@ -179,7 +178,17 @@ class Race:
             return True
         num_figures = min(len(arm.final_figures) for arm in finalists)
         has_final = num_figures >= self._num_final_figures(standing)
-        return has_final and len(standing.choice.all_figures) >= LEAST_FIGURES
+        return has_final and len(standing.choice.all_figures) >= self._num_winner_figures(standing)
+
+    def _num_winner_figures(self, standing: Standing) -> int:
+        """The figures that a winner needs: enough to show a second value, unless its lead is so clear that a second
+        value would not turn it around."""
+        clear_lead = math.exp(CLEAR_LEAD * self._log_tolerance)
+        rivals = [arm for arm in self.finalists(standing) if arm is not standing.choice]
+        is_clear = all(standing.intervals[arm.name][0] > clear_lead for arm in rivals)
+        if not standing.is_decided or (is_clear and standing.choice is standing.leader):
+            return 0
+        return LEAST_FIGURES
 
     def finalists(self, standing: Standing) -> list[Arm]:
         """The chosen arm and the best of the others; none if no other arm can win."""
