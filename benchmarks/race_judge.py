@@ -213,7 +213,7 @@ def compare(space: JudgedSpace, folder: Path) -> bool:
     chosen = chosen_setting(space, folder)
     race_s = jobs[-1].used_s
     judge_s = sum(map(float, seconds_file(folder, space).read_text().split()))
-    verdict = "undecided" if "undecided" in experiment.read_text() else "decided"
+    verdict = "best so far" if "best so far" in experiment.read_text() else "decided"
     parts = [
         f"{space.name} on {device_name}: {setting_label(chosen)} ({verdict})",
         f"{len(jobs)} jobs, {race_s:.0f} s, {percent(race_s / judge_s)} of the judge's {judge_s:.0f} s",
