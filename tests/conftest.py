@@ -70,9 +70,11 @@ def compose(tmp_path: Path):
 def train(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """(words, ...) -> `python train.py words...` run to its end in tmp_path, on the CPU, on so many `ranks`."""
 
-    def started(*words: str, ranks: int = 1, max_restarts: int = 0):
+    def started(*words: str, ranks: int = 1, max_restarts: int = 0, timeout_s: float = forked.TIMEOUT_S):
         words = (*words, "trainer.accelerator=cpu")
-        return forked.python(ROOT / "train.py", *words, cwd=tmp_path, ranks=ranks, max_restarts=max_restarts)
+        return forked.python(
+            ROOT / "train.py", *words, cwd=tmp_path, ranks=ranks, max_restarts=max_restarts, timeout_s=timeout_s
+        )
 
     return started
 

@@ -15,13 +15,14 @@ from tests.conftest import ROOT
 from trainkit.results.ledger import LEDGER_FILE, Measurement, read_measurements
 from trainkit.results.runs import read_rows
 
+BUDGET_S = 600
 PLANTED = Path(__file__).parent / "planted.py"
 RACE = (
-    "-m", "hydra/sweeper=race", "sweep=planted", "hydra.sweeper.budget_min=10", "hydra.sweeper.job_steps=25",
-    "hydra.sweeper.into=mine", "hydra.launcher.timeout_s=15", "model=own", "model._target_=planted.Net",
-    "+model.inputs=images", "data=digits", "compile.mode=default,reduce-overhead",
-    "compile.backend=eager,planted_wrong,planted_oom,planted_hang", "compile.scope=net",
-    "trainer.channels_last=false,true", "optimizer.foreach=null",
+    "-m", "hydra/sweeper=race", "sweep=planted", f"hydra.sweeper.budget_min={BUDGET_S // 60}",
+    "hydra.sweeper.job_steps=25", "hydra.sweeper.into=mine", "hydra.launcher.timeout_s=15",
+    "model=own", "model._target_=planted.Net", "+model.inputs=images", "data=digits",
+    "compile.mode=default,reduce-overhead", "compile.backend=eager,planted_wrong,planted_oom,planted_hang",
+    "compile.scope=net", "trainer.channels_last=false,true", "optimizer.foreach=null",
 )  # fmt: skip
 WRONG, OOM, HANG = "compile.backend=planted_wrong", "compile.backend=planted_oom", "compile.backend=planted_hang"
 PIECES = "trainer.channels_last=true"
@@ -33,7 +34,7 @@ def test_planted_settings_are_not_chosen_and_are_said_and_nothing_is_measured_tw
     """The network is ten times as fast compiled: the race is decided however much a machine disturbs it."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # threads that wait for each other scatter with the machine's load
     shutil.copy(PLANTED, tmp_path)
-    done = train(*RACE)
+    done = train(*RACE, timeout_s=BUDGET_S + 60)
     assert done.returncode == 0, done.stderr
     folder = tmp_path / "runs" / "sweeps" / "planted"
     jobs = read_measurements(folder)
