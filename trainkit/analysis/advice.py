@@ -114,6 +114,7 @@ def tried_arms(race: Race, jobs: Mapping[str, Sequence[Measurement]]) -> list[Tr
     """The arms of a race that have a figure, or are excluded by a job, the base first; `jobs` are those of each arm, by
     its name."""
     standing, base = race.standing(), race.arms[0]
+    is_confirmed = race.is_confirmed(standing)
     tried = []
     for arm in race.arms:
         is_known = bool(arm.all_figures) or arm.excluded is not None
@@ -130,7 +131,7 @@ def tried_arms(race: Race, jobs: Mapping[str, Sequence[Measurement]]) -> list[Tr
                 jobs=tuple(jobs[arm.name]),
                 gain=gain,
                 interval=standing.intervals.get(arm.name),
-                outcome=_outcome(arm, standing, race.is_confirmed(standing)),
+                outcome=_outcome(arm, standing, is_confirmed),
                 is_unstable=arm in standing.unstable,
                 reason=arm.excluded,
             )

@@ -29,7 +29,7 @@ def advice_sentence(advice: Advice) -> str:
     parts = [_choice(advice)]
     if advice.choice is not None and advice.choice.unchecked is not None:
         parts.append(f"its numbers could not be compared with eager's: {advice.choice.unchecked}")
-    parts += [f"{duration(advice.used_s)} of {duration(advice.budget_s)} used"]
+    parts.append(f"{duration(advice.used_s)} of {duration(advice.budget_s)} used")
     if advice.not_tried:
         untried = [f"{left.settings} ({left.reason})" for left in advice.not_tried]
         parts.append(f"not tried: {', '.join(untried)}")

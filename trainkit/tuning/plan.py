@@ -89,7 +89,7 @@ class RacePlan:
 
     @property
     def num_processes(self) -> int:
-        return self.nproc_per_node or self.config.trainer.devices or 1
+        return _num_processes(self.nproc_per_node, self.config)
 
     @property
     def identity(self) -> RaceIdentity:
@@ -170,7 +170,7 @@ def plan_race(
     if len(process_counts) > 1:
         raise ConfigError("hydra.launcher.nproc_per_node: a race is run on one number of processes; give one")
     gpus = visible_gpus() if config.trainer.accelerator != "cpu" else []
-    num_processes = process_counts[0] or config.trainer.devices or 1
+    num_processes = _num_processes(process_counts[0], config)
     conditions = conditions_of(config, len(gpus), num_processes, settings.memory_gib is not None)
     kind = config.job.kind.value
     if kind == "forward" and settings.steps is not None:
@@ -189,6 +189,11 @@ def plan_race(
     )
     space = Space(factors, begins)
     return RacePlan(settings, typed, words, config, config_name, space, goal, tuple(left_out), process_counts[0])
+
+
+def _num_processes(nproc_per_node: int | None, config: RunConfig) -> int:
+    """The processes of a job that the launcher starts, or of a plain run."""
+    return nproc_per_node or config.trainer.devices or 1
 
 
 def _complaints_of_values(

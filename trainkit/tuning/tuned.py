@@ -19,13 +19,11 @@ TUNED_FOLDER = Path(EXPERIMENT, "tuned")
 
 def refuse_own_experiment(name: str, overrides: Sequence[str]) -> None:
     """Raise ConfigError if a race would write the experiment that it begins with: the file would include itself."""
-    for typed in overrides:
-        override = OverridesParser.create().parse_override(typed)
-        if override.get_key_element().lstrip("+") == EXPERIMENT and f"tuned/{name}" in _names(override.value()):
-            raise ConfigError(
-                f"experiment = tuned/{name}: is what this race would write; give its result another name, "
-                "hydra.sweeper.save_as=NAME"
-            )
+    if f"tuned/{name}" in _experiments(overrides):
+        raise ConfigError(
+            f"experiment = tuned/{name}: is what this race would write; give its result another name, "
+            "hydra.sweeper.save_as=NAME"
+        )
 
 
 def write_tuned(
@@ -55,17 +53,15 @@ def tuned_text(overrides: Sequence[str], advice: Advice, groups: set[str], comma
     file of this group. A file takes no setting away: a deletion (`~NAME`) is left out.
     """
     assert advice.choice is not None
-    experiments: list[str] = []
+    experiments = [f"/{EXPERIMENT}/{name}" for name in _experiments(overrides)]
     choices: list[dict[str, Any]] = []
     settings: Any = OmegaConf.create()
     for typed in overrides:
         override = OverridesParser.create().parse_override(typed)
         name = override.get_key_element().lstrip("+")
-        if override.is_delete():
+        if override.is_delete() or name == EXPERIMENT:
             continue
-        if name == EXPERIMENT:
-            experiments = [f"/{EXPERIMENT}/{choice}" for choice in _names(override.value())]
-        elif name in groups:
+        if name in groups:
             choices.append({f"override /{name}": override.value()})
         else:
             OmegaConf.update(settings, name, override.value())
@@ -80,8 +76,13 @@ def tuned_text(overrides: Sequence[str], advice: Advice, groups: set[str], comma
     return "\n".join(lines)
 
 
-def _names(value: Any) -> list[str]:
-    """The experiments of an override's value: none, one, or several."""
+def _experiments(overrides: Sequence[str]) -> list[str]:
+    """The names of the experiments that the last override of `experiment` chooses: none, one, or several."""
+    value: Any = None
+    for typed in overrides:
+        override = OverridesParser.create().parse_override(typed)
+        if override.get_key_element().lstrip("+") == EXPERIMENT and not override.is_delete():
+            value = override.value()
     if value is None:
         return []
     if isinstance(value, list):
