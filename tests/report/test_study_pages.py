@@ -42,6 +42,18 @@ study:
   comparisons:
     - {{choice: {DYNAMIC}, baseline: {STATIC}, column: COLUMN}}
 """
+DEADLINES = """
+study:
+  question: Are calls in time?
+  claims:
+    - source: T4
+      claim: With a fallback.
+      comparisons:
+        - column: deadline_miss_frac
+          choice: forward.fallback!=null
+          baseline: forward.fallback=null
+          claimed: better
+"""
 OTHERS = """
 - {source: T4, claim: A print breaks the graph., verdict: held, measured: 1 break, command: make test, page: ../x/y.md}
 - {source: T4, claim: Two streams help., verdict: not measured, measured: no time.}
@@ -208,6 +220,23 @@ def test_the_stages_of_a_diagnosis_beside_the_rows_are_on_the_page(folder):
     (folder / "cost-diagnosis2.json").write_text("{}")
     with pytest.raises(ValueError, match=r"diagnosis2\.json is not a diagnosis"):
         pages(folder)
+
+
+def test_a_claim_about_fractions_has_a_small_plot_of_both_sides(folder):
+    (folder / "experiments" / "deadlines.yaml").write_text(DEADLINES)
+    rows = []
+    for fallback, miss_frac in ((None, 0.5), (["model=simple_net"], 0.25)):
+        facts = {"compile_mode": "eager", "kind": "forward", "fallback": fallback, "deadline_miss_frac": miss_frac}
+        rows += [ops_row(1, 2.0, repeat, **facts) for repeat in range(3)]
+    write_rows(folder / "deadlines.jsonl", rows)
+    texts = pages(folder)
+    assert "| ![](deadlines/claim0.svg) | **held** |" in texts["README.md"]
+    svg = ElementTree.fromstring(texts["deadlines/claim0.svg"])
+    assert svg.attrib["aria-label"] == (
+        "Measured: Missed deadlines with fallback!=null and with fallback=null 25.0 % and 50.0 %"
+    )
+    labels = [text.text for text in svg.iter("{http://www.w3.org/2000/svg}text")]
+    assert labels == ["0", "50", "100"]
 
 
 @pytest.mark.parametrize(("name", "width"), [("chain/plot0.svg", "340"), ("chain/claim0.svg", "160")])

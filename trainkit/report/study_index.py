@@ -15,7 +15,7 @@ from trainkit.report.claims import (
     verdict_text,
 )
 from trainkit.report.markdown import escape, text_table
-from trainkit.report.plots.claims import claim_marks, plot_claims_small
+from trainkit.report.plots.claims import claim_marks, plot_claims_small, plot_fractions_small
 from trainkit.report.plots.palette import looks_of
 from trainkit.report.study_page import RULE, comparison_sentence, machines
 
@@ -35,7 +35,8 @@ def small_plots(results: Sequence[StudyResult]) -> dict[str, str]:
         groups = result.comparison.groups
         looks = looks_of(groups)
         for number, measured in enumerate(result.claims):
-            svg = plot_claims_small(claim_marks(measured.comparisons, groups, looks), f"claim{number}")
+            marks, name = claim_marks(measured.comparisons, groups, looks), f"claim{number}"
+            svg = plot_claims_small(marks, name) or plot_fractions_small(measured.comparisons, name)
             if svg is not None:
                 drawn[_plot_path(result, number)] = svg
     return drawn
@@ -89,9 +90,10 @@ def _claims_index(results: Sequence[StudyResult], other_claims: Sequence[OtherCl
         "*published* has the figures of the source, and what is tested of them. *measured* has a ratio with its 95 % "
         "interval, and in brackets the medians of both sides: the ratio is that of geometric means, so with runs far "
         "apart it is not that of the medians. The small plots have one line for each comparison, on one scale: the "
-        "interval that was measured, and a diamond for the ratio that was published. *held in direction only*: "
-        "measurably on the claimed side of 1x, but not near the claimed figure, and often far less. *undecided*: it "
-        "may be chance. Each study's page has the whole rule. [Figure by figure, with the commands](claims.md)."
+        "interval that was measured, and a diamond for the ratio that was published; for fractions both sides in "
+        "percent, from the lowest run to the highest, the second in grey. *held in direction only*: measurably on the "
+        "claimed side of 1x, but not near the claimed figure, and often far less. *undecided*: it may be chance. Each "
+        "study's page has the whole rule. [Figure by figure, with the commands](claims.md)."
     )
     return "\n\n".join(filter(None, [table, marks_of(table), legend]))
 

@@ -9,19 +9,22 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from trainkit.analysis.comparison import Group
+from trainkit.analysis.pairs import PairwiseComparison
 from trainkit.analysis.studies import MeasuredComparison
 from trainkit.report.figures import ratio_text
 from trainkit.report.labels import pair_label, settings_label
-from trainkit.report.pairwise import condition_text
+from trainkit.report.pairwise import condition_text, measured_text
 from trainkit.report.plots.axes import labelled_rows
 from trainkit.report.plots.palette import HUES, INK, MODES, MUTED, RULE, STYLE, Looks
-from trainkit.report.plots.ratios import draw_intervals, ratio_limits
+from trainkit.report.plots.ratios import draw_intervals, draw_range, ratio_limits
 from trainkit.report.plots.svg import Plot, figure_svg, plot_description
 from trainkit.stats import Ratio
 
 SMALL_WIDTH = 160  # px
 SMALL_LINE = 9
-SMALL_TICKS = {0.25: "0.25", 1.0: "1x", 4.0: "4"}
+SMALL_SHIFT = 2  # px: both sides of a pair are seen where they are equal
+SMALL_TICKS = (0.25, 1, 4)
+SMALL_PERCENTS = (0, 50, 100)
 SMALL_RANGE = (1 / 9, 9.0)  # the same in all small plots: they compare
 MAX_SMALL_LINES = 24
 
@@ -95,24 +98,54 @@ def plot_claims_small(marks: Sequence[ClaimMark], name: str) -> str | None:
     """The same as a small SVG without labels; None without any, or with more than it can show."""
     if not marks or len(marks) > MAX_SMALL_LINES:
         return None
-    height = SMALL_LINE * (len(marks) + 1)
-    figure = Figure(figsize=(SMALL_WIDTH / 72, (height + 14) / 72))
-    figure.patch.set_visible(False)
-    axes = figure.add_axes((0.02, 14 / (height + 14), 0.96, height / (height + 14)))
-    axes.patch.set_visible(False)
-    axes.set(xscale="log", xlim=SMALL_RANGE, ylim=(height, 0))
-    axes.yaxis.set_visible(False)
-    axes.xaxis.set_major_locator(FixedLocator(list(SMALL_TICKS)))
+    figure, axes = _small_axes(len(marks))
+    axes.set(xscale="log", xlim=SMALL_RANGE)
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.tick_params(axis="x", labelsize=8, pad=1)
-    axes.set_xticklabels(SMALL_TICKS.values())
-    for tick in SMALL_TICKS:
-        axes.axvline(tick, color=RULE, linewidth=1)
+    _draw_ticks(axes, SMALL_TICKS)
     axes.axvline(1, color=MUTED, linewidth=1)
     for number, mark in enumerate(marks):
         _draw_small(axes, SMALL_LINE * (number + 1), mark)
     entries = [(mark.label, ratio_text(mark.ratio)) for mark in marks]
     return figure_svg(figure, name, plot_description("Claimed and measured", entries))
+
+
+@rc_context(STYLE)
+def plot_fractions_small(comparisons: Sequence[MeasuredComparison], name: str) -> str | None:
+    """Both sides of each pair of fractions, each from its lowest to its highest run, as a small SVG without labels;
+    None without any, or with more than it can show."""
+    pairs: list[PairwiseComparison] = []
+    for measured in comparisons:
+        pairs += [pair for pair in measured.pairs if pair.of_fraction]
+    if not pairs or len(pairs) > MAX_SMALL_LINES:
+        return None
+    figure, axes = _small_axes(len(pairs))
+    axes.set_xlim(-3, 103)
+    _draw_ticks(axes, SMALL_PERCENTS)
+    for number, pair in enumerate(pairs):
+        y = SMALL_LINE * (number + 1)
+        draw_range(axes, y + SMALL_SHIFT, pair.baseline_values, MUTED, size=3)
+        draw_range(axes, y - SMALL_SHIFT, pair.choice_values, HUES[0], size=3)
+    entries = [(pair_label(pair), measured_text(pair)) for pair in pairs]
+    return figure_svg(figure, name, plot_description("Measured", entries))
+
+
+def _small_axes(num_lines: int) -> tuple[Figure, Axes]:
+    height = SMALL_LINE * (num_lines + 1)
+    figure = Figure(figsize=(SMALL_WIDTH / 72, (height + 14) / 72))
+    figure.patch.set_visible(False)
+    axes = figure.add_axes((0.02, 14 / (height + 14), 0.96, height / (height + 14)))
+    axes.patch.set_visible(False)
+    axes.set_ylim(height, 0)
+    axes.yaxis.set_visible(False)
+    return figure, axes
+
+
+def _draw_ticks(axes: Axes, ticks: Sequence[float]) -> None:
+    """Label these numbers of the x axis, with a vertical line at each."""
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.tick_params(axis="x", labelsize=8, pad=1)
+    for tick in ticks:
+        axes.axvline(tick, color=RULE, linewidth=1)
 
 
 def _draw_small(axes: Axes, y: float, mark: ClaimMark) -> None:

@@ -230,8 +230,8 @@ def _plot_fractions(pairs: Sequence[PairwiseComparison], name: str) -> Plot:
         entries.append((_pair_condition(pair), medians))
     rows = labelled_rows(entries, head=2)
     for y, pair in zip(rows.ys, pairs, strict=True):
-        _draw_range(rows.axes, y, pair.baseline_values, MUTED)
-        _draw_range(rows.axes, y, pair.choice_values, HUES[0])
+        draw_range(rows.axes, y, pair.baseline_values, MUTED)
+        draw_range(rows.axes, y, pair.choice_values, HUES[0])
     rows.axes.set_xlim(-3, 103)
     add_legend(rows.axes, [LegendEntry(HUES[0], labels.choice), LegendEntry(MUTED, labels.baseline)], num_columns=1)
     title = pair_label(first)
@@ -239,10 +239,11 @@ def _plot_fractions(pairs: Sequence[PairwiseComparison], name: str) -> Plot:
     return Plot(title, svg, "In percent, from the lowest to the highest run.")
 
 
-def _draw_range(axes: Axes, y: float, fracs: Sequence[float], color: str) -> None:
+def draw_range(axes: Axes, y: float, fracs: Sequence[float], color: str, size: float = 6.5) -> None:
+    """Draw fractions in percent: a line from the lowest to the highest, and a point of `size` at their median."""
     percents = [100 * frac for frac in fracs]
-    axes.plot([min(percents), max(percents)], [y, y], "|-", color=color, linewidth=2.5, markersize=10)
-    axes.plot([median(percents)], [y], "o", color=color, markersize=6.5)
+    axes.plot([min(percents), max(percents)], [y, y], "|-", color=color, linewidth=2.5, markersize=size + 3.5)
+    axes.plot([median(percents)], [y], "o", color=color, markersize=size)
 
 
 def _pair_condition(pair: PairwiseComparison) -> str:
