@@ -62,13 +62,35 @@ def test_runs_that_found_the_cache_warm_are_asked_for_by_name():
 def test_what_compiling_costs_is_that_of_the_coldest_repeats():
     def repeats(dynamic: bool, *seconds: float) -> list[Row]:
         found = ("cold", *("warm" for _ in seconds[1:]))
-        told = [{"compile_time_s": s, "cache_found": f} for s, f in zip(seconds, found, strict=True)]
+        told = [
+            {"compile_time_s": s, "cache_found": f, "compile_cache": "warm"}
+            for s, f in zip(seconds, found, strict=True)
+        ]
         return [ops_row(1, 2.0, n, compile_mode="default", compile_dynamic=dynamic, **of) for n, of in enumerate(told)]
 
     rows = [*repeats(True, 40.0, 4.0, 4.0), *repeats(False, 20.0, 3.6, 3.6)]
     choices = "compile.mode=default compile.dynamic=true", "compile.mode=default compile.dynamic=false"
     (pair,) = compare_pairs(rows, *choices, column="compile_time_s")
     assert pair.ratio.value == pytest.approx(2.0)
+
+
+def test_compile_times_are_compared_in_one_state_of_the_cache():
+    def repeats(dynamic: bool, **seconds: float) -> list[Row]:
+        rows = []
+        for n, (found, compile_s) in enumerate(seconds.items()):
+            facts = {"cache_found": found, "compile_cache": "warm", "compile_time_s": compile_s}
+            rows.append(ops_row(1, 2.0, n, compile_mode="default", compile_dynamic=dynamic, **facts))
+        return rows
+
+    choices = "compile.mode=default compile.dynamic=true", "compile.mode=default compile.dynamic=false"
+    rows = [*repeats(True, cold=40.0, warm=4.0), *repeats(False, mixed=9.0, warm=2.0)]
+    (pair,) = compare_pairs(rows, *choices, column="compile_time_s")
+    assert (pair.choice_values, pair.baseline_values) == ([4.0], [2.0])
+    assert pair.notes == ("with a warm cache",)
+    assert compare_pairs(rows[:1] + rows[2:], *choices, column="compile_time_s") == []
+    emptied = [replace(row, compile_cache="cold") for row in rows]  # what these find they have compiled themselves
+    (pair,) = compare_pairs(emptied, *choices, column="compile_time_s")
+    assert (pair.choice_values, pair.baseline_values, pair.notes) == ([40.0, 4.0], [9.0, 2.0], ())
 
 
 def test_settings_that_are_no_repeats_of_each_other_are_never_one_side():

@@ -6,7 +6,7 @@ from operator import attrgetter
 from statistics import median
 
 from trainkit.analysis import grouping
-from trainkit.analysis.candidates import metrics_differ, split_by_cache, values_of
+from trainkit.analysis.candidates import metrics_differ, values_of
 from trainkit.analysis.dropping import drop_reasons, step_times_ms
 from trainkit.analysis.machines import of_common_machines, ratio_within_machines, step_ratio
 from trainkit.config.settings import typed_value
@@ -15,6 +15,7 @@ from trainkit.results.row import Row
 from trainkit.stats import Ratio
 
 METRIC_COLUMNS = (METRIC, "val_accuracy")
+WARM_NOTES = {"mixed": "with a partly warm cache", "warm": "with a warm cache"}
 Conditions = tuple[tuple[str, str], ...]  # settings and machine, each a name and its value as text
 
 
@@ -102,21 +103,29 @@ def compare_pairs(
     A choice is a line of overrides, `compile.mode=default model.rewritten!=true`; `cache_found=warm` selects runs by
     the compile cache that they found. If either names a setting of compile.*, the other settings of compile.* may
     differ. Rows that a comparison drops take no part, except runs that were only partly compiled: those get a note.
-    Compile times are those of the repeats with the coldest cache, unless a choice names `cache_found`. Raises
-    ValueError if a choice fits several candidates under the same conditions: they are no repeats of each other.
+    Compile times are those of repeats that found the compile cache in the same state, the coldest that both sides have,
+    unless a choice names `cache_found`; a pair without such repeats is left out. Raises ValueError if a choice fits
+    several candidates under the same conditions: they are no repeats of each other.
     """
     usable = _usable_rows(list(rows), column)
     chosen_names = {requirement.name for requirement in _requirements(choice) + _requirements(baseline)}
     choice_repeats = _rows_by_conditions(usable, choice, chosen_names)
     baseline_repeats = _rows_by_conditions(usable, baseline, chosen_names)
-    if column is not None and column.startswith("compile_") and "cache_found" not in chosen_names:
-        choice_repeats, baseline_repeats = _coldest(choice_repeats), _coldest(baseline_repeats)
+    by_cache = column is not None and column.startswith("compile_") and "cache_found" not in chosen_names
     distinguishing = _distinguishing(list(choice_repeats) + list(baseline_repeats), grouping.implied_names(usable))
     pairs = []
     for conditions, repeats in choice_repeats.items():
         if conditions not in baseline_repeats:
             continue
-        choice_rows, baseline_rows = of_common_machines(repeats, baseline_repeats[conditions])
+        choice_rows, baseline_rows = repeats, baseline_repeats[conditions]
+        if by_cache:
+            choice_rows, baseline_rows = _of_common_cache(choice_rows, baseline_rows)
+            if not choice_rows:
+                continue
+        choice_rows, baseline_rows = of_common_machines(choice_rows, baseline_rows)
+        notes = _notes([*choice_rows, *baseline_rows])
+        if by_cache and _cache_state(choice_rows[0]) in WARM_NOTES:
+            notes = (*notes, WARM_NOTES[_cache_state(choice_rows[0])])
         pair = PairwiseComparison(
             column=column,
             choice=choice,
@@ -125,7 +134,7 @@ def compare_pairs(
             ratio=_ratio(choice_rows, baseline_rows, column),
             choice_values=_values(choice_rows, column),
             baseline_values=_values(baseline_rows, column),
-            notes=_notes([*choice_rows, *baseline_rows]),
+            notes=notes,
             choice_rows=tuple(choice_rows),
             baseline_rows=tuple(baseline_rows),
         )
@@ -182,12 +191,23 @@ def _rows_by_conditions(rows: list[Row], choice: str, chosen_names: set[str]) ->
     return by_conditions
 
 
-def _coldest(repeats: dict[Conditions, list[Row]]) -> dict[Conditions, list[Row]]:
-    """Of all repeats those that found the compile cache coldest."""
-    coldest = {}
-    for conditions, rows in repeats.items():
-        coldest[conditions], _ = split_by_cache(rows)
-    return coldest
+def _of_common_cache(choice_rows: list[Row], baseline_rows: list[Row]) -> tuple[list[Row], list[Row]]:
+    """The rows of both sides that found the compile cache in the same state, the coldest that both have; none without
+    such a state."""
+    for state in ("cold", *WARM_NOTES):
+        chosen = [row for row in choice_rows if _cache_state(row) == state]
+        others = [row for row in baseline_rows if _cache_state(row) == state]
+        if chosen and others:
+            return chosen, others
+    return [], []
+
+
+def _cache_state(row: Row) -> str:
+    """The state of the compile cache at the start. What a run with a cold one finds, it has compiled itself; a cache of
+    unknown state had nothing for these graphs."""
+    if row.compile_cache == "cold" or row.cache_found is None:
+        return "cold"
+    return row.cache_found
 
 
 def _conditions(row: Row, chosen_names: set[str]) -> Conditions:

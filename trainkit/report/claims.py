@@ -46,7 +46,7 @@ def claim_lines(measured_claim: MeasuredClaim, study_name: str) -> list[ClaimLin
     for measured in measured_claim.comparisons:
         planned = measured.planned
         commands = commands_of(rows_of_pairs(measured.pairs)) or [f"`make studies STUDIES={study_name}`"]
-        texts = measured_texts(measured) or ["no rows yet"]
+        texts = _with_notes(measured_texts(measured), measured) or ["no rows yet"]
         published = published_text(planned)
         if not lines and claim.published is not None:
             published = f"{escape(claim.published)}<br>{published}"
@@ -103,7 +103,7 @@ def published_text(planned: PlannedComparison) -> str:
 
 
 def measured_texts(measured: MeasuredComparison) -> list[str]:
-    """A text for each pair, as Markdown: the ratio with its interval, marks, both sides, and the conditions."""
+    """A text for each pair, as Markdown: the ratio with its interval, marks, both sides, the conditions."""
     texts = []
     for pair in measured.pairs:
         parts = [_marked(measured, pair)]
@@ -114,6 +114,10 @@ def measured_texts(measured: MeasuredComparison) -> list[str]:
             parts.append(f"at {condition}")
         texts.append(escape(" ".join(parts)))
     return texts
+
+
+def _with_notes(texts: Sequence[str], measured: MeasuredComparison) -> list[str]:
+    return [", ".join([text, *map(escape, pair.notes)]) for text, pair in zip(texts, measured.pairs, strict=True)]
 
 
 def _marked(measured: MeasuredComparison, pair: PairwiseComparison) -> str:

@@ -75,7 +75,8 @@ BREAK_REMEDIES = (
         cause="data-dependent loop",
         why="The number of rounds, and of elements appended to a list, depends on a tensor's value.",
         fix="Run a fixed number of rounds. Let a mask keep or drop their results (torch.where), and write them to a "
-        "tensor, not to a list. Or use torch's scan, or its while_loop, whose backward takes compile.fullgraph=true.",
+        "tensor, not to a list. Or use torch's scan, or its while_loop, whose backward takes compile.fullgraph=true. "
+        "Both start from a tensor that needs a gradient: from zeros their gradients are wrong, without an error.",
         clues=(
             Clue(BRANCH, line=r"^while\b", evidence=Evidence.MESSAGE_AND_LINE),
             Clue(f"{ITEM}|{SCALAR}", line=LOOP, evidence=Evidence.MESSAGE_AND_LINE),
