@@ -195,10 +195,10 @@ def _of_common_cache(choice_rows: list[Row], baseline_rows: list[Row]) -> tuple[
     """The rows of both sides that found the compile cache in the same state, the coldest that both have; none without
     such a state."""
     for state in ("cold", *WARM_NOTES):
-        chosen = [row for row in choice_rows if _cache_state(row) == state]
-        others = [row for row in baseline_rows if _cache_state(row) == state]
-        if chosen and others:
-            return chosen, others
+        choices = [row for row in choice_rows if _cache_state(row) == state]
+        baselines = [row for row in baseline_rows if _cache_state(row) == state]
+        if choices and baselines:
+            return choices, baselines
     return [], []
 
 
