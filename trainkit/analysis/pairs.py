@@ -124,8 +124,8 @@ def compare_pairs(
                 continue
         choice_rows, baseline_rows = of_common_machines(choice_rows, baseline_rows)
         notes = _notes([*choice_rows, *baseline_rows])
-        if by_cache and _cache_state(choice_rows[0]) in WARM_NOTES:
-            notes = (*notes, WARM_NOTES[_cache_state(choice_rows[0])])
+        if by_cache:
+            notes += _cache_notes(choice_rows[0])
         pair = PairwiseComparison(
             column=column,
             choice=choice,
@@ -208,6 +208,12 @@ def _cache_state(row: Row) -> str:
     if row.compile_cache == "cold" or row.cache_found is None:
         return "cold"
     return row.cache_found
+
+
+def _cache_notes(row: Row) -> tuple[str, ...]:
+    """A note on a compile cache that was not cold."""
+    state = _cache_state(row)
+    return (WARM_NOTES[state],) if state in WARM_NOTES else ()
 
 
 def _conditions(row: Row, chosen_names: set[str]) -> Conditions:

@@ -16,6 +16,7 @@ from trainkit.report.pairwise import (
     measured_text,
     outcomes_text,
     sides_text,
+    with_notes,
 )
 from trainkit.results.row import Row
 
@@ -46,7 +47,7 @@ def claim_lines(measured_claim: MeasuredClaim, study_name: str) -> list[ClaimLin
     for measured in measured_claim.comparisons:
         planned = measured.planned
         commands = commands_of(rows_of_pairs(measured.pairs)) or [f"`make studies STUDIES={study_name}`"]
-        texts = _with_notes(measured_texts(measured), measured) or ["no rows yet"]
+        texts = [escape(with_notes(_pair_text(measured, pair), pair)) for pair in measured.pairs] or ["no rows yet"]
         published = published_text(planned)
         if not lines and claim.published is not None:
             published = f"{escape(claim.published)}<br>{published}"
@@ -103,21 +104,18 @@ def published_text(planned: PlannedComparison) -> str:
 
 
 def measured_texts(measured: MeasuredComparison) -> list[str]:
-    """A text for each pair, as Markdown: the ratio with its interval, marks, both sides, the conditions."""
-    texts = []
-    for pair in measured.pairs:
-        parts = [_marked(measured, pair)]
-        if pair.ratio is not None:
-            parts.append(f"({sides_text(pair)})")
-        condition = condition_text(pair)
-        if condition:
-            parts.append(f"at {condition}")
-        texts.append(escape(" ".join(parts)))
-    return texts
+    """A text for each pair, as Markdown: the ratio with its interval, marks, both sides, and the conditions."""
+    return [escape(_pair_text(measured, pair)) for pair in measured.pairs]
 
 
-def _with_notes(texts: Sequence[str], measured: MeasuredComparison) -> list[str]:
-    return [", ".join([text, *map(escape, pair.notes)]) for text, pair in zip(texts, measured.pairs, strict=True)]
+def _pair_text(measured: MeasuredComparison, pair: PairwiseComparison) -> str:
+    parts = [_marked(measured, pair)]
+    if pair.ratio is not None:
+        parts.append(f"({sides_text(pair)})")
+    condition = condition_text(pair)
+    if condition:
+        parts.append(f"at {condition}")
+    return " ".join(parts)
 
 
 def _marked(measured: MeasuredComparison, pair: PairwiseComparison) -> str:

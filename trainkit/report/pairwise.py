@@ -152,7 +152,7 @@ def _series_text(pairs: Pairs, axis: str | None) -> str:
     no_difference: list[str] = []
     for pair, value in zip(pairs, values, strict=True):
         name = value if parts else short_override(f"{axis}={value}")
-        parts.append(_with_notes(f"{measured_text(pair)} at {name}", pair))
+        parts.append(with_notes(f"{measured_text(pair)} at {name}", pair))
         if _no_difference(pair):
             no_difference.append(value)
     if no_difference:
@@ -170,10 +170,11 @@ def single_text(pair: PairwiseComparison, where: str = "") -> str:
     text = f"{measured_text(pair)}{where}"
     if _no_difference(pair):
         text += ", no measurable difference"
-    return _with_notes(text, pair)
+    return with_notes(text, pair)
 
 
-def _with_notes(text: str, pair: PairwiseComparison) -> str:
+def with_notes(text: str, pair: PairwiseComparison) -> str:
+    """The text and the notes of the pair."""
     return ", ".join([text, *pair.notes])
 
 
