@@ -403,4 +403,5 @@ def test_communication_that_nothing_hides_is_a_part_of_the_step(tmp_path, mode, 
     row = read_row(tmp_path / "run")
     assert (row.status, row.world_size) == ("ok", 2)
     assert 0 < row.exposed_comm_ms < row.step_time_ms
+    assert row.compute_ms > 0
     assert row.check_gradients_agree is (True if "check=true" in settings else None)

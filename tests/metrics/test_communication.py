@@ -70,6 +70,18 @@ def test_each_step_has_its_own_communication():
     assert exposed_by_step(kernels, 1) == [5]
 
 
+def test_work_is_what_the_gpu_does_beside_communicating():
+    window = CommunicationWindow()
+    assert window.compute_ms() is None
+    window.kernels = [
+        Kernel("gemm", 0, 10),
+        Kernel("copy", 5, 12),
+        Kernel("ncclDevKernel", 8, 40),
+        Kernel("adam", 40, 48),
+    ]
+    assert window.compute_ms() == pytest.approx((12 + 8) / WINDOW_STEPS)
+
+
 @pytest.mark.parametrize("num_steps", [2, 4])
 def test_steps_that_cannot_be_told_apart_are_unknown(num_steps):
     assert exposed_by_step([Kernel("nccl", n, n + 1) for n in range(3)], num_steps) == []
@@ -127,6 +139,7 @@ def test_the_window_is_profiled_after_the_warm_up_within_an_epoch(
     assert sum(name == "aten::cross_entropy_loss" for name in names) == accumulated * num_steps
     assert window.kernels == []
     assert window.exposed_comm_ms() is None
+    assert window.compute_ms() is None
 
 
 def test_ranks_on_a_cpu_measure_no_communication(train, tmp_path):
@@ -134,4 +147,4 @@ def test_ranks_on_a_cpu_measure_no_communication(train, tmp_path):
     done = train(*words, "meters.communication=true", "hydra.run.dir=run", ranks=2)
     assert done.returncode == 0, done.stderr
     row = read_row(tmp_path / "run")
-    assert (row.status, row.world_size, row.exposed_comm_ms) == ("ok", 2, None)
+    assert (row.status, row.world_size, row.exposed_comm_ms, row.compute_ms) == ("ok", 2, None, None)

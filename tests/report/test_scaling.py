@@ -65,7 +65,7 @@ def test_a_best_setting_that_was_not_measured_with_one_says_why_it_has_no_effici
 
 
 def test_ranks_of_a_cpu_are_processes():
-    rows = [replace(row, accelerator="cpu", exposed_comm_ms=None) for row in scaling_sweep()]
+    rows = [replace(row, accelerator="cpu", exposed_comm_ms=None, compute_ms=None) for row in scaling_sweep()]
     (scaling,) = compare(rows).scalings
     assert scaling_title(scaling).startswith("Weak scaling: gpt2 on synthetic, batch 16 per process")
     assert sentences(rows)[1].startswith("With 2 processes ")

@@ -455,7 +455,7 @@ class MetersConfig:
     )
     communication: bool = setting(
         False,
-        "true: a profiled window of steps at the end, on several GPUs: the communication that nothing else hides",
+        "true: a profiled window of steps at the end, on GPUs: their work, and communication that nothing else hides",
         silent=True,
     )
 

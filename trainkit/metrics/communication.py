@@ -1,4 +1,4 @@
-"""Communication between GPUs that is not hidden behind other work, from a profiled window of training steps."""
+"""A profiled window of training steps: the work of a GPU, and its communication that is not hidden behind that."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -67,6 +67,16 @@ class CommunicationWindow(Callback):
         steps_ms = exposed_by_step(self.kernels, self._num_steps)
         return median(steps_ms) if steps_ms else None
 
+    def compute_ms(self) -> float | None:
+        """Milliseconds of a step in which this GPU did other work than communicate: the mean over the window.
+
+        None if the window was not reached, or the GPU did nothing in it.
+        """
+        if not self.kernels:
+            return None
+        _, other_work = split(self.kernels)
+        return uncovered(other_work, []) / self._num_steps
+
 
 def kernels_of(profiler: profile) -> list[Kernel]:
     """All work of GPUs that was profiled; the profiler has been stopped."""
@@ -85,11 +95,7 @@ def exposed_by_step(kernels: Sequence[Kernel], num_steps: int) -> list[float]:
 
     Assumes that each step has as many kernels of NCCL as the others: a trace has no ends of steps.
     """
-    communication: list[Interval] = []
-    other_work: list[Interval] = []
-    for kernel in kernels:
-        work = communication if kernel.name.startswith(NCCL) else other_work
-        work.append((kernel.start, kernel.end))
+    communication, other_work = split(kernels)
     per_step, remainder = divmod(len(communication), num_steps)
     if per_step == 0 or remainder:
         return []
@@ -98,6 +104,16 @@ def exposed_by_step(kernels: Sequence[Kernel], num_steps: int) -> list[float]:
     for first in range(0, len(communication), per_step):
         steps_ms.append(uncovered(communication[first : first + per_step], covers))
     return steps_ms
+
+
+def split(kernels: Sequence[Kernel]) -> tuple[list[Interval], list[Interval]]:
+    """When the GPU communicated, and when it did other work."""
+    communication: list[Interval] = []
+    other_work: list[Interval] = []
+    for kernel in kernels:
+        work = communication if kernel.name.startswith(NCCL) else other_work
+        work.append((kernel.start, kernel.end))
+    return communication, other_work
 
 
 def uncovered(intervals: Sequence[Interval], covers: Sequence[Interval]) -> float:

@@ -1,5 +1,7 @@
 """Scaling in tables and sentences: the same work on several GPUs, or in several processes of a CPU."""
 
+from collections.abc import Sequence
+
 from trainkit.analysis.candidates import Spread, spread_of, values_of
 from trainkit.analysis.scaling import Scaling, ScalingPoint, indistinguishable
 from trainkit.formatting import clean, fixed
@@ -10,6 +12,10 @@ from trainkit.stats import Ratio
 NOTE = (
     "Efficiency: samples a second per {device} over those with {fewest}, by step times; of the same setting, and of "
     "the best setting of the same precision."
+)
+WORK_NOTE = (
+    "Work: the time of a step in which the {device} did other work than communicate, from a profiled window of steps "
+    "after the training."
 )
 COMMUNICATION_NOTE = (
     "Not hidden: the time of a step in which the {device} did nothing but communicate, from a profiled window of steps "
@@ -35,16 +41,15 @@ def scaling_title(scaling: Scaling) -> str:
 
 
 def scaling_columns(scaling: Scaling) -> list[TableColumn]:
-    """The columns of a scaling's table. Communication has one only if it was measured."""
+    """The columns of a scaling's table. What the GPUs do in a step has columns only if it was measured."""
     points, device = scaling.points, device_noun(scaling)
     counts, batches, runs = [], [], []
-    efficiencies, best_efficiencies, exposed = [], [], []
+    efficiencies, best_efficiencies = [], []
     for point in points:
         counts.append(Cell(fixed(point.num_processes, 0)))
         batches.append(Cell(fixed(point.rows[0].batch_size, 0)))
         efficiencies.append(_efficiency_cell(point.efficiency))
         best_efficiencies.append(_efficiency_cell(point.best_efficiency))
-        exposed.append(exposed_comm_ms(point))
         runs.append(Cell(fixed(len(point.rows), 0)))
     columns = [TableColumn(device_noun(scaling, plural=True), "", counts)]
     if scaling.is_strong:
@@ -53,6 +58,9 @@ def scaling_columns(scaling: Scaling) -> list[TableColumn]:
     columns.append(spread_column("samples/s", f"per {device}", [point.samples_per_s for point in points]))
     columns.append(TableColumn("efficiency", "same setting", efficiencies))
     columns.append(TableColumn("efficiency", "best setting", best_efficiencies))
+    works, exposed = _spreads(points, "compute_ms"), _spreads(points, "exposed_comm_ms")
+    if any(works):
+        columns.append(spread_column("work", "ms", works))
     if any(exposed):
         columns.append(spread_column("communication", "not hidden, ms", exposed))
     powers = [point.power_w for point in points]
@@ -62,8 +70,8 @@ def scaling_columns(scaling: Scaling) -> list[TableColumn]:
     return columns
 
 
-def exposed_comm_ms(point: ScalingPoint) -> Spread | None:
-    return spread_of(values_of(point.rows, "exposed_comm_ms"))
+def _spreads(points: Sequence[ScalingPoint], name: str) -> list[Spread | None]:
+    return [spread_of(values_of(point.rows, name)) for point in points]
 
 
 def scaling_sentences(scaling: Scaling) -> list[str]:
@@ -81,7 +89,9 @@ def scaling_notes(scaling: Scaling) -> list[str]:
     notes.append(NOTE.format(device=device, fewest=fewest))
     notes += several_machines(scaling.rows)
     notes += several_versions(scaling.rows)
-    if any(exposed_comm_ms(point) for point in scaling.points):
+    if any(_spreads(scaling.points, "compute_ms")):
+        notes.append(WORK_NOTE.format(device=device))
+    if any(_spreads(scaling.points, "exposed_comm_ms")):
         notes.append(COMMUNICATION_NOTE.format(device=device))
     if any(point.power_w for point in scaling.points):
         notes.append(POWER_NOTE.format(device=device) + _limit_note(scaling))

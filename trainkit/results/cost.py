@@ -161,6 +161,13 @@ class Cost:
         title="Communication not hidden",
         **SLOWEST,
     )
+    compute_ms: float | None = column(
+        None,
+        "Time of a step in which the GPU did other work than communicate: the mean over that window, with one GPU too.",
+        unit="ms",
+        title="Work other than communication",
+        **SLOWEST,
+    )
     epoch_train_time_s: float | None = column(
         None,
         "Training time of a whole epoch: the median of epochs without a compile. None if each was cut short, as by "

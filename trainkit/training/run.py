@@ -111,9 +111,8 @@ def fit(components: Components, on_stage: Callable[[str], None]) -> None:
     if config.trainer.profiler is not None:
         on_stage(f"training one more epoch under the profiler {config.trainer.profiler}")
         write_profile(components, config.trainer.profiler)
-    several_gpus = components.devices.type == "cuda" and components.devices.world_size > 1
-    if config.meters.communication and several_gpus:
-        on_stage("measuring the communication that nothing hides")
+    if config.meters.communication and components.devices.type == "cuda":
+        on_stage("measuring what the GPU does in a step")
         recorder.add(measure_communication(components))
     if components.untrained_net is not None:
         on_stage("comparing the first steps with eager and float64")
@@ -143,11 +142,12 @@ def write_profile(components: Components, name: str) -> None:
 
 
 def measure_communication(components: Components) -> dict[str, Any]:
-    """Train some more steps, and return the time of a step in which a GPU did nothing but communicate."""
+    """Train some more steps, and return the time of a step in which a GPU did nothing but communicate, and that of its
+    other work."""
     window = CommunicationWindow()
     trainer = build_window_trainer(components.config, components.devices, components.watch, window)
     trainer.fit(components.task, datamodule=components.data)
-    return _over_ranks({"exposed_comm_ms": window.exposed_comm_ms()})
+    return _over_ranks({"exposed_comm_ms": window.exposed_comm_ms(), "compute_ms": window.compute_ms()})
 
 
 def _over_ranks(own: dict[str, float | None]) -> dict[str, Any]:
