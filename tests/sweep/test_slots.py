@@ -6,14 +6,16 @@ import sys
 import pytest
 
 from trainkit.config.errors import ConfigError
+from trainkit.sweep import slots as slots_of_machine
 from trainkit.sweep.slots import Slot, find_slots
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="jobs run side by side on Linux alone")
 
 
 @pytest.fixture(autouse=True)
-def machine(monkeypatch):
+def machine(monkeypatch, tmp_path):
     """Five cores and three GPUs."""
+    monkeypatch.setattr(slots_of_machine, "TOPOLOGY", tmp_path)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3, 8})
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,2, GPU-9a")
 
@@ -33,6 +35,16 @@ def machine(monkeypatch):
 )
 def test_the_slots_share_gpus_and_cores(parallel, num_settings, repeats, uses_gpus, slots):
     assert find_slots(parallel, num_settings, repeats, uses_gpus) == slots
+
+
+@pytest.mark.parametrize("siblings", ["{},{}", "{}-{}"])
+def test_the_threads_of_a_core_are_of_one_job(siblings, tmp_path):
+    for thread, other in ((0, 3), (1, 8), (2, 2)):
+        for core in {thread, other}:
+            folder = tmp_path / f"cpu{core}" / "topology"
+            folder.mkdir(parents=True)
+            (folder / "thread_siblings_list").write_text(siblings.format(thread, other) + "\n")
+    assert find_slots(2, 8, 1, uses_gpus=False) == (Slot((0, 3)), Slot((1, 8)))
 
 
 @pytest.mark.parametrize(

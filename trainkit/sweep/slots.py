@@ -1,13 +1,16 @@
 """The slots of a machine in which a sweep runs its jobs: one, or several side by side."""
 
 import os
+import re
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from trainkit.config.errors import ConfigError
 
 PARALLEL = "hydra.launcher.parallel"
+TOPOLOGY = Path("/sys/devices/system/cpu")  # of Linux
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,7 @@ class Slot:
 
 def find_slots(parallel: Any, num_settings: int, repeats: int, uses_gpus: bool) -> tuple[Slot, ...]:
     """One slot, or `parallel` of them: each with a GPU, if GPUs are used, and an equal share of the cores.
+    The hardware threads of one core go to one job, as far as equal shares allow it.
 
     `auto` is a slot for each GPU. If there are fewer settings than slots, whole repeats run side by side, and there are
     as many slots as those take. Raises ConfigError.
@@ -38,7 +42,7 @@ def find_slots(parallel: Any, num_settings: int, repeats: int, uses_gpus: bool) 
         return (Slot(),)
     if sys.platform != "linux":
         raise ConfigError(f"{PARALLEL} = {parallel}: jobs run side by side on Linux alone; leave it out")
-    cores = sorted(os.sched_getaffinity(0))
+    cores = sorted(os.sched_getaffinity(0), key=lambda core: (_first_thread(core), core))
     share = len(cores) // num_slots
     if share == 0:
         raise ConfigError(f"{PARALLEL} = {parallel}: each job needs a core, and there are {len(cores)}; use fewer")
@@ -47,6 +51,14 @@ def find_slots(parallel: Any, num_settings: int, repeats: int, uses_gpus: bool) 
         gpu = gpus[number] if gpus else None
         slots.append(Slot(tuple(cores[number * share : (number + 1) * share]), gpu))
     return tuple(slots)
+
+
+def _first_thread(core: int) -> int:
+    """The first hardware thread of the physical core that a core of the system is on; itself if that is unknown."""
+    path = TOPOLOGY / f"cpu{core}" / "topology" / "thread_siblings_list"  # as 3,35 or 6-7
+    if not path.exists():
+        return core
+    return int(re.split("[,-]", path.read_text())[0])
 
 
 def visible_gpus() -> list[str]:
