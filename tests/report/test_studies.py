@@ -37,6 +37,10 @@ def test_a_dropped_row_still_says_what_the_compiler_did():
     assert called.startswith("| kind=forward model.rewritten=true | 8 |")
 
 
+def test_without_a_compiled_setting_there_is_no_table_of_the_compiler():
+    assert markdown_compiled([ops_row(1, 2.0, 0, compile_mode="eager")]) == ""
+
+
 def test_what_was_compiled_again_says_for_what_and_by_which_settings():
     cause = "inputs.size()[0] == 64"
     again = [
@@ -49,6 +53,9 @@ def test_what_was_compiled_again_says_for_what_and_by_which_settings():
     ]  # fmt: skip
     *_, said = markdown_compiled(again).splitlines()
     assert said.replace("\\", "") == f"Recompiled for {cause}: model.num_ops=1; model.num_ops=30."
+    quoted = f"0/1: {cause}   # return self.net(x)  # [B, 4]  # rk/main/models/net.py:46 in forward\nUser stack trace:"
+    *_, said = markdown_compiled([replace(again[0], recompiles=[quoted])]).splitlines()
+    assert said.replace("\\", "") == f"Recompiled for {cause} (return self.net(x)): model.num_ops=1."
 
 
 def test_groups_over_a_number_are_a_series_and_no_other_groups_are():

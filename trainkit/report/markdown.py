@@ -8,6 +8,7 @@ from trainkit.analysis.dropping import why_dropped
 from trainkit.analysis.grouping import as_typed
 from trainkit.analysis.scaling import Scaling
 from trainkit.diagnosis.findings import Diagnosis
+from trainkit.diagnosis.remedies.recompiles import guard_message
 from trainkit.formatting import clean, fixed, short
 from trainkit.report.columns import TableColumn, comparison_columns
 from trainkit.report.compiler_facts import graph_sizes, recompile_causes
@@ -105,7 +106,7 @@ def _dropped(comparison: Comparison) -> str:
 
 def markdown_compiled(rows: Iterable[Row]) -> str:
     """A table of the compiler's work in each compiled setting, dropped rows included, then the graphs and the causes of
-    recompiles.
+    recompiles. Empty if nothing was compiled.
 
     Settings are named by their overrides, and by the kind of the run if there are several kinds.
     """
@@ -123,6 +124,8 @@ def markdown_compiled(rows: Iterable[Row]) -> str:
             settings = settings_by_fact.setdefault(fact, [])
             if setting not in settings:
                 settings.append(setting)
+    if not lines:
+        return ""
     table = _markdown_table(["setting", *COMPILER_COLUMNS, "dropped because"], lines.values(), last_is_text=True)
     paragraphs = [table]
     for fact, settings in settings_by_fact.items():
@@ -136,8 +139,16 @@ def _facts_of_graphs(row: Row) -> list[str]:
     if sizes:
         facts.append(f"Graphs ({sizes})")
     for cause in recompile_causes(row):
-        facts.append(f"Recompiled for {short(VARIANT.sub('', cause.reason))}")
+        facts.append(f"Recompiled for {short(_failed_guard(cause.reason))}")
     return facts
+
+
+def _failed_guard(reason: str) -> str:
+    """The guard of a recompile, and the user's line that it comes from, if torch quotes one: without its path, which is
+    cut off."""
+    failed, comment = guard_message(VARIANT.sub("", reason))
+    line = comment.partition("\n")[0].strip().removeprefix("# ").partition("  # ")[0]
+    return f"{failed} ({line})" if line else failed
 
 
 def _typed_setting(row: Row, with_kind: bool) -> str:

@@ -92,8 +92,9 @@ def _claims_index(results: Sequence[StudyResult], other_claims: Sequence[OtherCl
         "apart it is not that of the medians. The small plots have one line for each comparison, on one scale: the "
         "interval that was measured, and a diamond for the ratio that was published; for fractions both sides in "
         "percent, from the lowest run to the highest, the second in grey. *held in direction only*: measurably on the "
-        "claimed side of 1x, but not near the claimed figure, and often far less. *undecided*: it may be chance. Each "
-        "study's page has the whole rule. [Figure by figure, with the commands](claims.md)."
+        "claimed side of 1x, but not near the claimed figure, and often far less. *no difference*: all runs of both "
+        "sides have one figure. *undecided*: it may be chance. Each study's page has the whole rule. [Figure by "
+        "figure, with the commands](claims.md)."
     )
     return "\n\n".join(filter(None, [table, marks_of(table), legend]))
 

@@ -30,9 +30,10 @@ RULE = (
     "claimed number stands for itself and a tenth more or less, a claimed range for itself: the claim held where the "
     "whole interval is in there, and in direction only where the difference is measurable and on the claimed side of "
     "1x; it did not hold where the interval lies outside, by more than chance. One of missed deadlines is decided "
-    "where no run of one side is among those of the other, three or more each. Else, and with a single run, it is "
-    "undecided. A ratio is one of geometric means over the runs, machine by machine; the figures beside it are medians "
-    "of the runs that it is of, so where runs vary the two may point different ways."
+    "where no run of one side is among those of the other, three or more each; where all runs of both sides have one "
+    "figure, there is no difference. Else, and with a single run, it is undecided. A ratio is one of geometric means "
+    "over the runs, machine by machine; the figures beside it are medians of the runs that it is of, so where runs "
+    "vary the two may point different ways."
 )
 
 
@@ -53,7 +54,9 @@ def study_page(result: StudyResult, plots: dict[str, Plot], diagnoses: Sequence[
         blocks.append(_folded("More plots", drawn[1:]))
     numbers = f"As numbers: [settings.csv]({study.name}/settings.csv)."
     blocks.append(_folded("All that was measured", [numbers, markdown_comparison(result.comparison, of_study=True)]))
-    blocks.append(_folded("What the compiler did", [markdown_compiled(result.rows)]))
+    compiled = markdown_compiled(result.rows)
+    if compiled:
+        blocks.append(_folded("What the compiler did", [compiled]))
     staged = [markdown_stages(diagnosis) for diagnosis in diagnoses if diagnosis.stages]
     if staged:
         blocks.append(_folded("What a first compile goes through", staged))
