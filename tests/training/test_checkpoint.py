@@ -40,8 +40,9 @@ def test_last_is_of_the_newest_run_of_the_model_and_data_wherever_it_is_among_th
     assert (row.num_epochs, row.error) == (1, None)
 
 
-def test_a_resumed_run_with_workers_has_the_order_of_the_uninterrupted_one(compose, tmp_path):
-    asked = ("compile.mode=eager", "data.num_workers=1", "trainer.limit_train_batches=6")
+@pytest.mark.parametrize("num_workers", [1, 4])
+def test_a_resumed_run_with_workers_has_the_order_of_the_uninterrupted_one(num_workers, compose, tmp_path):
+    asked = ("compile.mode=eager", f"data.num_workers={num_workers}", "trainer.limit_train_batches=6")
     whole = run(compose(*asked, "trainer.max_epochs=3", run_dir=tmp_path / "whole"))
     run(compose(*asked, "trainer.max_epochs=1", run_dir=tmp_path / "parts"))
     row = run(compose(*asked, "trainer.max_epochs=3", "ckpt_path=last", run_dir=tmp_path / "parts"))
@@ -186,11 +187,12 @@ def test_a_checkpoint_inside_of_an_epoch_that_cannot_go_on_is_one_line(compose, 
         run(compose(*asked, f"ckpt_path='{path}'", "trainer.accumulate_grad_batches=2"))
 
 
-def test_two_ranks_resume_inside_of_an_epoch(train, tmp_path):
-    asked = (*NINE_STEPS, "compile.mode=eager", "logger=none", "data.batch_size=32", "data.num_workers=1")
+@pytest.mark.parametrize(("end", "num_workers"), [("trainer.max_steps=13", 1), ("trainer.max_epochs=1", 4)])
+def test_two_ranks_resume_inside_of_an_epoch_and_between_two(end, num_workers, train, tmp_path):
+    asked = (*NINE_STEPS, "compile.mode=eager", "logger=none", "data.batch_size=32", f"data.num_workers={num_workers}")
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     assert train(*asked, f"hydra.run.dir={whole}", ranks=2).returncode == 0
-    assert train(*asked, f"hydra.run.dir={parts}", "trainer.max_steps=13", ranks=2).returncode == 0
+    assert train(*asked, f"hydra.run.dir={parts}", end, ranks=2).returncode == 0
     done = train(*asked, f"hydra.run.dir={parts}", f"ckpt_path='{parts}/checkpoints/last.ckpt'", ranks=2)
     assert done.returncode == 0, done.stderr
     assert same(parameters(parts), parameters(whole))
