@@ -178,15 +178,16 @@ def test_a_faster_setting_with_a_worse_metric_is_not_advised_and_why_is_said():
 def test_where_noise_may_hide_a_gain_nothing_is_advised_and_the_repeats_that_would_tell_are_said():
     (group,) = compare(alike((1.0, 5.0, 1.1))).groups
     assert recommendation(group) == (
-        "No advice: step times vary 5.00x between runs of one setting (a busy machine?); a difference of 5 % would "
-        "take 1,000 or more repeats like these, fewer on an idle one."
+        "Cannot tell: step times vary 5.00x between runs of one setting (a busy machine?); over 997 more repeats like "
+        "these would show a difference of 5 %, fewer on an idle machine."
     )
     compiled = next(candidate for candidate in group.candidates if not candidate.is_eager)
     words = "default: cannot tell whether it is faster than eager (1.00x ["
     assert verdict(compiled, group).startswith(words)
     assert verdict(compiled, group).endswith("; 5 % would take 1,000 or more repeats)")
     (group,) = compare(alike((2.0, 2.05, 2.1))).groups
-    assert recommendation(group).startswith("No advice: step times vary 1.05x ")
+    assert recommendation(group).startswith("Cannot tell: step times vary 1.05x ")
+    assert "; 1 more repeat like these would show a difference of 5 %" in recommendation(group)
     assert "; 5 % would take 4 repeats)" in verdict(group.candidates[1], group)
     (group,) = compare(alike((2.0, 2.02, 2.04))).groups
     assert verdict(group.candidates[1], group).startswith("default: no measurable difference from eager (1.00x [")

@@ -38,6 +38,9 @@ def _table(remedies: Iterable[Remedy]) -> str:
 
 
 def _escaped(text: str) -> str:
-    for character in ("\\", "|", "*", "_", "<"):
-        text = text.replace(character, f"\\{character}")
-    return text
+    """The text with Markdown's characters escaped, but for those between backticks."""
+    parts = text.split("`")
+    for number in range(0, len(parts), 2):
+        for character in ("\\", "|", "*", "_", "<"):
+            parts[number] = parts[number].replace(character, f"\\{character}")
+    return "`".join(parts)

@@ -2,27 +2,27 @@
 
 from collections.abc import Iterable
 
-from trainkit.analysis.candidates import Candidate, break_even
+from trainkit.analysis.candidates import Candidate, ComparedRuns, Doubt, break_even
 from trainkit.analysis.comparison import Group
-from trainkit.formatting import clean, duration, factor, percent
+from trainkit.formatting import clean, duration, factor, fixed, percent
 from trainkit.report.figures import median_of, ratio_text
-from trainkit.report.labels import step_noun
+from trainkit.report.labels import counted, step_noun
 from trainkit.report.verdicts import (
     break_even_text,
     cache_state,
     metric_beside_eager,
     metric_caveat,
     planned_steps,
-    repeats_for_difference,
     with_cache,
 )
+from trainkit.stats import MOST_REPEATS
 
 
 def recommendation(group: Group) -> str:
     """One line: the candidate to train with, or to call with, or why there is no recommendation."""
     recommended = group.recommended
     if recommended is None:
-        return clean(f"No advice: {_why_unknown(group)}.")
+        return clean(f"{_why_unknown(group)}.")
     choice = recommended.label
     if group.num_planned_steps is not None:
         choice += f" for a run of {planned_steps(group)}"
@@ -119,17 +119,30 @@ def _has_faster_steps(candidate: Candidate, group: Group) -> str:
 
 def _why_unknown(group: Group) -> str:
     if not group.eager:
-        return "eager was not measured; run compile.mode=eager too"
+        return "No advice: eager was not measured; run compile.mode=eager too"
     if not group.compiled:
-        return "there is nothing to compare eager with"
-    doubts = [candidate.doubt for candidate in group.compiled if candidate.doubt and candidate.doubt.hides_gain]
+        return "No advice: there is nothing to compare eager with"
+    doubts = []
+    for candidate in group.compiled:
+        if candidate.doubt and candidate.doubt.hides_gain and candidate.compared_runs:
+            doubts.append((candidate.doubt, candidate.compared_runs))
     if doubts:
-        most = max(doubts, key=lambda doubt: doubt.varies)
-        varies = f"step times vary {factor(most.varies)}x between runs of one setting (a busy machine?)"
-        return f"{varies}; a difference of {repeats_for_difference(most)} like these, fewer on an idle one"
+        return _what_would_tell(*max(doubts, key=lambda doubt: doubt[0].varies))
     if any(candidate.speedup for candidate in group.compiled):
-        return "too few runs"
-    return "no eager run has the settings of the others"
+        return "No advice: too few runs"
+    return "No advice: no eager run has the settings of the others"
+
+
+def _what_would_tell(doubt: Doubt, runs: ComparedRuns) -> str:
+    """How far the step times vary, and the repeats that would show a difference all the same."""
+    repeats = counted(max(1, doubt.num_repeats - min(runs.num_own, runs.num_baseline)), "more repeat")
+    if doubt.num_repeats == MOST_REPEATS:
+        repeats = f"over {repeats}"
+    return (
+        f"Cannot tell: step times vary {factor(doubt.varies)}x between runs of one setting (a busy machine?); "
+        f"{repeats} like these would show a difference of {fixed(100 * doubt.difference, 0)} %, "
+        "fewer on an idle machine"
+    )
 
 
 def _none_is_faster(group: Group) -> str:

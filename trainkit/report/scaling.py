@@ -62,7 +62,7 @@ def scaling_columns(scaling: Scaling) -> list[TableColumn]:
     if any(works):
         columns.append(spread_column("work", "ms", works))
     if any(exposed):
-        columns.append(spread_column("communication", "not hidden, ms", exposed))
+        columns.append(spread_column("not hidden", "ms", exposed))
     powers = [point.power_w for point in points]
     if any(powers):
         columns.append(spread_column("power", f"W per {device}", powers, digits=0))
