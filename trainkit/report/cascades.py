@@ -1,6 +1,7 @@
 """Labels of a cascade's stages, and of the deadline of its calls."""
 
 from collections.abc import Sequence
+from statistics import median
 
 from trainkit.formatting import decimals, fixed, percent, shares, time_decimals
 from trainkit.results.facts import Stage
@@ -8,18 +9,23 @@ from trainkit.results.row import Row
 
 
 def served_shares(rows: Sequence[Row]) -> str:
-    """The share of calls that each stage served, over the repeats; "" if there is no cascade."""
+    """The share of calls that each stage served, over the repeats, and its accuracy over all calls, if that is known;
+    "" if there is no cascade."""
     first = rows[0]
     if not first.chain:
         return ""
     labels = []
     for number, stage in enumerate(first.chain):
-        fracs = []
+        fracs, accuracies = [], []
         for row in rows:
-            frac = (row.chain or [])[number].call_frac
-            if frac is not None:
-                fracs.append(frac)
+            same = (row.chain or [])[number]
+            if same.call_frac is not None:
+                fracs.append(same.call_frac)
+            if same.accuracy is not None:
+                accuracies.append(same.accuracy)
         served = shares(fracs) if fracs else "-"
+        if accuracies:
+            served += f" (accuracy {fixed(median(accuracies), 3)})"
         labels.append(f"{stage_label(stage, first)} {served}")
     return f"served by {', '.join(labels)}"
 
