@@ -68,14 +68,14 @@ def built(config: RunConfig) -> None:
         (["trainer.max_steps=0"], "trainer.max_steps = 0: "),
         (["trainer.limit_val_batches=1.5"], "trainer.limit_val_batches = 1.5: "),
         (["trainer.limit_train_batches=0"], "trainer.limit_train_batches = 0: "),
-        (["model.num_classes=5"], "model.num_classes = 5: data = digits has 10; use 10"),
-        (["model.channels=3"], "model.channels = 3: data = digits has 1; "),
+        (["model.num_classes=5"], "model.num_classes = 5: data.num_classes = 10 (data = digits); use 10, or data.num_"),
+        (["model.channels=3"], "model.channels = 3: data.channels = 1 (data = digits); "),
         (["model=mini_transformer"], "model = mini_transformer: takes tokens, but data = digits gives images; "),
         (
             ["model=mini_transformer", "data=synthetic", "model.seq_len=8"],
-            "model.seq_len = 8: data = synthetic has 128; ",
+            "model.seq_len = 8: data.seq_len = 128 (data = synthetic); ",
         ),
-        (["model=bert", "data=sst2", "+model.pad_token=5"], "model.pad_token = 5: data = sst2 has 0; "),
+        (["model=bert", "data=sst2", "+model.pad_token=5"], "model.pad_token = 5: data.pad_token = 0 (data = sst2); "),
         (["compile.backend=eager", "compile.mode=reduce-overhead"], "compile.mode = reduce-overhead: "),
         (
             ["compile.mode=max-autotune", "+compile.options.max_fusion_size=8"],

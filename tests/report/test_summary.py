@@ -28,7 +28,7 @@ def test_the_summary_of_a_compiled_run_has_the_phases_of_compiling_the_parts_of_
 
 
 def test_several_processes_are_said(tmp_path):
-    assert "batch 64, 2 processes" in shown(print_run, replace(ROW, world_size=2), tmp_path)
+    assert "batch 64 for each of 2 processes" in shown(print_run, replace(ROW, world_size=2), tmp_path)
 
 
 def test_a_summary_says_what_broke_a_graph_what_made_it_compile_anew_and_what_to_do(tmp_path):

@@ -93,6 +93,14 @@ def test_one_run_says_that_its_spread_is_unknown():
     assert "runs only" not in none
 
 
+def test_runs_beside_other_processes_of_the_machine_are_said():
+    busy = make_row("default", 1.0, foreign_cpu_frac=0.507)
+    idle = [make_row("eager", 2.0, foreign_cpu_frac=0.02), make_row("default", 1.1, foreign_cpu_frac=None)]
+    text = " ".join(shown(print_comparison, compare([*idle, busy])).split())
+    assert "Busy (default, 1 of 2 runs): other processes took up to 50.7 % of the processors' time, and " in text
+    assert "Busy" not in shown(print_comparison, compare(idle))
+
+
 def test_steps_that_the_scaler_skipped_are_said():
     fp16 = [replace(make_row("eager", 2.0, run_id=f"r{skipped}"), num_skipped_steps=skipped) for skipped in (0, 3)]
     text = " ".join(shown(print_comparison, compare(fp16)).split())

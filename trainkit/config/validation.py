@@ -79,7 +79,10 @@ def _sizes(config: RunConfig) -> Iterator[str]:
             continue
         fits = of_model >= of_data if size in SIZES_WITH_ROOM else of_model == of_data
         if not fits:
-            yield f"model.{size} = {of_model}: data = {config.job.data} has {of_data}; use {of_data}"
+            yield (
+                f"model.{size} = {of_model}: data.{size} = {of_data} (data = {config.job.data}); use {of_data}, or "
+                f"data.{size}={of_model} if the data has that"
+            )
 
 
 def _compile(config: CompileConfig) -> Iterator[str]:

@@ -47,9 +47,12 @@ def finding_counts(diagnosis: Diagnosis) -> str:
     """The number of findings of each kind, as a sentence."""
     counter = Counter(finding.kind for finding in diagnosis.findings)
     counts = [_kind_count(kind, counter[kind]) for kind in FINDING_KINDS if counter[kind]]
+    fails = any(phase.error for phase in diagnosis.phases)
+    if counts and fails:
+        return f"It fails, see below. Found up to there: {', '.join(counts)}."
     if counts:
         return f"Found: {', '.join(counts)}."
-    if any(phase.error for phase in diagnosis.phases):
+    if fails:
         return "Found: nothing, up to the failure."
     return "Nothing to fix: no graph break, no recompile, no CUDA graph skipped."
 

@@ -39,12 +39,18 @@ SEVERAL_MACHINES = (
     "the same ones, and settings are ranked by times as on the average machine: neither always agrees with the medians."
 )
 MOST_IN_NAME = 2  # settings of a group's own that its name has; more stand below it
+BUSY_FRAC = 0.1  # of the processors' time that other processes took: texts say so from here on
 ENOUGH_REPEATS = 5  # of a sweep: what every advice to repeat names
 
 
 def step_noun(measured: Row | Group | Change) -> str:
     """`call` of a forward-only run, else `step`."""
     return "call" if measured.kind == "forward" else "step"
+
+
+def is_busy(row: Row) -> bool:
+    """Whether other processes took so much of the processors' time meanwhile that texts say so."""
+    return row.foreign_cpu_frac is not None and row.foreign_cpu_frac >= BUSY_FRAC
 
 
 def counted_noun(row: Row) -> str:
@@ -58,7 +64,7 @@ def work_label(measured: Row | Group | Change) -> str:
     if measured.batch_size is not None:
         label += f", batch {fixed(measured.batch_size, 0)}"
     if measured.world_size > 1:
-        label += f", {measured.world_size} processes"
+        label += f" for each of {measured.world_size} processes"
     if measured.num_parallel_jobs > 1:
         label += f", {measured.num_parallel_jobs} jobs side by side"
     if measured.kind == "forward":

@@ -12,6 +12,8 @@ from trainkit.report.compiler_facts import compiled_regions, skipped_steps, tune
 from trainkit.report.figures import ratio_text
 from trainkit.report.labels import (
     ENOUGH_REPEATS,
+    counted,
+    is_busy,
     schema_changes,
     several_machines,
     several_versions,
@@ -33,6 +35,10 @@ NO_COMMON_CARD = "no such card"
 QUEUED_REQUESTS = (
     "Missed: a request comes once in each {period} and waits for those before it, so one late call can make the next "
     "ones late too."
+)
+BUSY = (
+    "Busy ({settings}): other processes took up to {share} of the processors' time, and steps may be longer for that. "
+    "Measure again on an idle machine."
 )
 OTHER_VERSION = "Not compared with version {newest}: {runs} ({changes}). Measure again to compare."
 AUTOTUNED_AGAIN = (
@@ -77,6 +83,7 @@ def _candidate_notes(group: Group) -> Iterator[str]:
         if few:
             settings = "every setting" if len(few) == len(candidates) else "; ".join(few)
             yield note.format(settings=settings, enough=ENOUGH_REPEATS)
+    yield from _busy_note(candidates)
     for candidate in candidates:
         most_skipped = max(candidate.rows, key=lambda row: row.num_skipped_steps or 0)
         skipped = skipped_steps(most_skipped)
@@ -90,6 +97,17 @@ def _candidate_notes(group: Group) -> Iterator[str]:
     autotuned = _autotuned_shares(candidates)
     if autotuned:
         yield AUTOTUNED_AGAIN.format(shares="; ".join(autotuned))
+
+
+def _busy_note(candidates: Sequence[Candidate]) -> Iterator[str]:
+    settings, most = [], 0.0
+    for candidate in candidates:
+        busy = [row.foreign_cpu_frac or 0.0 for row in candidate.rows if is_busy(row)]
+        if busy:
+            settings.append(f"{candidate.label}, {len(busy)} of {counted(candidate.num_repeats, 'run')}")
+            most = max(most, *busy)
+    if settings:
+        yield BUSY.format(settings="; ".join(settings), share=percent(most))
 
 
 def _general_notes(group: Group, groups: Sequence[Group]) -> Iterator[str]:

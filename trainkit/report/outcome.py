@@ -8,13 +8,11 @@ from rich.table import Table
 from rich.text import Text
 
 from trainkit.formatting import clean, fixed, percent, seconds, shell_command, size, time_decimals
-from trainkit.report.labels import ENOUGH_REPEATS, counted
+from trainkit.report.labels import ENOUGH_REPEATS, counted, is_busy
 from trainkit.report.summary import Line
 from trainkit.report.terminal import terminal
 from trainkit.results.metric import metric_of
 from trainkit.results.row import Row
-
-BUSY_FRAC = 0.1  # of the processors' time that other processes took: the terminal says so from here on
 
 
 def print_outcome(row: Row, train: str, diagnose: str, console: Console | None = None) -> None:
@@ -51,7 +49,7 @@ def outcome_lines(row: Row) -> Iterator[Line]:
 
 def _machine_text(row: Row) -> str:
     text = f"{row.num_devices} x {row.device_name}, torch {row.torch_version}"
-    if row.foreign_cpu_frac is not None and row.foreign_cpu_frac >= BUSY_FRAC:
+    if is_busy(row):
         text += f"; busy: CPU load of others {percent(row.foreign_cpu_frac)}"
     return text
 
