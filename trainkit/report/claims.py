@@ -159,7 +159,8 @@ def summary(comparisons: Sequence[MeasuredComparison]) -> str:
     if not texts:
         return NOT_MEASURED
     if len(texts) <= MAX_SHOWN or num_ratios < 2:
-        return "; ".join(texts[:MAX_SHOWN])
+        more = f"; and {len(texts) - MAX_SHOWN} more" if len(texts) > MAX_SHOWN else ""
+        return "; ".join(texts[:MAX_SHOWN]) + more
     ranges = [_lowest_to_highest(ratios) for ratios in by_column.values()]
     if len(texts) > num_ratios:
         ranges.append(f"{len(texts) - num_ratios} of fractions")
