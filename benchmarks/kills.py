@@ -261,6 +261,9 @@ def main() -> int:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("overrides", nargs="*", metavar="override", help="as of train.py")
     arguments = parser.parse_intermixed_args()
+    # Ignored, as under nohup or in the background of a script, they would be ignored by the sweeps too.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     accelerator = {"cpu": "cpu", "cuda": "gpu"}[arguments.device]
     chance = random.Random(arguments.seed)
     tally: dict[str, list[int]] = {}  # of each moment, the kills and those that left nothing behind
