@@ -63,6 +63,8 @@ def test_without_a_difference_the_advice_is_to_stay():
         "no measurable difference of use: stay with eager; with 95 % confidence nothing tried is more than 1.7 % "
         "better; 14 min of 20 min used"
     )
+    slower = replace(stays, most_gain=-0.1)
+    assert advice_sentence(slower).startswith("stay with eager: with 95 % confidence nothing tried is better; ")
 
 
 def test_what_is_not_decided_is_not_named_a_winner():

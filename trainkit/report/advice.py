@@ -54,6 +54,8 @@ def _choice(advice: Advice) -> str:
         return f"best so far {_gain_text(choice, advice)}; {undecided}: something tried may be up to {bound} better"
     if not advice.is_confirmed:
         return f"best so far {_gain_text(choice, advice)}; {UNCONFIRMED}"
+    if choice.label == advice.base_label and advice.most_gain <= 0:
+        return f"stay with {choice.label}: with {100 * CONFIDENCE:.0f} % confidence nothing tried is better"
     if choice.label == advice.base_label:
         return f"no measurable difference of use: stay with {choice.label}; {_guarantee(bound)}"
     return f"{_gain_text(choice, advice)}; {_guarantee(bound)}"
