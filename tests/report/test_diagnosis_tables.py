@@ -15,6 +15,13 @@ def test_a_diagnosis_names_findings_with_their_remedy_and_measurements_with_thei
     assert shown(print_findings, diagnosis()) + shown(print_measurements, diagnosis()) == snapshot
 
 
+def test_the_first_sentence_says_that_the_network_fails():
+    one = diagnosis()
+    fails = replace(one, phases=[replace(one.phases[0], error="the compiled network raises TypeError")])
+    assert "It fails, see below. Found up to there: 1 graph break, " in shown(print_findings, fails)
+    assert "Found: nothing, up to the failure." in shown(print_findings, replace(fails, findings=[]))
+
+
 @pytest.mark.parametrize(
     ("mode", "share", "said"),
     [
