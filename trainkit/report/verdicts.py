@@ -80,10 +80,10 @@ def _repeats_needed(candidate: Candidate) -> str:
     doubt = candidate.doubt
     if doubt is None or doubt.num_repeats <= candidate.num_repeats:
         return ""
-    return f"; {repeats_for_difference(doubt)}"
+    return f"; {_repeats_for_difference(doubt)}"
 
 
-def repeats_for_difference(doubt: Doubt) -> str:
+def _repeats_for_difference(doubt: Doubt) -> str:
     """`5 % would take 40 repeats`."""
     count = fixed(doubt.num_repeats, 0)
     if doubt.num_repeats == MOST_REPEATS:
