@@ -43,6 +43,7 @@ def _choice(advice: Advice) -> str:
     if not any(tried.outcome in COMPARED for tried in advice.tried):
         return f"{choice.label}: nothing else was measured"
     bound = percent(max(advice.most_gain, 0.0))
+    guarantee = _guarantee(f"more than {bound} better")
     undecided = "undecided"
     if advice.capped_at is not None:
         undecided = f"undecided after {advice.capped_at} jobs of each in question, the most that a setting gets"
@@ -55,10 +56,10 @@ def _choice(advice: Advice) -> str:
     if not advice.is_confirmed:
         return f"best so far {_gain_text(choice, advice)}; {UNCONFIRMED}"
     if choice.label == advice.base_label and advice.most_gain <= 0:
-        return f"stay with {choice.label}: with {100 * CONFIDENCE:.0f} % confidence nothing tried is better"
+        return f"stay with {choice.label}: {_guarantee('better')}"
     if choice.label == advice.base_label:
-        return f"no measurable difference of use: stay with {choice.label}; {_guarantee(bound)}"
-    return f"{_gain_text(choice, advice)}; {_guarantee(bound)}"
+        return f"no measurable difference of use: stay with {choice.label}; {guarantee}"
+    return f"{_gain_text(choice, advice)}; {guarantee}"
 
 
 def _gain_text(choice: Tried, advice: Advice) -> str:
@@ -67,8 +68,8 @@ def _gain_text(choice: Tried, advice: Advice) -> str:
     return f"{choice.label}: {ratio_text(choice.gain)} of {advice.base_label}"
 
 
-def _guarantee(bound: str) -> str:
-    return f"with {100 * CONFIDENCE:.0f} % confidence nothing tried is more than {bound} better"
+def _guarantee(better: str) -> str:
+    return f"with {100 * CONFIDENCE:.0f} % confidence nothing tried is {better}"
 
 
 def tried_cells(tried: Tried) -> list[str]:

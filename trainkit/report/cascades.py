@@ -18,11 +18,11 @@ def served_shares(rows: Sequence[Row]) -> str:
     for number, stage in enumerate(first.chain):
         fracs, accuracies = [], []
         for row in rows:
-            same = (row.chain or [])[number]
-            if same.call_frac is not None:
-                fracs.append(same.call_frac)
-            if same.accuracy is not None:
-                accuracies.append(same.accuracy)
+            repeat = (row.chain or [])[number]
+            if repeat.call_frac is not None:
+                fracs.append(repeat.call_frac)
+            if repeat.accuracy is not None:
+                accuracies.append(repeat.accuracy)
         served = shares(fracs) if fracs else "-"
         if accuracies:
             served += f" (accuracy {fixed(median(accuracies), 3)})"
