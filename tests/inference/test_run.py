@@ -378,6 +378,17 @@ def test_a_late_call_is_answered_by_the_fastest_stage_at_the_deadline(bench, cap
     assert "of calls were late, and answered by the fastest stage" in " ".join(capsys.readouterr().out.split())
 
 
+def test_requests_that_a_compile_lets_wait_miss_the_deadline_among_all_calls(bench, capsys, tmp_path):
+    words = ("model=simple_net", "data=synthetic", "forward.num_calls=40", "forward.deadline_ms=10")
+    row = bench(*words, "compile.backend=eager")
+    assert row.num_compiling_steps == 1
+    assert row.all_calls_miss_frac * 40 >= 1 + row.deadline_miss_frac * row.num_steady_steps
+    print_run(row, tmp_path)
+    assert "of all calls, compiles included, missed it" in " ".join(capsys.readouterr().out.split())
+    cascade = bench(*words, *EAGER, "forward.fallback=['model=simple_net']")
+    assert cascade.all_calls_miss_frac is None
+
+
 def test_emergencies_go_first_where_calls_take_longer_than_requests_come(bench, capsys, tmp_path):
     words = (
         *EAGER, network("Naps"), "+model.ms=10", "forward.num_calls=60", "forward.deadline_ms=40",

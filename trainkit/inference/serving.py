@@ -19,7 +19,7 @@ from trainkit.inference.cascade import CascadeStage
 from trainkit.inference.deadlines import Answer, Requests, Response, choose_calls, requested_traffic, simulate
 from trainkit.inference.engines import load_program
 from trainkit.inference.parity import check_outputs
-from trainkit.inference.summary import request_columns, stage_columns
+from trainkit.inference.summary import miss_frac, request_columns, stage_columns
 from trainkit.inference.windows import call_windows
 from trainkit.inputs import Batch, Inputs, Shape, shape_of, to_device
 from trainkit.metrics.calls import CallMeters
@@ -159,15 +159,18 @@ class Serving:
     def current_row(self) -> Row:
         """The row with all measurements so far."""
         responses: Sequence[Response] = []
+        all_calls_miss_frac = None
         if self._requests is not None:
             responses = self._requests.responses
         elif self._traffic is not None:
             steady = [kind is StepKind.STEADY for kind in itertools.chain(*self._meters.kinds())]
             responses = simulate(self._traffic, list(itertools.compress(self._answers, steady)))
+            all_calls_miss_frac = miss_frac(simulate(self._traffic, self._answers))
         row = replace(
             self._row,
             **stage_columns(self._stages, self._meters, responses),
             **request_columns(responses),
+            all_calls_miss_frac=all_calls_miss_frac,
             num_val_targets=self._num_targets_once or None,
         )
         num_targets = sum(answer.num_targets for answer in self._answers)

@@ -47,8 +47,8 @@ def request_columns(responses: Sequence[Response]) -> dict[str, Any]:
         if not response.is_missed:
             num_right += response.answer.num_right
     columns = {
-        "deadline_miss_frac": _miss_frac(responses),
-        "emergency_miss_frac": _miss_frac(emergencies),
+        "deadline_miss_frac": miss_frac(responses),
+        "emergency_miss_frac": miss_frac(emergencies),
         "late_call_frac": sum(response.in_place for response in responses) / len(responses),
         "correct_in_time_frac": num_right / num_targets if num_targets else None,
     }
@@ -58,7 +58,8 @@ def request_columns(responses: Sequence[Response]) -> dict[str, Any]:
     return columns
 
 
-def _miss_frac(responses: Sequence[Response]) -> float | None:
+def miss_frac(responses: Sequence[Response]) -> float | None:
+    """The share of the requests whose deadline was missed; None without a request."""
     if not responses:
         return None
     return sum(response.is_missed for response in responses) / len(responses)

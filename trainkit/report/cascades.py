@@ -59,6 +59,8 @@ def deadline_labels(row: Row) -> list[str]:
     missed = f"{percent(row.deadline_miss_frac)} of calls missed {deadline} ms"
     times_ms = [row.response_time_ms_p50, row.response_time_ms_p90, row.response_time_ms_p99]
     lines = [missed + _response_text(times_ms)]
+    if row.all_calls_miss_frac is not None and row.num_compiling_steps:
+        lines.append(f"{percent(row.all_calls_miss_frac)} of all calls, compiles included, missed it")
     if row.emergency_miss_frac is not None:
         times_ms = [row.emergency_time_ms_p50, row.emergency_time_ms_p90, row.emergency_time_ms_p99]
         lines.append(f"{percent(row.emergency_miss_frac)} of emergencies missed it" + _response_text(times_ms))

@@ -98,6 +98,8 @@ def _call_columns(candidates: Sequence[Candidate]) -> list[TableColumn]:
     emergencies = {"p50": "emergency_time_ms_p50", "p90": "emergency_time_ms_p90", "p99": "emergency_time_ms_p99"}
     columns += _measured_percentiles(candidates, "response", responses)
     columns += _share_column(candidates, "missed", "deadline", "deadline_miss_frac")
+    if any(candidate.rows[0].compile_mode != "eager" for candidate in candidates):
+        columns += _share_column(candidates, "missed", "of all calls", "all_calls_miss_frac")
     columns += _measured_percentiles(candidates, "emergency", emergencies)
     columns += _share_column(candidates, "missed", "emergencies", "emergency_miss_frac")
     if any(candidate.rows[0].late == "fallback" for candidate in candidates):

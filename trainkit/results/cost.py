@@ -104,6 +104,13 @@ class Cost:
         title="Missed deadlines",
         over_repeats=OverRepeats.MEDIAN,
     )
+    all_calls_miss_frac: float | None = column(
+        None,
+        "Fraction of the requests, one for each call from the first on, that missed `deadline_ms`: those that wait "
+        "for a compile count too. None for a cascade.",
+        title="Missed deadlines of all calls",
+        over_repeats=OverRepeats.MEDIAN,
+    )
     emergency_miss_frac: float | None = column(
         None,
         "Fraction of the emergencies that missed `deadline_ms`.",
