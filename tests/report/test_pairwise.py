@@ -8,7 +8,7 @@ from tests.sweeps import crossing, ops_row
 from trainkit.analysis.claims import Outcome, judge_claim, read_claimed
 from trainkit.analysis.comparison import compare
 from trainkit.analysis.pairs import PairwiseComparison, compare_pairs
-from trainkit.report.pairwise import claimed_text, outcomes_text, pairwise_sentences
+from trainkit.report.pairwise import claimed_text, found_sentence, outcomes_text, pairwise_sentences
 from trainkit.report.plots.ratios import plot_pairs
 from trainkit.stats import Ratio
 
@@ -57,6 +57,26 @@ def test_a_metric_is_named_and_has_a_direction(values, said):
     assert pairwise_sentences(pairs) == [said]
     plot = plot_pairs(pairs, "metric")
     assert plot is None if "against" in said else "higher is better" in plot.svg
+
+
+@pytest.mark.parametrize(
+    ("eager_ms", "column", "said"),
+    [
+        ([3.0], None, "default is faster than eager."),
+        ([3.0, 4.0], None, "default is faster than eager in all."),
+        ([1.0, 1.0, 3.0, 2.0], None, "default is slower than eager in 2 of 4, faster in 1, undecided in 1."),
+        ([2.0, 2.0], None, "No difference between default and eager is measurable."),
+        ([3.0, 2.0], "step_time_ms_p50", "default has lower median time than eager in 1 of 2, undecided in 1."),
+    ],
+)
+def test_a_sentence_says_what_was_found_without_figures(eager_ms, column, said):
+    rows = []
+    for num_ops, ms in enumerate(eager_ms, start=1):
+        for n in range(3):
+            rows.append(ops_row(num_ops, ms + n / 1e3, n, compile_mode="eager"))
+            rows.append(ops_row(num_ops, 2.0 + n / 1e3, n, compile_mode="default"))
+    pairs = compare_pairs(rows, "compile.mode=default", "compile.mode=eager", column)
+    assert found_sentence(pairs) == said
 
 
 def test_a_time_of_zero_has_no_ratio():

@@ -172,9 +172,7 @@ def settings_label(choice: str) -> str:
 def pair_label(pair: PlannedComparison | PairwiseComparison) -> str:
     """`Speed of dynamic=true over dynamic=false (default)`. A fraction is no ratio: `with ... and with ...`."""
     labels = choice_labels(pair.choice, pair.baseline)
-    compared = "Speed"
-    if pair.column is not None:
-        compared = _compared(pair, pair.column)
+    compared = compared_label(pair)
     if is_fraction(pair.column):
         label = f"{compared} with {labels.choice} and with {labels.baseline}"
     else:
@@ -184,13 +182,15 @@ def pair_label(pair: PlannedComparison | PairwiseComparison) -> str:
     return label
 
 
-def _compared(pair: PlannedComparison | PairwiseComparison, column: str) -> str:
-    """The title of the column; of `val_metric` the name of the metric, if rows tell it."""
-    if isinstance(pair, PairwiseComparison) and column == METRIC and pair.choice_rows:
+def compared_label(pair: PlannedComparison | PairwiseComparison) -> str:
+    """What is compared: `Speed` or the title of the column; of `val_metric` the name of the metric, if rows tell it."""
+    if pair.column is None:
+        return "Speed"
+    if isinstance(pair, PairwiseComparison) and pair.column == METRIC and pair.choice_rows:
         metric = metric_of(pair.choice_rows[0])
         if metric is not None:
             return metric.name
-    return columns(Row)[column].title or column
+    return columns(Row)[pair.column].title or pair.column
 
 
 def schema_changes(older: int, newer: int) -> str:

@@ -4,12 +4,12 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
-from trainkit.analysis.claims import MIN_FRACTIONS, ClaimedRatio, Outcome
+from trainkit.analysis.claims import MIN_FRACTIONS, ClaimedRatio, Outcome, judge_claim
 from trainkit.analysis.grouping import are_numbers, short_override
 from trainkit.analysis.pairs import PairwiseComparison, is_fraction
 from trainkit.formatting import clean, decimals, factor, fixed, shares, size
 from trainkit.report.figures import ratio_text
-from trainkit.report.labels import counted, pair_label
+from trainkit.report.labels import choice_labels, compared_label, counted, pair_label
 from trainkit.results.columns import columns
 from trainkit.results.row import Row
 
@@ -55,6 +55,30 @@ def outcomes_text(outcomes: Sequence[Outcome]) -> str:
     parts = [f"{outcome.value} in {counts[outcome]}" for outcome in distinct]
     parts[0] += f" of {len(outcomes)}"
     return ", ".join(parts)
+
+
+def found_sentence(pairs: Pairs) -> str:
+    """What at least one pair of the same two choices found, without its figures: `scope=parts is slower than
+    scope=step in 3 of 4, and undecided in 1.`"""
+    first = pairs[0]
+    labels = choice_labels(first.choice, first.baseline)
+    counts = Counter(judge_claim(ClaimedRatio("above"), pair) for pair in pairs)
+    num_open = counts[Outcome.OPEN] + counts[Outcome.NONE]
+    if num_open == len(pairs):
+        return f"No difference between {labels.choice} and {labels.baseline} is measurable."
+    sides = {"higher": counts[Outcome.HELD], "lower": counts[Outcome.NOT]}
+    verb = f"has {{}} {compared_label(first).lower()} than"
+    if first.column is None:
+        sides = {"faster": counts[Outcome.HELD], "slower": counts[Outcome.NOT]}
+        verb = "is {} than"
+    side = max(sides, key=lambda name: sides[name])
+    sentence = f"{labels.choice} {verb.format(side)} {labels.baseline}"
+    if len(pairs) > 1:
+        sentence += " in all" if sides[side] == len(pairs) else f" in {sides[side]} of {len(pairs)}"
+    for other, number in {**sides, "undecided": num_open}.items():
+        if other != side and number:
+            sentence += f", {other} in {number}"
+    return f"{sentence}."
 
 
 def claimed_text(claimed: ClaimedRatio, column: str | None) -> str:

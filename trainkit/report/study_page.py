@@ -14,7 +14,7 @@ from trainkit.report.claims import (
 )
 from trainkit.report.labels import machine_label, pair_label
 from trainkit.report.markdown import escape, markdown_comparison, markdown_compiled, markdown_stages
-from trainkit.report.pairwise import pairwise_sentences
+from trainkit.report.pairwise import found_sentence, pairwise_sentences
 from trainkit.report.plots.claims import claim_marks, plot_claims
 from trainkit.report.plots.costs import plot_compile_time
 from trainkit.report.plots.palette import Looks, looks_of
@@ -73,7 +73,7 @@ def answer(result: StudyResult) -> str:
             return f"**{claim.source} says: {escape(claim.text)} Measured: {verdict}.** {comparison_sentence(first)}"
     for measured in result.comparisons:
         if measured.pairs:
-            return f"**{comparison_sentence(measured)}**"
+            return f"**{escape(found_sentence(measured.pairs))}** {comparison_sentence(measured)}"
     return "Not measured here."
 
 

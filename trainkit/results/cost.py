@@ -198,7 +198,7 @@ class Cost:
         None,
         "Samples over the time of the steady steps, with the time between steps; of calls, the calls alone.",
         unit="samples/s",
-        title="Samples a second",
+        title="Throughput",
         over_ranks=OverRanks.SUM,
         over_repeats=OverRepeats.MEDIAN,
         higher_is_better=True,
