@@ -378,6 +378,18 @@ def test_a_late_call_is_answered_by_the_fastest_stage_at_the_deadline(bench, cap
     assert "of calls were late, and answered by the fastest stage" in " ".join(capsys.readouterr().out.split())
 
 
+def test_the_first_calls_are_kept_as_they_came(bench):
+    words = ("model=simple_net", CPU, "compile.backend=eager", "compile.dynamic=false", "data=synthetic",
+             "data.batch_sizes=[2,4]", "forward.num_calls=20")  # fmt: skip
+    row = bench(*words)
+    assert row.num_compiling_steps == 2  # the second size comes second
+    assert row.first_answer_s * 1e3 > row.step_time_ms_p50
+    assert row.second_call_ms > row.mean_after_first_ms > row.step_time_ms_p50
+    assert row.mean_after_first_ms * 19 + row.first_answer_s * 1e3 == pytest.approx(row.steps_time_s * 1e3)
+    windows = bench(*words, "forward.timing=stream", "forward.calls_per_window=4")
+    assert (windows.first_answer_s, windows.second_call_ms, windows.mean_after_first_ms) == (None, None, None)
+
+
 def test_requests_that_a_compile_lets_wait_miss_the_deadline_among_all_calls(bench, capsys, tmp_path):
     words = ("model=simple_net", "data=synthetic", "forward.num_calls=40", "forward.deadline_ms=10")
     row = bench(*words, "compile.backend=eager")

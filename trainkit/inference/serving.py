@@ -19,7 +19,7 @@ from trainkit.inference.cascade import CascadeStage
 from trainkit.inference.deadlines import Answer, Requests, Response, choose_calls, requested_traffic, simulate
 from trainkit.inference.engines import load_program
 from trainkit.inference.parity import check_outputs
-from trainkit.inference.summary import miss_frac, request_columns, stage_columns
+from trainkit.inference.summary import first_call_columns, miss_frac, request_columns, stage_columns
 from trainkit.inference.windows import call_windows
 from trainkit.inputs import Batch, Inputs, Shape, shape_of, to_device
 from trainkit.metrics.calls import CallMeters
@@ -176,7 +176,6 @@ class Serving:
         num_targets = sum(answer.num_targets for answer in self._answers)
         if num_targets > 0:
             row = replace(row, val_accuracy=sum(answer.num_right for answer in self._answers) / num_targets)
-        first_call_s = self._meters.first_call_s()
-        if len(self._stages) == 1 and first_call_s is not None:
-            row = replace(row, first_answer_s=first_call_s + (row.package_load_s or 0.0))
+        if len(self._stages) == 1:
+            row = replace(row, **first_call_columns(self._meters.call_times_ms(), row.package_load_s))
         return row

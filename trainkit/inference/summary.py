@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import mean
 from typing import Any
 
 from trainkit.compiler import dynamo
@@ -33,6 +34,16 @@ def stage_columns(stages: Sequence[CascadeStage], meters: CallMeters, responses:
     columns = {**vars(combine_facts(known_facts)), **meters.summary(report)}
     if is_cascade:
         columns["chain"] = _chain(stages, meters, responses)
+    return columns
+
+
+def first_call_columns(times_ms: Sequence[float], package_load_s: float | None) -> dict[str, Any]:
+    """The columns on the calls as they came, of which the first may compile; none without a call."""
+    if not times_ms:
+        return {}
+    columns = {"first_answer_s": times_ms[0] / 1e3 + (package_load_s or 0.0)}
+    if len(times_ms) > 1:
+        columns |= {"second_call_ms": times_ms[1], "mean_after_first_ms": mean(times_ms[1:])}
     return columns
 
 

@@ -123,12 +123,11 @@ class CallMeters:
             calls += steady(epoch.steps, kinds)
         return calls
 
-    def first_call_s(self) -> float | None:
-        """Seconds of the first call; None if there is none, or if it was one of a window."""
-        if not self.epochs or not self.epochs[0].steps:
-            return None
-        first = self.epochs[0].steps[0]
-        return first.time_ms / 1e3 if isinstance(first.work, Call) else None
+    def call_times_ms(self) -> list[float]:
+        """The times of the first epoch's calls, compiling or not, as they came; empty if they are those of windows."""
+        if not self.epochs:
+            return []
+        return [step.time_ms for step in self.epochs[0].steps if isinstance(step.work, Call)]
 
     def summary(self, report: CompilerReport) -> dict[str, Any]:
         """The columns of a row on time and memory; None for those of training and of the time between calls."""

@@ -94,6 +94,20 @@ class Cost:
         over_repeats=OverRepeats.MEDIAN,
         shown={Section.PACKAGE: "first answer"},
     )
+    second_call_ms: float | None = column(
+        None,
+        "Time of the second call, in which CUDA graphs are recorded: what one timed call after one to warm up shows.",
+        unit="ms",
+        title="Time of the second call",
+        over_repeats=OverRepeats.MEDIAN,
+    )
+    mean_after_first_ms: float | None = column(
+        None,
+        "Mean time of all calls but the first, whatever they do: what a mean after one call to warm up shows.",
+        unit="ms",
+        title="Mean after one warm-up call",
+        over_repeats=OverRepeats.MEDIAN,
+    )
     latency_by_shape: list[ShapeLatency] | None = column(
         None,
         "Latencies of calls for each shape of the inputs, where there are several; None for windows of calls.",
