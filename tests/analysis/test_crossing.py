@@ -5,7 +5,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from trainkit.analysis.crossing import Crossing, Line, Times, find_crossing, fit_line
+from trainkit.analysis.crossing import Crossing, Line, Times, difference_at, find_crossing, fit_line
 
 NUMBERS = (1, 5, 10, 15, 20, 25, 30)
 finite = st.floats(0.1, 100)
@@ -78,6 +78,17 @@ def test_the_interval_holds_the_crossing_as_often_as_it_says():
     for _ in range(num_sweeps):
         crossing = crossing_of(noisy(10, 7, 0.1, chance), noisy(80, 0, 0.1, chance))
         num_held += crossing.low <= 10 <= crossing.high
+    assert 0.93 <= num_held / num_sweeps <= 0.98
+
+
+def test_the_interval_holds_the_difference_as_often_as_it_says():
+    chance = np.random.default_rng(0)
+    num_sweeps, num_held = 400, 0
+    for _ in range(num_sweeps):
+        lines = fitted(noisy(60, 0.2, 0.1, chance)), fitted(noisy(40, 0, 0.1, chance))
+        difference = difference_at(15, *lines)
+        assert difference.value == -difference_at(15, *reversed(lines)).value
+        num_held += difference.low <= 23 <= difference.high
     assert 0.93 <= num_held / num_sweeps <= 0.98
 
 

@@ -93,6 +93,10 @@ def test_times_over_a_number_have_lines_and_turning_points():
     assert "us more for each and crosses eager at model.num_ops=5.0 [5.0, 5.0]" in texts["default, dynamic=false"]
     assert "us more for each and crosses eager at model.num_ops=7.5 [7.5, 7.5]" in texts["default, dynamic=true"]
     assert all(text in plot.note for text in texts.values())
+    differences = (
+        "At model.num_ops=10 default, dynamic=true takes 500.5 [497.8, 503.2] us more than default, dynamic=false."
+    )
+    assert plot.note.endswith(differences)
     slow = [replace(row, step_time_ms_p50=9.0) if row.compile_dynamic else row for row in crossing()]
     plot = plot_times_over(series_of(compare(slow).groups)[0], looks_of(groups), "p")
     assert plot is not None

@@ -84,6 +84,15 @@ def find_crossing(first: Line, second: Line, lowest: float, highest: float) -> C
     return Crossing(value, low_end, high_end, excluded=high < lowest or low > highest)
 
 
+def difference_at(number: float, line: Line, other: Line) -> Estimate:
+    """The time of one of two independent lines less the other's, at a number."""
+    difference = line.at(number) - other.at(number)
+    place = np.array([1.0, number])
+    variance = float(place @ (line.covariance + other.covariance) @ place)
+    half_width = _student_t(min(line.freedom, other.freedom)) * math.sqrt(variance)
+    return Estimate(difference, difference - half_width, difference + half_width)
+
+
 def _fieller(distance: float, slope: float, covariance: np.ndarray, freedom: int) -> tuple[float, float]:
     """The interval of -distance / slope: the numbers x at which distance + slope * x may be 0. It has no ends, they are
     infinite, if the slope may be 0."""

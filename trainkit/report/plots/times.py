@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 
-from trainkit.analysis.crossing import Crossing, Line, Times, find_crossing, fit_line
+from trainkit.analysis.crossing import Crossing, Line, Times, difference_at, find_crossing, fit_line
 from trainkit.analysis.dropping import step_times_ms
 from trainkit.formatting import decimals, fixed
 from trainkit.report.labels import step_noun
@@ -70,6 +70,7 @@ def plot_times_over(series: Series, looks: Looks, name: str) -> Plot | None:
         title += f", {series.condition}"
     texts = "; ".join(f"{label} {text}" for label, text in keys)
     note = f"Dots are runs, lines are fitted to them; in brackets 95 % intervals. {texts}."
+    note += _differences_text(curves, series, unit)
     if axes.get_yscale() == "log":
         note = f"The axis of the times is logarithmic: straight lines are curves. {note}"
     return Plot(title, figure_svg(figure, name, plot_description(title, keys)), note, tuple(keys))
@@ -143,15 +144,31 @@ def _curve_text(curve: _Curve, series: Series, unit: str) -> str:
     if curve.line is None:
         return f"has runs at {len(curve.times)} numbers, too few for a line"
     slope = curve.line.slope_interval
-    text = f"takes {_slope_text(slope)} {unit} more for each"
+    text = f"takes {_estimate_text(slope)} {unit} more for each"
     if curve.crossing is None:
         return text
     return f"{text} and {_crossing_text(curve.crossing, series)}"
 
 
-def _slope_text(slope: Estimate) -> str:
-    digits = decimals([slope.high - slope.low], 2)
-    return f"{fixed(slope.value, digits)} [{fixed(slope.low, digits)}, {fixed(slope.high, digits)}]"
+def _differences_text(curves: Mapping[str, _Curve], series: Series, unit: str) -> str:
+    """How much more than the fastest compiled setting the others take, at the middle one of the numbers."""
+    lines = {}
+    for label, curve in curves.items():
+        if curve.line is not None and curve.crossing is not None:
+            lines[label] = curve.line
+    number = series.groups[len(series.groups) // 2][0]
+    fastest = min(lines, key=lambda label: lines[label].at(number), default="")
+    text = ""
+    for label, line in lines.items():
+        if label != fastest:
+            difference = _estimate_text(difference_at(number, line, lines[fastest]))
+            text += f" At {series.setting}={fixed(number, 0)} {label} takes {difference} {unit} more than {fastest}."
+    return text
+
+
+def _estimate_text(estimate: Estimate) -> str:
+    digits = decimals([estimate.high - estimate.low], 2)
+    return f"{fixed(estimate.value, digits)} [{fixed(estimate.low, digits)}, {fixed(estimate.high, digits)}]"
 
 
 def _crossing_text(crossing: Crossing, series: Series) -> str:
