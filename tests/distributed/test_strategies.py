@@ -17,7 +17,6 @@ def requested(strategy: str, **settings) -> RunConfig:
     [
         ("auto", 2, "ddp"),
         ("ddp", 1, "ddp"),
-        ("compiled", 1, "compiled"),
         ("compiled", 2, "compiled"),
         ("fsdp2", 2, "fsdp2"),
     ],
@@ -26,8 +25,9 @@ def test_the_row_names_the_strategy(strategy, world_size, name):
     assert strategy_name(build_strategy(requested(strategy), world_size)) == name
 
 
-def test_one_device_needs_no_strategy_unless_requested():
+def test_one_device_has_nothing_to_average():
     assert build_strategy(RunConfig(), world_size=1) == "auto"
+    assert build_strategy(requested("compiled"), world_size=1) == "auto"
     with pytest.raises(
         ConfigError, match=r"ddp\.strategy = fsdp2: shards over several processes, and this run has one"
     ):

@@ -18,12 +18,13 @@ from trainkit.distributed.shards import ShardedBlocks
 
 
 def build_strategy(config: RunConfig, world_size: int) -> Strategy | str:
-    """The requested strategy, by default DDP if there are several processes; "auto" is Lightning's for one device.
+    """The requested strategy, by default DDP if there are several processes; "auto" is Lightning's for one device. One
+    process has nothing to average: `compiled` is "auto" there, and `ddp` wraps the network all the same.
 
     Raises ConfigError if one process cannot train with it.
     """
     requested = config.ddp.strategy
-    if requested == "compiled":
+    if requested == "compiled" and world_size > 1:
         return CompiledReplicas(timeout=COLLECTIVE_TIMEOUT)
     if requested == "fsdp2":
         if world_size == 1:
