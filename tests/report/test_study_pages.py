@@ -159,6 +159,14 @@ def test_the_index_has_a_line_for_each_claim_and_each_question(folder):
     ]
 
 
+def test_a_page_shows_the_claims_that_it_is_the_evidence_for(folder):
+    other = "- {source: T9, claim: It is flat., verdict: held, measured: 0.1 us more, command: make x, page: chain.md}"
+    Path(folder, "claims.yaml").write_text(other)
+    texts = pages(folder)
+    assert "| T9: It is flat. |  |  | 0.1 us more | held |" in texts["chain.md"]
+    assert "T9" not in texts["cost.md"]
+
+
 def test_each_figure_has_its_command_verdict_and_page(folder):
     write_rows(folder / "chain.jsonl", [row for row in crossing() if row.overrides[0] != "model.num_ops=30"])
     page = pages(folder)["claims.md"]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from trainkit.analysis.claims import judge_claim
 from trainkit.analysis.pairs import PairwiseComparison
-from trainkit.analysis.studies import MeasuredClaim, MeasuredComparison, PlannedComparison, StudyResult
+from trainkit.analysis.studies import MeasuredClaim, MeasuredComparison, OtherClaim, PlannedComparison, StudyResult
 from trainkit.formatting import factor
 from trainkit.report.labels import counted, pair_label
 from trainkit.report.markdown import escape, text_table
@@ -76,8 +76,8 @@ def linked(text: str, page: str) -> str:
     return f"[{escape(text)}]({page})"
 
 
-def claim_table(result: StudyResult) -> str:
-    """The claims of a study with their sources, and a line for each comparison that tests one."""
+def claim_table(result: StudyResult, other_claims: Sequence[OtherClaim]) -> str:
+    """The claims of a study with their sources, a line for each comparison that tests one, and the other claims."""
     lines = []
     for measured_claim in result.claims:
         claim = measured_claim.claim
@@ -85,6 +85,9 @@ def claim_table(result: StudyResult) -> str:
         for line in claim_lines(measured_claim, result.study.name):
             lines.append([claimed, line.compared, line.published, "<br>".join(line.measured), line.verdict])
             claimed = ""
+    for other in other_claims:
+        claimed = f"{other.source}: {escape(other.claim)}"
+        lines.append([claimed, "", escape(other.published), escape(other.measured), other.verdict])
     return text_table(["claimed", "compared", "published", "measured", "held?"], lines)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from trainkit.analysis.studies import StudyResult, evaluate_study, read_other_claims, read_study
+from trainkit.analysis.studies import OtherClaim, StudyResult, evaluate_study, read_other_claims, read_study
 from trainkit.diagnosis.findings import Diagnosis, read_diagnoses
 from trainkit.report.csv_file import csv_comparison
 from trainkit.report.plots.claims import SMALL_WIDTH
@@ -28,6 +28,7 @@ def write_pages(measurements: Path, experiments: Path, folder: Path) -> list[Pat
     each diagnosis that cannot be read.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    other_claims = read_other_claims(measurements / OTHER_CLAIMS)
     written, results, complaints = [], [], []
     for path in sorted(experiments.glob("*.yaml")):
         study = read_study(path)
@@ -35,11 +36,12 @@ def write_pages(measurements: Path, experiments: Path, folder: Path) -> list[Pat
         try:
             result = evaluate_study(study, rows)
             if rows:
-                written += _write_page(folder, result, diagnoses_of(measurements, study.name))
+                shown = [other for other in other_claims if other.page == f"{study.name}.md"]
+                written += _write_page(folder, result, diagnoses_of(measurements, study.name), shown)
             results.append(result)
         except ValueError as error:  # the other studies get their pages
             complaints.append(f"{study.name}: {error}")
-    written += _write_index(folder, results, measurements / OTHER_CLAIMS)
+    written += _write_index(folder, results, other_claims)
     if complaints:
         raise ValueError("; ".join(complaints))
     return written
@@ -65,12 +67,14 @@ def diagnoses_of(measurements: Path, name: str) -> list[Diagnosis]:
     return diagnoses
 
 
-def _write_page(folder: Path, result: StudyResult, diagnoses: Sequence[Diagnosis]) -> list[Path]:
+def _write_page(
+    folder: Path, result: StudyResult, diagnoses: Sequence[Diagnosis], other_claims: Sequence[OtherClaim]
+) -> list[Path]:
     name = result.study.name
     page, plots_dir = folder / f"{name}.md", folder / name
     plots_dir.mkdir(exist_ok=True)
     plots = study_plots(result)
-    page.write_text(study_page(result, plots, diagnoses), encoding="utf-8")
+    page.write_text(study_page(result, plots, diagnoses, other_claims), encoding="utf-8")
     figures = plots_dir / "settings.csv"
     figures.write_text(csv_comparison(result.comparison), encoding="utf-8")
     written = [page, figures]
@@ -81,9 +85,8 @@ def _write_page(folder: Path, result: StudyResult, diagnoses: Sequence[Diagnosis
     return written
 
 
-def _write_index(folder: Path, results: Sequence[StudyResult], claims_path: Path) -> list[Path]:
+def _write_index(folder: Path, results: Sequence[StudyResult], other_claims: Sequence[OtherClaim]) -> list[Path]:
     """The pages of all studies, and the small plots of their claims."""
-    other_claims = read_other_claims(claims_path)
     plots = small_plots(results)
     written = []
     for name, svg in plots.items():

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from trainkit.analysis.comparison import Group
-from trainkit.analysis.studies import MeasuredComparison, StudyResult
+from trainkit.analysis.studies import MeasuredComparison, OtherClaim, StudyResult
 from trainkit.diagnosis.findings import Diagnosis
 from trainkit.report.claims import (
     claim_table,
@@ -37,16 +37,22 @@ RULE = (
 )
 
 
-def study_page(result: StudyResult, plots: dict[str, Plot], diagnoses: Sequence[Diagnosis]) -> str:
-    """The text of the page; `plots` by file name, the first one unfolded."""
+def study_page(
+    result: StudyResult,
+    plots: dict[str, Plot],
+    diagnoses: Sequence[Diagnosis],
+    other_claims: Sequence[OtherClaim],
+) -> str:
+    """The text of the page; `plots` by file name, the first one unfolded. `other_claims` are those it is evidence for,
+    though no comparison tests them."""
     study = result.study
     blocks = [f"# {escape(study.question)}", answer(result)]
     if study.why is not None:
         blocks.append(escape(study.why))
     drawn = [_drawn(study.name, file_name, plot) for file_name, plot in plots.items()]
     blocks += drawn[:1]
-    if result.claims:
-        blocks += ["## Claimed and measured", _with_marks(claim_table(result))]
+    if result.claims or other_claims:
+        blocks += ["## Claimed and measured", _with_marks(claim_table(result, other_claims))]
     if result.comparisons:
         blocks += ["## Questions of our own", _with_marks(answers(result.comparisons))]
     blocks += ["## How it was measured", _how(result)]
