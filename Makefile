@@ -78,9 +78,9 @@ pages: setup
 	$(BIN)/python scripts/constructs.py --page
 	$(BIN)/python scripts/reference.py >/dev/null
 
-# The site of docs/, in site/. A link that leads nowhere fails.
+# The site of docs/, in site/. A link that leads nowhere fails; with --quiet no warning would.
 docs: setup
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # The commands of the README and of the guides, with few batches; those that need a GPU where there is one.
 # `make docs-test PAGE=quickstart` runs those of one page.

@@ -187,7 +187,15 @@ def test_a_checkpoint_inside_of_an_epoch_that_cannot_go_on_is_one_line(compose, 
         run(compose(*asked, f"ckpt_path='{path}'", "trainer.accumulate_grad_batches=2"))
 
 
-@pytest.mark.parametrize(("end", "num_workers"), [("trainer.max_steps=13", 1), ("trainer.max_epochs=1", 4)])
+@pytest.mark.parametrize(
+    ("end", "num_workers"),
+    [
+        ("trainer.max_steps=13", 0),
+        ("trainer.max_steps=13", 1),
+        ("trainer.max_epochs=1", 0),
+        ("trainer.max_epochs=1", 4),
+    ],
+)
 def test_two_ranks_resume_inside_of_an_epoch_and_between_two(end, num_workers, train, tmp_path):
     asked = (*NINE_STEPS, "compile.mode=eager", "logger=none", "data.batch_size=32", f"data.num_workers={num_workers}")
     whole, parts = tmp_path / "whole", tmp_path / "parts"
