@@ -3,9 +3,10 @@ FITS = import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (
 PYTHON ?= $(firstword $(foreach name,python3 python3.12 python3.13 python3.11,$(shell $(name) -c '$(FITS)' 2>/dev/null && echo $(name))))
 VENV ?= .venv
 BIN = $(VENV)/bin
-# Without a C++ compiler torch.compile has nothing to compile a CPU's kernels with.
-NO_COMPILER = $(if $(or $(CXX_FOUND),$(GPU_FOUND)),,compile.mode=eager)
+# Without a C++ compiler and Python's headers torch.compile has nothing to compile a CPU's kernels with.
+NO_COMPILER = $(if $(or $(and $(CXX_FOUND),$(HEADER_FOUND)),$(GPU_FOUND)),,compile.mode=eager)
 CXX_FOUND = $(shell command -v g++ || command -v clang++)
+HEADER_FOUND = $(wildcard $(shell $(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h)
 GPU_FOUND = $(shell command -v nvidia-smi)
 
 # All studies, at full size on a GPU and at a small one on a CPU; what was finished before is not run again.

@@ -1,7 +1,11 @@
 """Whether a backend of torch.compile works on this machine."""
 
 import difflib
+import os
+import sys
+import sysconfig
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,7 +16,8 @@ from trainkit.config.settings import typed_value
 
 
 def check_backend(setting: str, backend: str, device_type: str, must_compile: bool) -> None:
-    """Raise ConfigError for an unknown backend, and for inductor on a CPU without a C++ compiler if it must compile."""
+    """Raise ConfigError for an unknown backend, and for inductor on a CPU without a C++ compiler or without Python's
+    headers if it must compile."""
     if backend != "inductor":  # the list of backends takes half a second: it imports them all
         _check_name(setting, backend)
     elif must_compile and device_type == "cpu":
@@ -68,8 +73,23 @@ def _check_cpp_compiler(setting: str) -> None:
                 f"{setting} = inductor: on a CPU it needs a C++ compiler and none was found; install g++ or clang++, "
                 "or use compile.mode=eager; compile.backend=aot_eager shows graph breaks and recompiles without one"
             ) from None
+    _check_python_header(setting)
     # Torch finds out the processor's vector instructions by compiling (16 s), once for each cache directory. Done
     # here, before the cache directory is changed, it is not done again in every cold cache.
     probe_instructions = find("pick_vec_isa")
     if probe_instructions is not None:
         probe_instructions()
+
+
+def _check_python_header(setting: str) -> None:
+    """Distributions of Linux have it in a package of its own, without which Python and venv work."""
+    if sys.platform != "linux":
+        return
+    folders = [sysconfig.get_path("include"), sysconfig.get_path("include", scheme="posix_prefix")]
+    for variable in ("CPATH", "CPLUS_INCLUDE_PATH"):
+        folders += os.environ.get(variable, "").split(":")
+    if not any(Path(folder, "Python.h").exists() for folder in folders):
+        raise ConfigError(
+            f"{setting} = inductor: on a CPU its C++ includes Python.h, which {folders[0]} lacks; install Python's "
+            "headers (python3-dev of Debian, python3-devel of Fedora), or use compile.mode=eager"
+        )
