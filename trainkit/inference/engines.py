@@ -13,7 +13,7 @@ from trainkit.inputs import Inputs
 from trainkit.metrics.epochs import EpochMeter
 from trainkit.metrics.memory import release_unused
 from trainkit.metrics.timer import Stopwatch
-from trainkit.results.cost import PackageCost
+from trainkit.results.calls import PackageCost
 from trainkit.training.objective import Forward
 from trainkit.training.precision import AUTOCAST_DTYPES
 

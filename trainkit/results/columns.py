@@ -60,6 +60,9 @@ class OverRepeats(StrEnum):
     LARGEST = "largest"
 
 
+SLOWEST = {"over_ranks": OverRanks.LARGEST, "over_repeats": OverRepeats.MEDIAN}  # of times
+
+
 @dataclass(frozen=True)
 class Column:
     """A field of a Row or an EpochRecord. `shown` has the heading in each table that shows the column; `logged` is its

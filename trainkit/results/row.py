@@ -7,8 +7,9 @@ import math
 from dataclasses import dataclass
 
 from trainkit.config.schema import Kind
+from trainkit.results.calls import CallCost, PackageCost
 from trainkit.results.columns import REQUIRED, OverRanks, OverRepeats, Section, column
-from trainkit.results.cost import Cost, PackageCost
+from trainkit.results.cost import Cost
 from trainkit.results.effective import CompileArtifacts, CompileCache, EagerSteps, Effective
 from trainkit.results.requested import Requested
 
@@ -209,6 +210,7 @@ COLUMN_GROUPS = (
     CompileCache,
     CompileArtifacts,
     Cost,
+    CallCost,
     PackageCost,
     Quality,
     Check,
@@ -222,6 +224,7 @@ class Row(
     Check,
     Quality,
     PackageCost,
+    CallCost,
     Cost,
     CompileArtifacts,
     CompileCache,
