@@ -78,8 +78,9 @@ def reason_not_to_run(command: Command) -> str | None:
 
 
 def shortened(line: str) -> str:
-    """The command with two repeats, an experiment's sweep with one, and a race with a budget of one minute."""
+    """The command with two repeats, an experiment's sweep with one, one deadline, and a race with one minute."""
     line = re.sub(r"(repeats=)\d+", r"\g<1>2", line)
+    line = re.sub(r"(deadline_ms=\d+),[\d,]+", r"\g<1>", line)
     if " -m " in line and "experiment=" in line and "repeats=" not in line:
         line += " hydra.launcher.repeats=1"
     return re.sub(r"(--budget |budget_min=)\d+", r"\g<1>1", line)
