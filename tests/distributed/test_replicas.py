@@ -12,7 +12,6 @@ from trainkit.compiler.compiler import Compiler
 from trainkit.config.schema import CompileConfig, DdpConfig, Strategy
 from trainkit.distributed.replicas import average_gradients, dims_in_memory, inverse, make_buckets
 from trainkit.results.files import read_row
-from trainkit.training.run import run
 
 SMALL = (
     "model=gpt2", "model.dim=192", "model.depth=2", "model.num_heads=2", "data=synthetic", "data.vocab_size=1000",
@@ -52,14 +51,14 @@ def test_two_ranks_train_as_with_ddp(train, tmp_path):
     assert same(parameters(tmp_path / "compiled"), parameters(tmp_path / "ddp"))
 
 
-def test_the_network_alone_may_be_compiled(compose, tmp_path, monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # else Lightning sets another number for the second run
-    trained = []
-    for name, settings in (("plain", ()), ("averaged", ("ddp.strategy=compiled",))):
-        row = run(compose("compile.scope=net", "compile.backend=aot_eager", *QUICK, *settings, run_dir=tmp_path / name))
-        assert (row.status, row.effective_mode) == ("ok", "default")
-        trained.append(parameters(tmp_path / name))
-    assert same(*trained)
+def test_the_network_alone_may_be_compiled(train, tmp_path):
+    for strategy in ("ddp", "compiled"):
+        words = ("compile.scope=net", "compile.backend=aot_eager", "logger=none", *QUICK)
+        done = train(*words, f"ddp.strategy={strategy}", f"hydra.run.dir={strategy}", ranks=2)
+        assert done.returncode == 0, done.stderr
+        row = read_row(tmp_path / strategy)
+        assert (row.status, row.effective_mode, row.strategy) == ("ok", "default", strategy)
+    assert same(parameters(tmp_path / "compiled"), parameters(tmp_path / "ddp"))
 
 
 # Three steps of a network with DDP, and of a copy that averages its gradients itself.

@@ -59,7 +59,7 @@ def outcomes_text(outcomes: Sequence[Outcome]) -> str:
 
 def found_sentence(pairs: Pairs) -> str:
     """What at least one pair of the same two choices found, without its figures: `scope=parts is slower than
-    scope=step in 3 of 4, and undecided in 1.`"""
+    scope=step in 3 of 4, undecided in 1.`"""
     first = pairs[0]
     labels = choice_labels(first.choice, first.baseline)
     counts = Counter(judge_claim(ClaimedRatio("above"), pair) for pair in pairs)
