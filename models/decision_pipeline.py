@@ -1,10 +1,10 @@
-"""A controller of a machine: perception, a memory of past states, a decision by rules, control, and safety limits."""
+"""A controller of a machine: perception, a memory of past states, a decision by rules, control, and safety."""
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-STAGES = ("perception", "decision", "control")
+STAGES = ("perception", "decision", "control", "safety")
 
 
 class DecisionPipeline(nn.Module):
@@ -16,8 +16,9 @@ class DecisionPipeline(nn.Module):
     batch. rewritten=False: by rules in Python on a number (`.item()`), which break the graph. True: by torch.where;
     same numbers. The LSTM is a cell called step by step, for Dynamo does not trace nn.LSTM. The shapes behind
     perception do not depend on T. `until` names the stage that the call ends with, for the times of the first ones:
-    perception returns the states [B, T, width], decision the one [B, 2 width] that control makes actions of. Raises
-    ValueError for a window below 1 and an unknown stage.
+    perception returns the states [B, T, width], decision the one [B, 2 width] that control makes actions of, control
+    the actions [B, num_classes] without limits, and safety, the default, limits them (NaN stays NaN). Raises ValueError
+    for a window below 1 and an unknown stage.
     """
 
     def __init__(
@@ -29,7 +30,7 @@ class DecisionPipeline(nn.Module):
         window: int = 16,
         limit: float = 10.0,
         rewritten: bool = True,
-        until: str = "control",
+        until: str = "safety",
     ):
         super().__init__()
         if until not in STAGES:
@@ -57,6 +58,8 @@ class DecisionPipeline(nn.Module):
         if self.until == "decision":
             return state
         actions = self.control(state)  # [B, num_classes]
+        if self.until == "control":
+            return actions
         return self.limit * torch.tanh(actions / self.limit)  # safety: within the limits, whatever was decided
 
     def remember(self, states: Tensor) -> Tensor:

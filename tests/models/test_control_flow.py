@@ -226,13 +226,27 @@ def test_a_pipeline_ends_with_the_stage_that_is_named():
     whole = DecisionPipeline(**settings).eval()
     batch = torch.randn(2, 1, 4, 6)
     nets = {}
-    for until in ("perception", "decision"):
+    for until in ("perception", "decision", "control", "safety"):
         nets[until] = DecisionPipeline(**settings, until=until).eval()
         nets[until].load_state_dict(whole.state_dict())
     states = nets["perception"](batch)
     assert states.shape[:2] == (2, 4)
     state = nets["decision"](batch)
     torch.testing.assert_close(state, whole.decide(whole.remember(states)))
-    torch.testing.assert_close(whole(batch), whole.limit * torch.tanh(whole.control(state) / whole.limit))
-    with pytest.raises(ValueError, match="until=safety is no stage; one of perception, decision, control"):
-        DecisionPipeline(**settings, until="safety")
+    actions = nets["control"](batch)
+    assert actions.shape == (2, 5)
+    torch.testing.assert_close(actions, whole.control(state))
+    torch.testing.assert_close(nets["safety"](batch), whole.limit * torch.tanh(actions / whole.limit))
+    torch.testing.assert_close(whole(batch), nets["safety"](batch))
+    with pytest.raises(ValueError, match="until=actuators is no stage; one of perception, decision, control, safety"):
+        DecisionPipeline(**settings, until="actuators")
+
+
+def test_control_returns_actions_beyond_the_limits_and_safety_none():
+    _, settings = NETWORKS["decision_pipeline"]
+    raw, limited = (DecisionPipeline(**settings, limit=2.0, until=until) for until in ("control", "safety"))
+    nn.init.constant_(raw.control[-1].bias, -1e3)
+    limited.load_state_dict(raw.state_dict())
+    batch = torch.randn(2, 1, 4, 6)
+    assert raw(batch).max() < -2
+    torch.testing.assert_close(limited(batch), torch.full((2, 5), -2.0))
