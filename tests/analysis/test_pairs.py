@@ -109,6 +109,18 @@ def test_a_choice_takes_a_number_however_it_is_typed():
     assert pair.choice_rows[0].compile_dynamic
 
 
+def test_lists_of_parts_are_chosen_as_reports_write_them():
+    whole = [{"match": "features"}, {"match": "features.1", "mode": "eager"}]
+    rows = [
+        replace(ops_row(1, time_ms, n, compile_mode="default"), compile_scope="parts", compile_parts=parts)
+        for time_ms, parts in ((2.0, [{"match": "features.0"}, {"match": "features.2"}]), (3.0, whole))
+        for n in range(2)
+    ]
+    choices = "compile.parts=features.0+features.2", "compile.parts=features+features.1/eager"
+    (pair,) = compare_pairs(rows, *choices)
+    assert pair.ratio.value == pytest.approx(1.5)
+
+
 def test_rows_of_two_schema_versions_are_no_pair():
     choices = "compile.mode=default compile.dynamic=false", "compile.mode=eager"
     old = [replace(row, schema_version=2, step_time_ms_p50=3 * row.step_time_ms_p50) for row in crossing()]

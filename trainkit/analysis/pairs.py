@@ -78,7 +78,7 @@ class _Requirement:
         requested = grouping.requested(row) | {"cache_found": row.cache_found}
         if self.name not in requested:
             return False
-        requested_value = grouping.one_spelling(self.name, typed_value(requested[self.name]))
+        requested_value = grouping.value_text(self.name, requested[self.name])
         equal = requested_value == grouping.one_spelling(self.name, self.value)
         return equal != self.excluded
 
@@ -100,8 +100,8 @@ def compare_pairs(
     """Compare rows with the settings of `choice` with rows with those of `baseline`, a pair for each set of conditions,
     numbers ascending.
 
-    A choice is a line of overrides, `compile.mode=default model.rewritten!=true`; `cache_found=warm` selects runs by
-    the compile cache that they found. If either names a setting of compile.*, the other settings of compile.* may
+    A choice is a line of overrides, `compile.mode=default model.rewritten!=true`, a list as reports write it,
+    `compile.parts=features+classifier`; `cache_found=warm` selects runs by the compile cache that they found. If either names a setting of compile.*, the other settings of compile.* may
     differ. Rows that a comparison drops take no part, except runs that were only partly compiled: those get a note.
     Compile times are those of repeats that found the compile cache in the same state, the coldest that both sides have,
     unless a choice names `cache_found`; a pair without such repeats is left out. Raises ValueError if a choice fits
