@@ -9,7 +9,6 @@ from trainkit.analysis import grouping
 from trainkit.analysis.candidates import metrics_differ, values_of
 from trainkit.analysis.dropping import drop_reasons, step_times_ms
 from trainkit.analysis.machines import of_common_machines, ratio_within_machines, step_ratio
-from trainkit.config.settings import typed_value
 from trainkit.results.optimized import METRIC, is_maximized
 from trainkit.results.row import Row
 from trainkit.stats import Ratio
@@ -101,8 +100,8 @@ def compare_pairs(
     numbers ascending.
 
     A choice is a line of overrides, `compile.mode=default model.rewritten!=true`, a list as reports write it,
-    `compile.parts=features+classifier`; `cache_found=warm` selects runs by the compile cache that they found. If either names a setting of compile.*, the other settings of compile.* may
-    differ. Rows that a comparison drops take no part, except runs that were only partly compiled: those get a note.
+    `compile.parts=features+classifier`; `cache_found=warm` selects runs by the compile cache that they found. If either
+    names a setting of compile.*, the other settings of compile.* may differ. Rows that a comparison drops take no part, except runs that were only partly compiled: those get a note.
     Compile times are those of repeats that found the compile cache in the same state, the coldest that both sides have,
     unless a choice names `cache_found`; a pair without such repeats is left out. Raises ValueError if a choice fits
     several candidates under the same conditions: they are no repeats of each other.
