@@ -1,11 +1,15 @@
 """What is said of a race, told from its jobs."""
 
+import math
+
+import numpy as np
 import pytest
 
 from trainkit.analysis.advice import arm_label, effects_of, tried_arms
 from trainkit.analysis.arms import Arm, Turn
 from trainkit.analysis.race import Race, Rules
 from trainkit.results.ledger import Measurement
+from trainkit.stats import ratio
 
 EAGER, DEFAULT, NET = ["compile.mode=eager"], ["compile.mode=default"], ["compile.mode=default", "compile.scope=net"]
 
@@ -60,6 +64,64 @@ def test_the_choice_of_an_undecided_race_leads_and_is_not_chosen():
     jobs = {"eager": JOBS[:1], "default": JOBS[1:2]}
     outcomes = {tried.label: tried.outcome for tried in tried_arms(Race(arms, Rules()), jobs)}
     assert outcomes == {"eager": "open", "default": "leading"}
+
+
+def simulated(seed: int, most_turns: int) -> tuple[Race, dict[str, list[Measurement]]]:
+    """A race that a budget of so many jobs may end: four settings within some percent, that scatter by up to 2 %."""
+    chance = np.random.default_rng(seed)
+    arms = [Arm(f"setting={number}", cost=float(number)) for number in range(4)]
+    means = {arm.name: math.exp(chance.normal(0, 0.03)) for arm in arms}
+    spread = chance.choice([0.002, 0.01, 0.02])
+    race = Race(arms, Rules())
+    jobs: dict[str, list[Measurement]] = {arm.name: [] for arm in arms}
+    for _ in range(most_turns):
+        turn = race.next_turn()
+        if turn is None:
+            break
+        figure = means[turn.arm.name] * math.exp(chance.normal(0, spread))
+        turn.record(figure)
+        jobs[turn.arm.name].append(job([turn.arm.name], figure, is_final=turn.is_final))
+    return race, jobs
+
+
+@pytest.mark.parametrize(
+    ("most_turns", "expected"),
+    [(16, {"leading", "open", "slower"}), (1000, {"chosen", "equal", "no_better", "slower"})],
+)
+def test_an_outcome_follows_from_the_interval_beside_it(most_turns: int, expected: set[str]):
+    outcomes = set()
+    for seed in range(60):
+        race, jobs = simulated(seed, most_turns)
+        within_tolerance = 1 / (1 + race.rules.tolerance)
+        is_confirmed = race.is_confirmed(race.standing())
+        for tried in tried_arms(race, jobs):
+            low, high = tried.interval
+            if tried.outcome in ("chosen", "equal"):
+                assert low > within_tolerance
+            else:
+                assert (tried.outcome == "slower") == (high < 1) or tried.outcome == "leading"
+            assert tried.outcome != ("open" if is_confirmed else "no_better")
+            outcomes.add(tried.outcome)
+    assert outcomes >= expected
+
+
+def test_the_gain_of_a_leader_that_is_not_confirmed_has_the_interval_of_the_race():
+    arms = [
+        Arm("compile.mode=eager", figures=[1.0, 1.01, 1.03]),
+        Arm("compile.mode=default", figures=[0.96, 0.94, 0.97]),
+    ]
+    jobs = {arm.name: [job([arm.name], figure) for figure in arm.figures] for arm in arms}
+    alone = ratio(arms[0].figures, arms[1].figures)
+    eager, default = tried_arms(Race(arms, Rules()), jobs)
+    assert (default.outcome, eager.outcome) == ("leading", "open")
+    assert alone.low > 1  # as if it were sure that it is better
+    assert default.gain.value == pytest.approx(alone.value)
+    assert (default.gain.low, default.gain.high) == pytest.approx((1 / eager.interval[1], 1 / eager.interval[0]))
+    assert default.gain.low < 1
+    for arm in arms:
+        del arm.figures[1:]
+    (_, default) = tried_arms(Race(arms, Rules()), jobs)
+    assert (default.gain.value, default.gain.low) == (pytest.approx(1 / 0.96), None)
 
 
 def test_the_effect_of_a_value_is_the_ratio_of_the_arms_with_and_without_it():

@@ -425,6 +425,18 @@ def test_a_setting_is_excluded_in_the_round_in_which_the_race_excluded_it(tmp_pa
     assert rounds_in_which("default, trainer.channels_last=true", advisor) == ([], "round 1")
 
 
+def test_a_choice_that_is_as_good_as_a_faster_leader_is_not_out(tmp_path: Path):
+    """The mode `default` is known to be faster than eager, by less than matters."""
+    machine = Machine(step_ms={"compile.mode=default": 0.99}, spread=0.0005)
+    advisor = race(machine, tmp_path, budget_s=3600, factors=[Factor("compile.mode", {"default": FactorValue()})])
+    standing = advisor.race.standing()
+    assert standing.choice is advisor.race.arms[0]
+    low, high = standing.times_as_good["compile.mode=eager"]
+    assert 0.98 < low < high < 1
+    assert advisor.rounds[-1].leader == "default"
+    assert advisor.rounds[-1].eliminated == ()
+
+
 def test_a_round_has_intervals_that_close_and_the_settings_that_they_put_out(tmp_path: Path):
     advisor = race(Machine(), tmp_path, budget_s=3600, factors=FACTORS[:1])
     assert [shown.name for shown in advisor.rounds][:2] == ["round 1", "round 2"]

@@ -1,5 +1,6 @@
 """What a race says in the end: the settings to train with, and what is known of all that were tried."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,19 +16,22 @@ from trainkit.stats import Ratio, ratio
 class Tried:
     """An arm of a race, with its jobs.
 
-    `gain` is the base's figure over its own; None for the base itself, and without a figure of both. `outcome` is
-    `chosen`, `leading` (the choice of a race that ended before it was confirmed), `equal`, `slower`, `open` (the other
-    arms of such a race) or `excluded`.
+    `gain` is the base's figure over its own; None for the base itself, and without a figure of both. `interval` tells
+    how many times as good as the leader it is, together with those of all other arms. `outcome` follows from it:
+    `chosen`, `leading` (the choice of a race that ended before it was confirmed), `equal`, `no_better` (as good as the
+    chosen one or worse: the race does not know which), `slower`, `open` (may be the best of a race that ended before it
+    was confirmed) or `excluded`.
     """
 
     label: str
     overrides: tuple[str, ...]
     jobs: tuple[Measurement, ...]
     gain: Ratio | None
-    interval: tuple[float, float] | None  # of its figure over the leader's
+    interval: tuple[float, float] | None
     outcome: str
     is_unstable: bool
     reason: str | None
+    is_leader: bool = False
 
     @property
     def is_choice(self) -> bool:
@@ -61,8 +65,9 @@ class Effect:
 
 @dataclass(frozen=True)
 class Round:
-    """The intervals of the arms over the leader when a round had ended, by label, and the labels of those that cannot
-    win: `eliminated` are slower, `excluded` for another reason, without an interval. `final`: of the last two."""
+    """How many times as good as the leader the arms were when a round had ended, as intervals by label, and the labels
+    of those that cannot win: `eliminated` are slower, `excluded` for another reason, without an interval. `final`: of
+    the last two."""
 
     name: str
     leader: str
@@ -78,9 +83,10 @@ class Advice:
     `base_label` names the settings that it began with. `choice` is None if nothing can win. Without `is_decided`, or
     without `is_confirmed` by the jobs that a winner gets in the end, it is the best so far. `capped_at` are the jobs of
     each setting in question after which an undecided race ended; None if its budget ended it. No arm is more than
-    `most_gain` better than the chosen one, with the confidence of the rules. `not_tried` did not fit into the budget;
-    `left_out` are factors that have no effect or were not named. `largest_batch` is the largest batch size of those
-    that were tried that fits, None if none was tried.
+    `most_gain` better than the chosen one, with the confidence of the rules. An arm that is at most `tolerance` worse
+    than the best is as good. `not_tried` did not fit into the budget; `left_out` are factors that have no effect or
+    were not named. `largest_batch` is the largest batch size of those that were tried that fits, None if none was
+    tried.
     """
 
     goal: str
@@ -90,6 +96,7 @@ class Advice:
     is_decided: bool
     is_confirmed: bool
     most_gain: float
+    tolerance: float
     used_s: float
     budget_s: float
     not_tried: tuple[LeftOut, ...]
@@ -113,30 +120,45 @@ def arm_label(overrides: Sequence[str]) -> str:
 def tried_arms(race: Race, jobs: Mapping[str, Sequence[Measurement]]) -> list[Tried]:
     """The arms of a race that have a figure, or are excluded by a job, the base first; `jobs` are those of each arm, by
     its name."""
-    standing, base = race.standing(), race.arms[0]
+    standing = race.standing()
     is_confirmed = race.is_confirmed(standing)
     tried = []
     for arm in race.arms:
         is_known = bool(arm.all_figures) or arm.excluded is not None
         if not jobs[arm.name] or not is_known:
             continue
-        gain = None
-        if arm.figures and base.figures and arm is not base:
-            gain = race.gain(arm, base)
         overrides = tuple(jobs[arm.name][0].overrides)
         tried.append(
             Tried(
                 label=arm_label(overrides),
                 overrides=overrides,
                 jobs=tuple(jobs[arm.name]),
-                gain=gain,
-                interval=standing.intervals.get(arm.name),
+                gain=_gain(arm, race, standing, is_confirmed),
+                interval=standing.times_as_good.get(arm.name),
                 outcome=_outcome(arm, standing, is_confirmed),
                 is_unstable=arm in standing.unstable,
                 reason=arm.excluded,
+                is_leader=arm is standing.leader,
             )
         )
     return tried
+
+
+def _gain(arm: Arm, race: Race, standing: Standing, is_confirmed: bool) -> Ratio | None:
+    """The base's figure over an arm's.
+
+    The figures that made an arm the leader flatter it. Until a race is confirmed, the leader's interval is the one that
+    holds together with those of the other arms.
+    """
+    base = race.arms[0]
+    if arm is base or not arm.figures or not base.figures:
+        return None
+    if arm is not standing.leader or is_confirmed or base.name not in standing.intervals:
+        return race.gain(arm, base)
+    low, high = standing.intervals[base.name]
+    if low == 0 or math.isinf(high):  # nothing tells how far the figures scatter
+        return Ratio(race.gain(arm, base).value)
+    return Ratio(math.sqrt(low * high), low, high, measurable=low > 1)
 
 
 def _outcome(arm: Arm, standing: Standing, is_confirmed: bool) -> str:
@@ -148,7 +170,7 @@ def _outcome(arm: Arm, standing: Standing, is_confirmed: bool) -> str:
         return "equal"
     if arm in standing.eliminated:
         return "slower"
-    return "open"
+    return "no_better" if is_confirmed else "open"
 
 
 def effects_of(pairs: Sequence[tuple[str, tuple[str, ...], tuple[str, ...]]], tried: Sequence[Tried]) -> list[Effect]:

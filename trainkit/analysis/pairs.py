@@ -101,10 +101,11 @@ def compare_pairs(
 
     A choice is a line of overrides, `compile.mode=default model.rewritten!=true`, a list as reports write it,
     `compile.parts=features+classifier`; `cache_found=warm` selects runs by the compile cache that they found. If either
-    names a setting of compile.*, the other settings of compile.* may differ. Rows that a comparison drops take no part, except runs that were only partly compiled: those get a note.
-    Compile times are those of repeats that found the compile cache in the same state, the coldest that both sides have,
-    unless a choice names `cache_found`; a pair without such repeats is left out. Raises ValueError if a choice fits
-    several candidates under the same conditions: they are no repeats of each other.
+    names a setting of compile.*, the other settings of compile.* may differ. Rows that a comparison drops take no part,
+    except runs that were only partly compiled: those get a note. Compile times are those of repeats that found the
+    compile cache in the same state, the coldest that both sides have, unless a choice names `cache_found`; a pair
+    without such repeats is left out. Raises ValueError if a choice fits several candidates under the same conditions:
+    they are no repeats of each other.
     """
     usable = _usable_rows(list(rows), column)
     chosen_names = {requirement.name for requirement in _requirements(choice) + _requirements(baseline)}

@@ -68,6 +68,11 @@ class Standing:
     def is_decided(self) -> bool:
         return bool(self.winners)
 
+    @property
+    def times_as_good(self) -> dict[str, tuple[float, float]]:
+        """How many times as good as the leader each arm is: the interval of the leader's figure over its own."""
+        return {name: (_inverse(high), _inverse(low)) for name, (low, high) in self.intervals.items()}
+
 
 class Race:
     """The arms of a race, and whose turn it is. The first arm is the base, over which a gain is reported."""
@@ -253,6 +258,10 @@ class Race:
         num_comparisons = max(len(self.arms) - 1, 1)
         num_looks = 2 * (self.rules.most_samples + NOISY_FINAL)  # at two arms, after a figure of either
         return (1 - self.rules.confidence) / num_comparisons / num_looks
+
+
+def _inverse(ratio: float) -> float:
+    return 1 / ratio if ratio else math.inf
 
 
 def _exp(difference: float) -> float:

@@ -10,17 +10,17 @@ from rich.text import Text
 
 from trainkit.analysis.advice import Advice, Tried
 from trainkit.formatting import clean, duration, factor, fixed, percent, seconds, short, size
-from trainkit.report.figures import ratio_text
+from trainkit.report.figures import distinct_from_1, factor_text, ratio_text
 from trainkit.report.terminal import terminal
 from trainkit.stats import CONFIDENCE
 
-HEADINGS = ("settings", "samples/s", "times as good", "compile", "peak memory", "jobs", "outcome")
+HEADINGS = ("settings", "samples/s", "times as good", "vs leader", "compile", "peak memory", "jobs", "outcome")
 MOST_TOLD = 1.0  # relative: a bound above it tells nothing
 UNCONFIRMED = "unconfirmed: not all jobs that a winner gets in the end were run"
-COMPARED = ("equal", "slower", "open")  # outcomes of arms beside the chosen one
+COMPARED = ("equal", "no_better", "open", "slower")  # outcomes of arms beside the chosen one
 OUTCOME_TEXTS = {
-    "chosen": "chosen", "leading": "best so far", "equal": "as good", "slower": "worse", "open": "undecided",
-    "excluded": "",
+    "chosen": "chosen", "leading": "best so far", "equal": "as good", "no_better": "as good or worse",
+    "open": "undecided", "slower": "worse", "excluded": "",
 }  # fmt: skip
 
 
@@ -58,7 +58,7 @@ def _choice(advice: Advice) -> str:
     if choice.label == advice.base_label and advice.most_gain <= 0:
         return f"stay with {choice.label}: {_guarantee('better')}"
     if choice.label == advice.base_label:
-        return f"no measurable difference of use: stay with {choice.label}; {guarantee}"
+        return f"no measurable gain: stay with {choice.label}; {guarantee}"
     return f"{_gain_text(choice, advice)}; {guarantee}"
 
 
@@ -78,12 +78,21 @@ def tried_cells(tried: Tried) -> list[str]:
     return [
         tried.label,
         fixed(median(speeds), 0) if speeds else "-",
-        ratio_text(tried.gain) if tried.gain is not None else "-",
+        factor_text(tried.gain) if tried.gain is not None else "-",
+        _interval_text(tried),
         seconds(tried.compile_s),
         size(tried.peak_bytes),
         str(len(tried.jobs)),
         _outcome_text(tried),
     ]
+
+
+def _interval_text(tried: Tried) -> str:
+    if tried.is_leader:
+        return "leads"
+    if tried.interval is None or tried.interval[0] == 0:  # nothing tells how far the figures scatter
+        return "-"
+    return bounds_text(tried.interval)
 
 
 def _outcome_text(tried: Tried) -> str:
@@ -99,13 +108,21 @@ def _outcome_text(tried: Tried) -> str:
 
 
 def advice_notes(advice: Advice) -> Iterator[str]:
-    """The goal, the ties, and the effect of each value."""
+    """The goal, how to read the table, the ties, and the effect of each value."""
     yield f"Best is the least of {advice.goal}."
+    if any(tried.outcome in COMPARED for tried in advice.tried):
+        yield (
+            f'The column "times as good" compares with {advice.base_label}. The column "vs leader" has the intervals '
+            "that decide the outcome, which hold for all settings together: below 1 is worse, at most "
+            f"{100 * advice.tolerance:g} % below is as good."
+        )
     if advice.equals:
         labels = " | ".join(tried.label for tried in advice.equals)
         yield f"As good, and costlier to compile or in memory: {labels}."
     if advice.largest_batch is not None:
         yield f"The largest batch size that was tried and fits: {advice.largest_batch}."
+    if advice.effects:
+        yield f"One value at a time, each with a {100 * CONFIDENCE:.0f} % interval for that comparison alone:"
     for effect in advice.effects:
         yield f"{effect.value} over {effect.over}: {ratio_text(effect.gain)}."
 
@@ -134,8 +151,10 @@ def best_first(tried: Iterable[Tried]) -> list[Tried]:
 
 
 def bounds_text(interval: tuple[float, float]) -> str:
+    """An interval of ratios, which shows on which side of 1 it lies: `0.85 to 0.997`."""
     low, high = interval
-    return f"{factor(low)} to {factor(high)}"
+    end = distinct_from_1 if low > 1 or high < 1 else factor
+    return f"{end(low)} to {end(high)}"
 
 
 def write_advice(folder: Path, advice: Advice, title: str) -> Path:

@@ -28,7 +28,7 @@ def interval_text(ratio: Ratio | None, separator: str = "-") -> str:
     """The interval of a ratio; "" if it is unknown or a single value, as eager's own."""
     if ratio is None or ratio.low is None or ratio.high is None or ratio.low == ratio.high:
         return ""
-    end = _distinct_from_1 if ratio.measurable else factor
+    end = distinct_from_1 if ratio.measurable else factor
     return f"{end(ratio.low)}{separator}{end(ratio.high)}"
 
 
@@ -46,7 +46,7 @@ def ratio_text(ratio: Ratio | None) -> str:
     return f"{factor_text(ratio)} [{interval}]"
 
 
-def _distinct_from_1(value: float) -> str:
+def distinct_from_1(value: float) -> str:
     """A factor, with as many decimals as show on which side of 1 it lies."""
     text = factor(value)
     if text != "1.00":

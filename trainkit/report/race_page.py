@@ -39,7 +39,7 @@ def _round_line(label: str, rounds: Sequence[Round]) -> list[str]:
 
 
 def _round_cell(label: str, shown: Round, before: Round | None) -> str:
-    """What a round knew of an arm: its interval over the leader, and whether that eliminated it, or something else."""
+    """What a round knew of an arm: its interval, and whether that eliminated it, or something else."""
     if label in shown.excluded:
         return "excluded"
     interval = shown.intervals.get(label)

@@ -144,6 +144,7 @@ def advice_of(advisor: Advisor, plan: RacePlan) -> Advice:
         is_decided=standing.is_decided,
         is_confirmed=advisor.race.is_confirmed(standing),
         most_gain=standing.most_gain,
+        tolerance=advisor.race.rules.tolerance,
         used_s=advisor.budget.used_s,
         budget_s=advisor.budget.limit_s,
         not_tried=tuple(not_tried),

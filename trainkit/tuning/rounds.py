@@ -1,9 +1,8 @@
 """The rounds of a race, as it decided them: a round is kept while the race takes its jobs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from trainkit.analysis.advice import Round, arm_label
-from trainkit.analysis.arms import Arm
 from trainkit.analysis.race import Standing
 from trainkit.results.ledger import Measurement
 from trainkit.tuning.forecast import Entry
@@ -19,14 +18,11 @@ def add_round(rounds: list[Round], job: Measurement, entries: Mapping[str, Entry
         labels[arm_name] = arm_label(entry.settings.overrides)
         if entry.jobs and entry.arm.excluded is not None:
             excluded.append(labels[arm_name])
-    intervals = {labels[arm_name]: interval for arm_name, interval in standing.intervals.items()}
+    intervals = {labels[arm_name]: interval for arm_name, interval in standing.times_as_good.items()}
     leader = ""
     if standing.leader is not None:
         leader = labels[standing.leader.name]
     if rounds and rounds[-1].name == name:
         rounds.pop()
-    rounds.append(Round(name, leader, intervals, _labels_of(standing.eliminated, labels), tuple(excluded)))
-
-
-def _labels_of(arms: Sequence[Arm], labels: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(labels[arm.name] for arm in arms)
+    slower = [labels[arm.name] for arm in standing.eliminated if arm not in standing.winners]
+    rounds.append(Round(name, leader, intervals, tuple(slower), tuple(excluded)))

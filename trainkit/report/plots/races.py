@@ -11,10 +11,10 @@ from trainkit.report.plots.palette import HUES, INK, MUTED, STYLE
 from trainkit.report.plots.svg import Plot, figure_svg, plot_description
 
 INTERVALS_NOTE = (
-    "The figure of each setting over the leader's, lower is better. Each setting has an interval for each round, the "
-    "first on top. A cross ends the interval that puts a setting out."
+    "How many times as good as the leader each setting is, higher is better. Each setting has an interval for each "
+    "round, the first on top. A cross ends the interval that puts a setting out."
 )
-FARTHEST = 4.0  # times the leader's figure
+FARTHEST = 4.0  # times as good as the leader, and as bad
 NEAREST = 1.1
 
 
@@ -41,9 +41,9 @@ def plot_race(rounds: Sequence[Round], tried: Sequence[Tried], name: str) -> Plo
             else:
                 rows.axes.plot(shown, [height, height], "-", color=MUTED if is_out else HUES[0], linewidth=1.6)
             if is_out:
-                rows.axes.plot(shown[:1], [height], "x", color=INK, markersize=6)
+                rows.axes.plot(shown[1:], [height], "x", color=INK, markersize=6)
                 break
-    rows.axes.set_xlabel("times the leader's figure")
+    rows.axes.set_xlabel("times as good as the leader")
     title = "Intervals round by round"
     return Plot(title, figure_svg(rows.figure, name, plot_description(title, entries)), INTERVALS_NOTE)
 
