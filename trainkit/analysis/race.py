@@ -21,9 +21,11 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from trainkit.analysis.arms import Arm, Turn
 from trainkit.analysis.differences import MeanDifferences, differences
-from trainkit.stats import CONFIDENCE, Ratio, ratio
+from trainkit.stats import CONFIDENCE, Ratio
 
 BASE_FIGURES = 2  # of the first arm: one alone gives the gain no interval
 LEAST_FIGURES = 8  # of a winner, and of the last two, where they scatter
@@ -214,11 +216,20 @@ class Race:
 
     def gain(self, arm: Arm, base: Arm) -> Ratio:
         """The base's figure over the arm's. Two figures or more of the final stand alone: the earlier figures, which
-        chose the arm, flatter it."""
-        figures = arm.all_figures
+        chose the arm, flatter it. How far figures scatter is told by those of all arms."""
+        samples = [base.all_figures, arm.all_figures]
         if len(arm.final_figures) > 1:
-            figures = arm.final_figures
-        return ratio(base.all_figures, figures)
+            samples = [base.all_figures, arm.final_figures, arm.figures]
+        for other in self.arms:
+            if other.figures and other is not arm and other is not base:
+                samples.append(other.all_figures)
+        logs = [np.log(figures) for figures in samples]
+        compared = differences(logs, (1 - self.rules.confidence) / 2, self._log_tolerance)
+        value, low = _exp(logs[0].mean() - logs[1].mean()), compared.lows[0, 1]
+        if math.isinf(low):
+            return Ratio(value)
+        high = compared.highs[0, 1]
+        return Ratio(value, _exp(low), _exp(high), measurable=bool(low > 0 or high < 0))
 
     def is_at_cap(self, standing: Standing) -> bool:
         """Whether the arms whose next figure may decide the race have as many as an arm gets."""
