@@ -233,6 +233,13 @@ def test_the_gain_of_the_chosen_arm_comes_from_figures_that_did_not_choose_it():
     assert Race([base, chosen]).gain(chosen, base).value == pytest.approx(5**0.5, rel=0.01)
 
 
+def test_the_gain_of_an_arm_that_jumps_is_that_of_all_its_figures():
+    base = Arm("base", figures=[2.0, 2.01, 1.99])
+    jumping = Arm("jumping", figures=[1.0, 1.3, 1.001, 1.301], final_figures=[1.0, 1.001])
+    assert jumping.is_unstable
+    assert Race([base, jumping]).gain(jumping, base).value < 1.95
+
+
 def test_a_lead_of_noisy_arms_names_no_winner_before_there_are_enough_figures():
     fast = Arm("fast", figures=[1.0, 1.05, 0.96, 1.02])
     slow = Arm("slow", figures=[1.2, 1.26, 1.14, 1.21])

@@ -51,7 +51,7 @@ def test_a_warm_compile_is_not_expected_to_be_warmer_the_next_time():
     default = entry("compile.mode=default", 1.0, 60.0)
     assert predicted_s(default, False, [EAGER, default]) == 40.0
     for repeat in (1, 2, 3):
-        default.jobs += entry("compile.mode=default", 1.0, 30.0, repeat=repeat).jobs
+        default.jobs += entry("compile.mode=default", 1.0, 30.0, repeat=repeat, check=repeat == 2).jobs
     assert predicted_s(default, False, [EAGER, default]) == 40.0
 
 
@@ -72,8 +72,25 @@ def test_a_mode_multiplies_the_stages_of_inductor_alone():
 
 
 def test_a_job_is_expected_to_take_as_long_as_the_last_one_that_was_checked_as_it_is():
+    """The end of the budget cut the check off, so there is another one."""
     default = entry("compile.mode=default", 1.0)
     for repeat, wall_s in enumerate([10.0, 10.0, 13.0, 10.0]):
-        default.jobs += entry("compile.mode=default", 1.0, 0.0, repeat=repeat, wall_s=wall_s).jobs
+        fields = {"check": True, "status": "timeout", "figure": None} if repeat == 2 else {}
+        default.jobs += entry("compile.mode=default", 1.0, 0.0, repeat=repeat, wall_s=wall_s, **fields).jobs
     assert predicted_s(default, True, [EAGER, default]) == 13
-    assert predicted_s(default, False, [EAGER, default]) == 10
+    default.jobs += entry("compile.mode=default", 1.0, 0.0, repeat=4, wall_s=14.0, check=True).jobs
+    assert predicted_s(default, True, [EAGER, default]) == 10  # once is enough
+
+
+def test_a_compile_that_found_its_graphs_in_the_cache_tells_nothing_of_another_one():
+    warm = entry("compile.mode=default", 1.0, 3.0, cache_found="warm")
+    tuned = entry("compile.mode=max-autotune", 10.0)
+    assert predicted_compile_s(tuned, [EAGER, warm]) == 10 * FIRST_COMPILE_S
+    cold = entry("compile.mode=default trainer.channels_last=true", 1.0, 20.0, cache_found="cold")
+    assert predicted_compile_s(tuned, [EAGER, warm, cold]) == 200.0
+
+
+def test_a_base_that_was_ended_says_nothing_of_the_time_of_others():
+    base = entry("compile.mode=eager", 0.0, 0.0, status="timeout", figure=None, wall_s=600.0)
+    default = entry("compile.mode=default", 1.0)
+    assert predicted_s(default, False, [base, default]) == FIRST_COMPILE_S

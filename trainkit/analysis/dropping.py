@@ -7,6 +7,7 @@ from trainkit.analysis import grouping
 from trainkit.results.row import Row
 
 FOREIGN_PROCESS = "measured beside another process on the device (foreign_processes)"
+OTHER_NUMBERS = "numbers differ from eager"
 WRONG_NUMBERS = "numbers are wrong in another run of this setting"
 
 
@@ -69,7 +70,7 @@ def why_dropped(row: Row) -> str | None:
     if row.foreign_processes:
         return FOREIGN_PROCESS
     if row.check_passed is False:
-        return f"numbers differ from eager: {row.check_reason or 'check=true found so'}"
+        return f"{OTHER_NUMBERS}: {row.check_reason or 'check=true found so'}"
     if row.check_gradients_agree is False or row.check_graphs_agree is False:
         return f"the ranks differ: {row.check_ranks_reason}"
     return _unusable_step_time(row)

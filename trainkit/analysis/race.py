@@ -216,9 +216,10 @@ class Race:
 
     def gain(self, arm: Arm, base: Arm) -> Ratio:
         """The base's figure over the arm's. Two figures or more of the final stand alone: the earlier figures, which
-        chose the arm, flatter it. How far figures scatter is told by those of all arms."""
+        chose the arm, flatter it. An arm that jumps between two values has all. How far figures scatter is told by
+        those of all arms."""
         samples = [base.all_figures, arm.all_figures]
-        if len(arm.final_figures) > 1:
+        if len(arm.final_figures) > 1 and not arm.is_unstable:
             samples = [base.all_figures, arm.final_figures, arm.figures]
         for other in self.arms:
             if other.figures and other is not arm and other is not base:

@@ -41,8 +41,8 @@ class Measurement:
     `overrides` tell its arm from the base, `is_final` says that it was one of the last two's. Without a `figure`, which
     is lower for better ones, `reason` says why. `excludes` is true if the arm cannot win for that reason. `used_s` is
     the time that the race had taken when the job had ended, over all its starts. `before_inductor_s` is the part of
-    `compile_s` that no mode changes. `unchecked` says why its numbers were not compared with eager's where that was
-    requested.
+    `compile_s` that no mode changes. `cache_found` is the row's. `check`: its numbers were to be compared with eager's;
+    `unchecked` says why they were not.
     """
 
     overrides: list[str]
@@ -67,6 +67,8 @@ class Measurement:
     seed: int | None = None
     metric: MeasuredMetric | None = None
     num_val_targets: int | None = None
+    cache_found: str | None = None
+    check: bool = False
     unchecked: str | None = None
 
 

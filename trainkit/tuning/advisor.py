@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 
 from trainkit.analysis.advice import Round, arm_label
 from trainkit.analysis.arms import Arm, Turn
+from trainkit.analysis.dropping import OTHER_NUMBERS
 from trainkit.analysis.race import Race
 from trainkit.config.factors import AUTO, BATCH_SIZE, LeftOut
 from trainkit.results.ledger import Ledger, Measurement
@@ -57,7 +58,7 @@ class Advisor:
             with repeating(self._note_time, NOTE_S):
                 row = measure(request)
             used_s = self.budget.used_s
-            coldest_s = self.entries[request.name].compile_s
+            coldest_s = self._coldest_compile_s(self.entries[request.name])
             job = measurement_of(row, request, self.goal, coldest_s, wall_s=used_s - started_s, used_s=used_s)
             self.ledger.append(job)
             self._take(job)
@@ -66,7 +67,7 @@ class Advisor:
         """The next turn that fits into the budget: while nothing is decided, in the end into what was kept for a final
         that does not fit."""
         self._extend()
-        turn = self.race.next_turn(self._may_run)
+        turn = self.race.next_turn(self._may_run) or self._check_of_choice()
         if turn is None and not self.race.standing().is_decided:
             turn = self.race.next_turn(self._is_last_to_fit)
         if turn is not None and self._needs_base(turn):
@@ -76,7 +77,7 @@ class Advisor:
     def request(self, turn: Turn) -> JobRequest:
         """The job of a turn."""
         entry = self.entries[turn.arm.name]
-        share_s = self.budget.share_s(entry, turn.is_final, list(self.entries.values()))
+        share_s = self._share_s(entry, turn.is_final)
         longest_s = self.budget.longest_job_s
         return JobRequest(
             name=turn.arm.name,
@@ -86,6 +87,7 @@ class Advisor:
             check=entry.is_checked(len(entry.jobs), turn.is_final),
             timeout_s=round(min(share_s, longest_s), 1),
             ends_budget=longest_s < share_s,
+            has_figures=bool(turn.arm.all_figures),
         )
 
     def tried_sizes(self) -> dict[int, bool]:
@@ -134,6 +136,16 @@ class Advisor:
     def _is_last_to_fit(self, turn: Turn) -> bool:
         return not turn.is_final and self._fits(turn, 0.0)
 
+    def _check_of_choice(self) -> Turn | None:
+        """A job of the leader, if its numbers were never compared with eager's and the comparison fits: the leader of a
+        race that ends now is what it advises."""
+        standing = self.race.standing()
+        if standing.choice is None:
+            return None
+        entry, turn = self.entries[standing.choice.name], Turn(standing.choice, is_final=True)
+        needs_check = entry.is_checked(len(entry.jobs), turn.is_final)
+        return turn if needs_check and self._fits(turn, 0.0) else None
+
     def _fits(self, turn: Turn, kept_s: float) -> bool:
         entries = list(self.entries.values())
         return self.budget.has_room(self.entries[turn.arm.name], turn.is_final, entries, kept_s)
@@ -168,12 +180,13 @@ class Advisor:
                 return
 
     def _screened_figures(self) -> dict[Overrides, float]:
-        """The first figure of each arm of the screening that has one."""
+        """The first figure of each arm of the screening that has one and can win."""
         screened = {settings.overrides for settings in self.space.screening()}
         figures = {}
         for entry in self.entries.values():
             overrides = entry.settings.overrides
-            if entry.first_figure is not None and (overrides in screened or self._own_size(entry.settings)):
+            is_screened = overrides in screened or self._own_size(entry.settings)
+            if entry.first_figure is not None and is_screened and entry.arm.excluded is None:
                 figures[overrides] = entry.first_figure
         return figures
 
@@ -186,7 +199,7 @@ class Advisor:
     def _add(self, settings: ArmSettings) -> Entry:
         name = " ".join(settings.overrides) or "as it is"
         if name not in self.entries:
-            arm = Arm(name, excluded=self._complaint(settings.overrides))
+            arm = Arm(name, excluded=self._complaint(settings.overrides) or self._wrong_numbers(settings))
             self.entries[name] = Entry(arm, settings)
             self.race.arms.append(arm)
         return self.entries[name]
@@ -198,18 +211,38 @@ class Advisor:
             return
         entry = self._add(settings)
         arm = entry.arm
+        is_ended = job.status == "timeout" and job.wall_s < self._share_s(entry, job.is_final)  # by a smaller budget
         entry.jobs.append(job)
         if job.figure is not None:
             Turn(arm, job.is_final).record(job.figure)
-        elif job.excludes:
+        elif job.excludes and not is_ended:
             arm.excluded = job.reason
         elif entry.num_disturbed >= MOST_UNUSABLE:
             arm.excluded = f"{job.reason}, {MOST_UNUSABLE} times"
         base = self.entries[self.race.arms[0].name]
         if arm.excluded is None and entry is not base:
             arm.excluded = worse_metric(entry.jobs, base.jobs)
-        arm.cost = entry.peak_bytes if self.goal.minimize == MEMORY else entry.compile_s
+        for other in self.entries.values():
+            if other.arm.excluded is None:
+                other.arm.excluded = self._wrong_numbers(other.settings)
+            other.arm.cost = other.peak_bytes if self.goal.minimize == MEMORY else self._coldest_compile_s(other)
         add_round(self.rounds, job, self.entries, self.race.standing())
+
+    def _share_s(self, entry: Entry, is_final: bool) -> float:
+        return self.budget.share_s(entry, is_final, list(self.entries.values()))
+
+    def _coldest_compile_s(self, entry: Entry) -> float:
+        """The longest compile of the arms with the same graphs: whichever of them came first found the cache cold."""
+        same = [other for other in self.entries.values() if other.settings.compiled == entry.settings.compiled]
+        return max([other.compile_s for other in same], default=0.0)
+
+    def _wrong_numbers(self, settings: ArmSettings) -> str | None:
+        """Why the numbers of an arm must be wrong: it has all settings of one whose numbers are."""
+        for entry in self.entries.values():
+            is_wrong = (entry.arm.excluded or "").startswith(OTHER_NUMBERS)
+            if is_wrong and set(entry.settings.overrides) < set(settings.overrides):
+                return f"{OTHER_NUMBERS} with {arm_label(entry.settings.overrides)}"
+        return None
 
 
 def unmeasured(entries: Iterable[Entry]) -> tuple[list[LeftOut], list[LeftOut]]:

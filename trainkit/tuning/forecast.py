@@ -11,7 +11,8 @@ from trainkit.tuning.space import ArmSettings
 FIRST_COMPILE_S = 30.0  # of mode default, until an arm was compiled
 WARM_SAVES = 0.5  # of the first job's compile time: every later job finds the cache warm
 CHECK_TIMES = 2.0  # the time of a job with check=true, over that of the job without
-CHECKED_REPEAT = 2  # its numbers are checked before an arm gets many jobs, and again in the final
+CHECKED_REPEAT = 2  # its numbers are checked before an arm gets many jobs, in the final at the latest
+COLD = (None, "cold")  # what a job has found in the compile cache for its graphs, as far as torch tells
 
 
 @dataclass
@@ -29,21 +30,34 @@ class Entry:
 
     @property
     def num_disturbed(self) -> int:
-        """The jobs that another process disturbed. Those that the end of the budget cut off are none."""
-        return sum(job.figure is None and job.status != "timeout" for job in self.jobs)
+        """The jobs since the last figure that another process disturbed. Those that the end of the budget cut off are
+        none."""
+        num_disturbed = 0
+        for job in self.jobs:
+            if job.figure is not None:
+                num_disturbed = 0
+            elif job.status != "timeout":
+                num_disturbed += 1
+        return num_disturbed
 
     @property
     def is_compiled(self) -> bool:
         return self.settings.compile > 0
 
+    @property
+    def was_checked(self) -> bool:
+        """Whether its numbers were compared with eager's, or are known not to be comparable. A comparison that the end
+        of the budget cut off tells nothing."""
+        return any(job.check and (job.status != "timeout" or job.unchecked is not None) for job in self.jobs)
+
     def is_checked(self, repeat: int, is_final: bool) -> bool:
-        """Whether the numbers of a job are compared with eager's."""
-        return self.is_compiled and (is_final or repeat == CHECKED_REPEAT)
+        """Whether the numbers of the next job are compared with eager's."""
+        return self.is_compiled and not self.was_checked and (is_final or repeat >= CHECKED_REPEAT)
 
     def last_job(self, is_checked: bool) -> Measurement | None:
         """The last job whose numbers were compared with eager's, or were not."""
         for job in reversed(self.jobs):
-            if self.is_checked(job.repeat, job.is_final) == is_checked:
+            if job.check == is_checked:
                 return job
         return None
 
@@ -59,6 +73,11 @@ class Entry:
         if self.jobs and all(job.status == "timeout" for job in self.jobs):
             return max(job.wall_s for job in self.jobs)
         return self.compile_s
+
+    @property
+    def found_no_graph(self) -> bool:
+        """Whether a job had to compile all its graphs, or was ended while it did."""
+        return any(job.cache_found in COLD for job in self.jobs)
 
     @property
     def before_inductor_s(self) -> float:
@@ -89,16 +108,20 @@ def predicted_s(entry: Entry, is_final: bool, entries: Sequence[Entry]) -> float
     base = entries[0]
     if not base.jobs:
         return 0.0
+    compile_s = predicted_compile_s(entry, entries)
     last = base.jobs[-1]
-    return last.wall_s - (last.compile_s or 0.0) + predicted_compile_s(entry, entries)
+    if last.status == "timeout":  # how long it would have taken is not known
+        return compile_s
+    return last.wall_s - (last.compile_s or 0.0) + compile_s
 
 
 def predicted_compile_s(entry: Entry, entries: Iterable[Entry]) -> float:
-    """The compile time of an arm's first job, from the compiled arms that share the most overrides with it."""
+    """The compile time of an arm's first job, from the compiled arms that share the most overrides with it. One whose
+    graphs were in the compile cache tells nothing."""
     most_shared = -1
     compiles_s: list[float] = []
     for other in entries:
-        if not other.is_compiled or other.least_compile_s == 0:
+        if not other.is_compiled or other.least_compile_s == 0 or not other.found_no_graph:
             continue
         num_shared = len(set(entry.settings.overrides) & set(other.settings.overrides))
         if num_shared > most_shared:

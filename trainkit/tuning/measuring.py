@@ -9,12 +9,18 @@ from trainkit.results.row import Row
 from trainkit.tuning.goal import Goal, throughput
 from trainkit.tuning.space import Overrides
 
+# A comparison with eager that did not end, by the status of its row.
+UNFINISHED = {
+    "timeout": "the comparison takes longer than the share of a job",
+    "oom": "the comparison takes more memory than there is",
+}
+
 
 @dataclass(frozen=True)
 class JobRequest:
     """A job to run: the name and the overrides of its arm, the number of the arm's earlier jobs, whether it is one of
-    the final, whether to compare its numbers with eager's, its time limit in seconds, and whether that is the end of
-    the budget: less than the arm's share."""
+    the final, whether to compare its numbers with eager's, its time limit in seconds, whether that is the end of the
+    budget: less than the arm's share, and whether the arm has figures."""
 
     name: str
     overrides: Overrides
@@ -23,6 +29,7 @@ class JobRequest:
     check: bool
     timeout_s: float
     ends_budget: bool = False
+    has_figures: bool = False
 
 
 def measurement_of(
@@ -30,15 +37,18 @@ def measurement_of(
 ) -> Measurement:
     """The measurement of a job: its figure, or the reason why it has none.
 
-    `coldest_s` is the longest compile of the arm's earlier jobs. A process beside the job and the end of the budget are
-    not the arm's fault; every other reason excludes the arm.
+    `coldest_s` is the longest compile of the arm's graphs so far. A process beside the job, the end of the budget, and
+    a comparison with eager that does not end are not the arm's fault; every other reason excludes the arm.
     """
     compile_s = all_compile_s(row)
     # The row of a job may have been there already, after a kill: it did not take its time again.
     wall_s = max(wall_s, _least_job_s(row))
     reason = why_dropped(row)
     is_cut_off = row.status == "timeout" and request.ends_budget and wall_s >= request.timeout_s
-    excludes = reason is not None and reason != FOREIGN_PROCESS and not is_cut_off
+    unchecked = None
+    if request.check and not is_cut_off:
+        unchecked = why_unchecked(row, request.has_figures)
+    excludes = reason is not None and reason != FOREIGN_PROCESS and not is_cut_off and unchecked is None
     if reason is None:
         reason = goal.violation(row)
         excludes = reason is not None
@@ -68,12 +78,19 @@ def measurement_of(
         seed=row.seed,
         metric=metric_of(row),
         num_val_targets=row.num_val_targets,
-        unchecked=why_unchecked(row) if request.check else None,
+        cache_found=row.cache_found,
+        check=request.check,
+        unchecked=unchecked,
     )
 
 
-def why_unchecked(row: Row) -> str | None:
-    """Why the numbers of a row that has a figure were not compared with eager's; None if they were."""
+def why_unchecked(row: Row, has_figures: bool) -> str | None:
+    """Why the numbers of a row were not compared with eager's; None if they were, or for a run that failed before.
+
+    An arm that has figures can train: then it is the comparison that outlasts the time limit or the memory.
+    """
+    if has_figures and row.status in UNFINISHED:
+        return UNFINISHED[row.status]
     if row.status != "ok" or row.check_passed is not None:
         return None
     return row.check_reason or "check=true does not go with these settings"

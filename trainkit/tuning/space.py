@@ -23,6 +23,11 @@ class ArmSettings:
     inductor: float = 1.0
 
     @property
+    def compiled(self) -> Overrides:
+        """The overrides that change what is compiled. The optimizer is not compiled."""
+        return tuple(override for override in self.overrides if not override.startswith("optimizer."))
+
+    @property
     def compile_multiple(self) -> float:
         """The most that the compile takes: all of it in inductor."""
         return self.compile * self.inductor
