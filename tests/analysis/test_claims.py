@@ -28,7 +28,11 @@ def test_a_number_is_missed_by_more_than_the_noise(found, said):
         (Ratio(1.7, 1.6, 1.8, 0.05, True), Outcome.HELD),
         (Ratio(1.4, 1.3, 1.6, 0.05, True), Outcome.DIRECTION),
         (Ratio(1.4, 0.9, 1.8, 0.3, False), Outcome.OPEN),
-        (Ratio(1.04, 1.03, 1.05, 0.01, True), Outcome.DIRECTION),
+        (Ratio(1.04, 1.03, 1.05, 0.01, True), Outcome.NOT),  # on the claimed side of 1, but outside
+        (Ratio(18.1, 10.9, 30.2, 0.67, True), Outcome.NOT),
+        (Ratio(1.3, 1.2, 1.4, 0.1, True), Outcome.NOT),
+        (Ratio(1.3, 1.2, 1.4, 0.2, True), Outcome.DIRECTION),  # outside by less than the noise
+        (Ratio(1.3, 0.95, 1.45, 0.2, False), Outcome.OPEN),
         (Ratio(0.9, 0.8, 0.95, 0.05, True), Outcome.NOT),
     ],
 )
@@ -59,6 +63,23 @@ def test_a_claim_of_shares_is_decided_where_no_run_of_one_side_is_among_the_othe
     claim = read_claimed("below 1", pair.column, None)
     assert judge_claim(claim, pair) is said
     assert claimed_text(claim, pair.column) == "fewer"
+
+
+@pytest.mark.parametrize(
+    ("choice_values", "baseline_values", "outcome"),
+    [
+        ([0.42, 0.39, 0.55], [0.0, 0.0, 0.0], Outcome.HELD),
+        ([0.0, 0.0, 0.0], [0.42, 0.39, 0.55], Outcome.NOT),
+        ([0.0, 0.0, 0.0], [0.0, 0.0, 0.0], Outcome.NONE),
+        ([0.42, 0.0, 0.55], [0.0, 0.0, 0.0], Outcome.OPEN),
+        ([0.42, 0.0, 0.55], [0.1, 0.0, 0.1], Outcome.OPEN),  # no ratio, and no side that is 0 in all runs
+        ([0.42, 0.39], [0.0, 0.0], Outcome.OPEN),
+    ],
+)
+def test_a_claim_is_decided_where_one_side_is_0_in_all_runs(choice_values, baseline_values, outcome):
+    pair = PairwiseComparison("compile_recompile_s", "a=1", "a=2", {}, None, choice_values, baseline_values)
+    assert judge_claim(read_claimed("above 1", pair.column, None), pair) is outcome
+    assert judge_claim(read_claimed("about 2", pair.column, None), pair) is Outcome.OPEN
 
 
 @pytest.mark.parametrize(

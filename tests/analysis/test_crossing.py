@@ -1,12 +1,21 @@
 """The crossing of two lines through repeats, with its interval."""
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from tests.conftest import ROOT
 from trainkit.analysis.crossing import Crossing, Line, Times, difference_at, find_crossing, fit_line
+from trainkit.analysis.dropping import step_times_ms
+from trainkit.analysis.grouping import requested
+from trainkit.analysis.pairs import rows_with
+from trainkit.analysis.studies import read_other_claims
+from trainkit.results.runs import read_rows
 
+MEASUREMENTS = ROOT / "measurements"
 NUMBERS = (1, 5, 10, 15, 20, 25, 30)
 finite = st.floats(0.1, 100)
 # Published by a tutorial, single runs of one function of n operations: microseconds a call.
@@ -117,3 +126,25 @@ def test_the_published_figures_cross_at_half_of_what_was_said_of_them():
     assert (crossing.value, crossing.low, crossing.high) == pytest.approx((4.51, 2.78, 5.81), abs=0.01)
     slope = fitted(static).slope_interval
     assert slope.low < 0 < slope.high  # flat
+
+
+def measured_line(of_one_shape: bool, dynamic: str) -> Line:
+    """The line through the measured times of a chain of statements, in us, for calls back to back."""
+    operator = "=" if of_one_shape else "!="
+    choice = f"forward.timing=stream data.batch_sizes{operator}null compile.mode=default compile.dynamic={dynamic}"
+    times: dict[float, list[float]] = {}
+    for row in rows_with(choice, read_rows(MEASUREMENTS / "statement_chain.jsonl")):
+        times.setdefault(float(requested(row)["model.num_ops"]), []).extend(1000 * ms for ms in step_times_ms([row]))
+    return fitted(times)
+
+
+def test_the_claim_about_the_cost_of_dynamic_shapes_has_the_figures_of_the_rows():
+    claims = read_other_claims(MEASUREMENTS / "claims.yaml")
+    (claim,) = [claim for claim in claims if claim.claim.startswith("Dynamic shapes cost")]
+    static, static_ten = measured_line(True, "false"), measured_line(False, "false")
+    dynamic, dynamic_ten = measured_line(True, "true"), measured_line(False, "true")
+    figures = [difference_at(number, dynamic_ten, static) for number in (15, 1, 30)]
+    figures += [difference_at(15, dynamic, static), difference_at(15, static_ten, dynamic_ten)]
+    texts = re.findall(r"-?\d+ \[-?\d+, -?\d+\]", claim.measured)
+    assert texts == [f"{figure.value:.0f} [{figure.low:.0f}, {figure.high:.0f}]" for figure in figures]
+    assert figures[0].high < 25  # did not hold

@@ -1,14 +1,20 @@
 """The committed pages and plots are what `make pages` makes of the committed rows."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tests import forked
-from tests.conftest import ROOT
+from tests.conftest import CONF, ROOT
+from trainkit.analysis.studies import read_answers
 
 DOCS = ROOT / "docs"
 MEASUREMENTS = ROOT / "measurements"
+STUDIES = sorted(path.stem for path in (CONF / "experiment" / "studies").glob("*.yaml"))
+ANSWERS = read_answers(MEASUREMENTS / "answers.yaml")
+# A number, a ratio with its interval too; not that of a name (H200, GPT-2, ViT-B/16).
+FIGURE = re.compile(r"(?<![\w/-])\d(?:[\d.,]*\d)?(?:x(?: \[[^]]+\])?)?")
 REPORTS = sorted(rows.stem for rows in MEASUREMENTS.glob("*.jsonl") if (DOCS / rows.stem).is_dir())
 
 
@@ -30,6 +36,19 @@ def test_the_pages_of_the_studies_are_made_of_their_rows(tmp_path):
     committed = files_in(DOCS / "studies")
     del committed["control/report.md"], committed["stopped_jobs.md"]  # a report, and a page that is written by hand
     assert files_in(folder) == committed
+
+
+def test_each_study_with_rows_has_an_answer_and_no_other():
+    assert sorted(ANSWERS) == [name for name in STUDIES if (DOCS / "studies" / f"{name}.md").exists()]
+
+
+@pytest.mark.parametrize(("name", "answer"), ANSWERS.items())
+def test_the_figures_of_an_answer_stand_on_its_page(name, answer):
+    page = (DOCS / "studies" / f"{name}.md").read_text(encoding="utf-8").replace("\\", "")
+    assert page.count(answer) == 1
+    rest = page.replace(answer, "")
+    for figure in FIGURE.findall(answer):
+        assert re.search(rf"(?<![\d.,]){re.escape(figure)}(?!\d|[.,]\d)", rest), figure
 
 
 @pytest.mark.parametrize("name", REPORTS)

@@ -54,6 +54,16 @@ study:
           baseline: forward.fallback=null
           claimed: better
 """
+AGAIN = f"""
+    - source: T2
+      claim: Slower at 1.
+      comparisons:
+        - {{choice: {STATIC} model.num_ops=1, baseline: compile.mode=eager model.num_ops=1, claimed: below 1}}
+""".lstrip("\n")
+ANSWERS = """
+- {study: chain, answer: "From 10 on, with [brackets]."}
+- {study: later, answer: Nobody knows.}
+"""
 OTHERS = """
 - {source: T4, claim: A print breaks the graph., verdict: held, measured: 1 break, command: make test, page: ../x/y.md}
 - {source: T4, claim: Two streams help., verdict: not measured, measured: no time.}
@@ -111,6 +121,34 @@ def test_a_page_answers_in_a_sentence_and_folds_the_rest(folder):
     assert "1.20x \\[1.20, 1.20\\] at 10; " in shown  # a comparison that nobody claimed
     assert "| eager |" not in shown
     assert folded[1].count("| eager | 1.00x |") == len(OPS)
+
+
+def test_a_page_begins_with_the_answer_that_stands_beside_its_rows(folder):
+    before = pages(folder)
+    (folder / "answers.yaml").write_text(ANSWERS)
+    texts = pages(folder)
+    title, answer, finding, why = texts["chain.md"].split("\n\n")[:4]
+    assert answer == "**From 10 on, with \\[brackets\\].**"
+    assert finding == before["chain.md"].split("\n\n")[1].replace("**", "")
+    assert (title, why) == ("# Is a chain faster?", "Launches take longest.")
+    assert texts["cost.md"] == before["cost.md"]
+    assert "- [Is a chain faster?](chain.md) From 10 on, with \\[brackets\\].\n" in texts["README.md"]
+    assert not any("Nobody knows" in text for text in texts.values())  # a study without rows
+
+
+@pytest.mark.parametrize("text", ["- {study: chain}", "- {study: chain, answer: [1, 2]}", "- {chain: From 10 on.}"])
+def test_an_incomplete_answer_names_its_file(folder, text):
+    (folder / "answers.yaml").write_text(text)
+    with pytest.raises(ValueError, match=r"answers\.yaml: "):
+        pages(folder)
+
+
+def test_a_comparison_of_several_claims_is_drawn_once(folder):
+    once = pages(folder)["chain/plot3.svg"]
+    (folder / "experiments" / "chain.yaml").write_text(CHAIN.replace("  claims:\n", f"  claims:\n{AGAIN}"))
+    texts = pages(folder)
+    assert texts["chain/plot3.svg"] == once  # with the ratio that the other claim's source published
+    assert "chain/claim1.svg" in texts  # each claim has a small plot
 
 
 def test_a_claim_stands_beside_what_was_published_and_measured(folder):

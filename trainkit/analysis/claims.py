@@ -85,27 +85,29 @@ def read_claimed(text: str | None, column: str | None, published: Published | No
 def judge_claim(claim: ClaimedRatio, pair: PairwiseComparison) -> Outcome:
     """Judge a claim by a pair. It is undecided if the difference may be chance, if the interval lies partly within the
     claim, and if a side has a single run. Of a number the direction alone holds if the ratio is measurably on the same
-    side of 1, and its interval not within the claim. A claim about fractions needs every run of one side below every
-    run of the other, one about the metric of the validation a difference by more than chance, see
-    `candidates.metrics_differ`. What is better is told by the direction of the column, or of the metric; it is
-    undecided if rows do not tell it."""
+    side of 1, and its interval not within the claim; of a range it does not if the interval lies outside. A claim about
+    fractions needs every run of one side below every run of the other, and so does one about a column that is 0 in all
+    runs of a side, which has no ratio. A claim about the metric of the validation needs a difference by more than
+    chance, see `candidates.metrics_differ`. What is better is told by the direction of the column, or of the metric; it
+    is undecided if rows do not tell it."""
     if claim.number is not None:
-        lowest, highest = claim.number * (1 - ABOUT), claim.number * (1 + ABOUT)
-        if claim.up_to is not None:
-            lowest, highest = claim.number, claim.up_to
-        return _judge_range(lowest, highest, pair.ratio)
+        return _judge_number(claim.number, claim.up_to, pair.ratio)
     claims_higher = _claims_higher(claim.side, pair)
     if claims_higher is None:
         return Outcome.OPEN
-    if pair.of_fraction:
-        return _judge_fractions(claims_higher, pair.choice_values, pair.baseline_values)
     if pair.of_metric:
         return _judge_metric(claims_higher, pair)
+    if pair.of_fraction or _has_zero_side(pair):
+        return _judge_values(claims_higher, pair.choice_values, pair.baseline_values)
     if pair.ratio is None or not pair.ratio.measurable:
         return Outcome.OPEN
     if (pair.ratio.value > 1) == claims_higher:
         return Outcome.HELD
     return Outcome.NOT
+
+
+def _has_zero_side(pair: PairwiseComparison) -> bool:
+    return set(pair.choice_values) == {0} or set(pair.baseline_values) == {0}
 
 
 def _claims_higher(side: str, pair: PairwiseComparison) -> bool | None:
@@ -127,22 +129,29 @@ def _judge_metric(claims_higher: bool, pair: PairwiseComparison) -> Outcome:
     return Outcome.NOT
 
 
-def _judge_range(lowest: float, highest: float, ratio: Ratio | None) -> Outcome:
+def _judge_number(number: float, up_to: float | None, ratio: Ratio | None) -> Outcome:
     if ratio is None or ratio.low is None or ratio.high is None or ratio.noise_floor is None:
         return Outcome.OPEN
+    lowest, highest = number * (1 - ABOUT), number * (1 + ABOUT)
+    if up_to is not None:
+        lowest, highest = number, up_to
     if lowest <= ratio.low and ratio.high <= highest:
         return Outcome.HELD
+    distance = max(math.log(lowest / ratio.value), math.log(ratio.value / highest))
+    beyond_noise = distance > math.log1p(ratio.noise_floor)
+    is_outside = beyond_noise and (ratio.high < lowest or ratio.low > highest)
+    if is_outside and up_to is not None:
+        return Outcome.NOT
     middle = math.sqrt(lowest * highest)
     claims_difference = abs(math.log(middle)) > math.log1p(ABOUT)
     if claims_difference and ratio.measurable and (ratio.value > 1) == (middle > 1):
         return Outcome.DIRECTION
-    beyond_noise = abs(math.log(ratio.value / middle)) > math.log1p(ratio.noise_floor)
-    if not beyond_noise or (ratio.high >= lowest and ratio.low <= highest):
-        return Outcome.OPEN
-    return Outcome.NOT
+    if is_outside:
+        return Outcome.NOT
+    return Outcome.OPEN
 
 
-def _judge_fractions(claims_higher: bool, choice_values: list[float], baseline_values: list[float]) -> Outcome:
+def _judge_values(claims_higher: bool, choice_values: list[float], baseline_values: list[float]) -> Outcome:
     if min(len(choice_values), len(baseline_values)) < MIN_FRACTIONS:
         return Outcome.OPEN
     if len(set(choice_values + baseline_values)) == 1:

@@ -58,6 +58,14 @@ class OtherClaim:
     page: str = ""
 
 
+@dataclass
+class Answer:
+    """The answer to a study's question, in a sentence or two: it holds for the rows that it stands beside."""
+
+    study: str = "???"
+    answer: str = "???"
+
+
 @dataclass(frozen=True)
 class Study:
     """A question, the claims about it, and comparisons that no source made; see StudyConfig."""
@@ -89,13 +97,15 @@ class MeasuredClaim:
 
 @dataclass(frozen=True)
 class StudyResult:
-    """A study and its rows: all of them compared, its claims and its own comparisons with the pairs of each."""
+    """A study and its rows: all of them compared, its claims and its own comparisons with the pairs of each, and the
+    answer to its question that stands beside these rows, if any."""
 
     study: Study
     rows: list[Row]
     comparison: Comparison
     claims: list[MeasuredClaim]
     comparisons: list[MeasuredComparison]
+    answer: str | None = None
 
     @property
     def all_comparisons(self) -> list[MeasuredComparison]:
@@ -106,14 +116,14 @@ class StudyResult:
         return comparisons + self.comparisons
 
 
-def evaluate_study(study: Study, rows: Sequence[Row]) -> StudyResult:
+def evaluate_study(study: Study, rows: Sequence[Row], answer: str | None = None) -> StudyResult:
     """Compare the rows of a study. Raises ValueError if a planned comparison fits several candidates."""
     claims = []
     for claim in study.claims:
         tested = [_measure(planned, rows, claim.work) for planned in claim.comparisons]
         claims.append(MeasuredClaim(claim, tested))
     own = [_measure(planned, rows) for planned in study.comparisons]
-    return StudyResult(study, list(rows), compare(rows), claims, own)
+    return StudyResult(study, list(rows), compare(rows), claims, own, answer)
 
 
 def _measure(planned: PlannedComparison, rows: Sequence[Row], work: str = "") -> MeasuredComparison:
@@ -161,6 +171,22 @@ def read_other_claims(path: Path) -> list[OtherClaim]:
     except (OmegaConfBaseException, YAMLError, ValueError) as error:
         raise ValueError(f"{path}: {str(error).partition(chr(10))[0]}") from None
     return claims
+
+
+def read_answers(path: Path) -> dict[str, str]:
+    """Read a list of answers, and return them by the name of their study; none from a file that does not exist. Raises
+    ValueError, naming the file, if one is incomplete."""
+    if not path.exists():
+        return {}
+    answers = {}
+    try:
+        for node in OmegaConf.load(path):
+            answer = OmegaConf.to_object(OmegaConf.merge(Answer, node))
+            assert isinstance(answer, Answer)
+            answers[answer.study] = answer.answer
+    except (OmegaConfBaseException, YAMLError, ValueError) as error:
+        raise ValueError(f"{path}: {str(error).partition(chr(10))[0]}") from None
+    return answers
 
 
 def read_claim(config: ClaimConfig) -> Claim:

@@ -44,21 +44,21 @@ class TableColumn:
         return f"{self.name} {self.unit}".strip()
 
 
-def comparison_columns(candidates: Sequence[Candidate]) -> list[TableColumn]:
-    """The columns of a group's table. The metric and deadlines have columns only if they were measured."""
-    speedups, compile_times, runs = [], [], []
-    step_times, epoch_times_s, peaks = [], [], []
+def comparison_columns(candidates: Sequence[Candidate], with_speedups: bool = True) -> list[TableColumn]:
+    """The columns of a group's table. The metric, deadlines and files of programs have columns only if they were
+    measured. Without speed-ups, compile times have one where something was compiled."""
+    step_times, epoch_times_s, peaks, runs = [], [], [], []
     for candidate in candidates:
-        speedups.append(Cell(factor_text(candidate.speedup), interval_text(candidate.speedup)))
-        compile_times.append(Cell(fixed(median_of(candidate.compile_time_s), 1), _cache_note(candidate)))
         step_times.append(candidate.step_time_ms)
         epoch_times_s.append(median_of(candidate.epoch_train_time_s))
         peaks.append(candidate.peak_allocated_bytes)
         runs.append(Cell(fixed(candidate.num_repeats, 0)))
-    columns = [TableColumn("speed-up", "over eager", speedups), TableColumn("compile", "s", compile_times)]
+    columns = _gain_columns(candidates, with_speedups)
     if candidates[0].rows[0].kind == "forward":
-        columns.append(TableColumn("latency", "ms", time_cells(step_times)))
+        name, unit = _latency_title(candidates)
+        columns.append(TableColumn(name, unit, time_cells(step_times)))
         columns += _call_columns(candidates)
+        columns += _package_columns(candidates)
     else:
         columns.append(TableColumn("step", "ms", time_cells(step_times)))
         columns.append(_number_column("epoch", "s", epoch_times_s))
@@ -69,6 +69,19 @@ def comparison_columns(candidates: Sequence[Candidate]) -> list[TableColumn]:
     beside_stopped = [_beside_stopped(candidate) for candidate in candidates]
     if any(cell.text for cell in beside_stopped):
         columns.append(TableColumn("beside", "stopped jobs", beside_stopped))
+    return columns
+
+
+def _gain_columns(candidates: Sequence[Candidate], with_speedups: bool) -> list[TableColumn]:
+    speedups, compile_times = [], []
+    for candidate in candidates:
+        speedups.append(Cell(factor_text(candidate.speedup), interval_text(candidate.speedup)))
+        compile_times.append(Cell(fixed(median_of(candidate.compile_time_s), 1), _cache_note(candidate)))
+    columns = []
+    if with_speedups:
+        columns.append(TableColumn("speed-up", "over eager", speedups))
+    if with_speedups or any(not candidate.is_eager for candidate in candidates):
+        columns.append(TableColumn("compile", "s", compile_times))
     return columns
 
 
@@ -89,6 +102,27 @@ def _cache_note(candidate: Candidate) -> str:
     if not state:
         return warm
     return f"{state}; {warm}"
+
+
+def _latency_title(candidates: Sequence[Candidate]) -> tuple[str, str]:
+    """The name and the unit of the column; of a cascade it is no median, so it may be longer than the p90."""
+    if any(candidate.rows[0].chain for candidate in candidates):
+        return "latency, mean of", "the stages' medians, ms"
+    return "latency", "ms"
+
+
+def _package_columns(candidates: Sequence[Candidate]) -> list[TableColumn]:
+    """Where a setting calls a program in a file: the time to the first answer of all settings, and the sizes of the
+    files."""
+    if all(candidate.rows[0].engine == "network" for candidate in candidates):
+        return []
+    answers_s = [_median_of_column(candidate, "first_answer_s") for candidate in candidates]
+    file_sizes = []
+    for candidate in candidates:
+        sizes = values_of(candidate.rows, "package_bytes")
+        file_sizes.append(max(sizes, default=None))
+    unit, sizes_in_unit = in_one_unit(file_sizes)
+    return [_number_column("first answer", "s", answers_s), _number_column("file", unit, sizes_in_unit)]
 
 
 def _call_columns(candidates: Sequence[Candidate]) -> list[TableColumn]:

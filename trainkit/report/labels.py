@@ -75,14 +75,26 @@ def work_label(measured: Row | Group | Change) -> str:
 
 
 def group_label(group: Group, left_out: Collection[str] = ()) -> str:
-    """The work of a group, its precision, `eager` if labels do not say it, the overrides that its rows share but for
-    those to leave out, and its schema version if it is one of several."""
+    """The work of a group, its precision, TF32 if float32 products are in it, `eager` if labels do not say it, the
+    overrides that its rows share but for those to leave out, and its schema version if it is one of several."""
     parts = [work_label(group)]
-    parts += [fact for fact in (group.precision, group.mode) if fact is not None]
+    if group.precision is not None:
+        parts.append(group.precision)
+    if _has_tf32(group):
+        arithmetic = "TF32" if group.precision is not None else "32-true in TF32"
+        parts.append(arithmetic)
+    if group.mode is not None:
+        parts.append(group.mode)
     parts += [override for override in group.overrides if override not in left_out]
     if group.schema_version is not None:
         parts.append(f"schema version {group.schema_version}")
     return clean(", ".join(parts))
+
+
+def _has_tf32(group: Group) -> bool:
+    """Whether there are rows in float32, and all of them multiply in TF32: a label says so only where it was typed."""
+    rows = [row for row in group.rows if row.precision == "32-true"]
+    return bool(rows) and all(row.accelerator == "gpu" and row.matmul_precision == "high" for row in rows)
 
 
 def machine_label(machine: Mapping[str, Any]) -> str:

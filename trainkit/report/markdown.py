@@ -40,7 +40,8 @@ def escape(text: str) -> str:
 def markdown_comparison(comparison: Comparison, of_study: bool = False) -> str:
     """Scalings, a table and a list of verdicts for each group, notes, and the rows that were dropped.
 
-    A study compares what it planned: where it has no eager run, it is not asked for one.
+    A study compares what it planned: there a group without an eager run, or with eager ones alone, has no speed-ups and
+    no advice.
     """
     groups = comparison.groups
     blocks = []
@@ -50,8 +51,9 @@ def markdown_comparison(comparison: Comparison, of_study: bool = False) -> str:
         blocks += _scaling_blocks(scaling)
     notes = comparison_notes(groups)
     for group, heading, own_notes in zip(groups, headings(groups), notes.by_group, strict=True):
-        blocks.append(_candidates_table(group, heading))
-        if group.eager or not of_study:
+        is_compared = bool(group.eager and group.compiled) or not of_study
+        blocks.append(_candidates_table(group, heading, with_speedups=is_compared))
+        if is_compared:
             blocks.append(_verdicts(group))
         blocks += map(escape, own_notes)
     throughputs = throughput_lines(groups)
@@ -74,10 +76,11 @@ def _scaling_blocks(scaling: Scaling) -> list[str]:
     ]
 
 
-def _candidates_table(group: Group, heading: Heading) -> str:
+def _candidates_table(group: Group, heading: Heading, with_speedups: bool) -> str:
     lines = [f"**{escape(heading.name)}**", *map(escape, heading.details)]
     labels = [candidate.label for candidate in group.candidates]
-    return f"{'<br>'.join(lines)}\n\n{_settings_table(labels, comparison_columns(group.candidates))}"
+    columns = comparison_columns(group.candidates, with_speedups)
+    return f"{'<br>'.join(lines)}\n\n{_settings_table(labels, columns)}"
 
 
 def _settings_table(labels: Iterable[str], columns: Iterable[TableColumn]) -> str:

@@ -42,15 +42,13 @@ def pairwise_sentences(pairs: Pairs) -> list[str]:
 
 
 def outcomes_text(outcomes: Sequence[Outcome]) -> str:
-    """`held`, `held in none`, `held in 3 of 6, undecided in 3`, of at least one outcome."""
+    """`held`, `did not hold in all`, `held in 3 of 6, undecided in 3`, of at least one outcome."""
     counts = Counter(outcomes)
     distinct = [outcome for outcome in Outcome if counts[outcome]]
     if len(distinct) == 1:
         (outcome,) = distinct
         if len(outcomes) == 1:
             return outcome.value
-        if outcome is Outcome.NOT:
-            return f"{Outcome.HELD.value} in none"
         return f"{outcome.value} in all"
     parts = [f"{outcome.value} in {counts[outcome]}" for outcome in distinct]
     parts[0] += f" of {len(outcomes)}"
@@ -104,15 +102,15 @@ def measured_text(pair: PairwiseComparison) -> str:
     chance; and a mark if a row has `beside_stopped_jobs`."""
     if pair.of_fraction:
         text = f"{shares(pair.choice_values)} and {shares(pair.baseline_values)}"
-        num_runs = min(len(pair.choice_values), len(pair.baseline_values))
-        if num_runs < MIN_FRACTIONS:
-            text += f" ({counted(num_runs, 'run')})"
     elif pair.ratio is None:
         text = sides_text(pair)
     else:
         text = ratio_text(pair.ratio)
         if pair.ratio.low is None:
             text += " (1 run)"
+    num_runs = min(len(pair.choice_values), len(pair.baseline_values))
+    if pair.ratio is None and not pair.of_metric and num_runs < MIN_FRACTIONS:
+        text += f" ({counted(num_runs, 'run')})"
     if pair.metric_differs and pair.higher_is_better is not None:
         text += ", better" if pair.choice_is_higher == pair.higher_is_better else ", worse"
     if any(row.beside_stopped_jobs for row in pair.choice_rows + pair.baseline_rows):
@@ -121,21 +119,30 @@ def measured_text(pair: PairwiseComparison) -> str:
 
 
 def sides_text(pair: PairwiseComparison) -> str:
-    """The medians of both sides in one unit: `36.71 us against 86.44 us`."""
-    choice, baseline = median(pair.choice_values), median(pair.baseline_values)
-    unit = "ms"
+    """The medians of both sides in one unit: `36.71 us against 86.44 us`. Without a ratio also the lowest and the
+    highest run of a side, if these read differently: `0.422 s (0.392 s to 0.551 s) against 0 s`."""
+    unit, scale = "ms", 1.0
     if pair.column is not None:
         unit = columns(Row)[pair.column].unit
-    if unit == "bytes":
-        return f"{size(int(choice))} against {size(int(baseline))}"
-    if unit == "ms" and max(choice, baseline) < 1:
-        choice, baseline, unit = 1e3 * choice, 1e3 * baseline, "us"
-    return f"{_with_unit(choice, unit)} against {_with_unit(baseline, unit)}"
+    if unit == "ms" and max(median(pair.choice_values), median(pair.baseline_values)) < 1:
+        unit, scale = "us", 1e3
+    sides = []
+    for values in (pair.choice_values, pair.baseline_values):
+        text = _with_unit(scale * median(values), unit)
+        lowest, highest = _with_unit(scale * min(values), unit), _with_unit(scale * max(values), unit)
+        if pair.ratio is None and lowest != highest:
+            text += f" ({lowest} to {highest})"
+        sides.append(text)
+    return " against ".join(sides)
 
 
 def _with_unit(value: float, unit: str) -> str:
+    if unit == "bytes":
+        return size(int(value))
     text = fixed(value, decimals([value], 4))
-    if 0 < value < 0.0005:
+    if value == 0:
+        text = "0"
+    elif 0 < value < 0.0005:
         text = f"{value:.3g}"
     return f"{text} {unit}".strip()
 

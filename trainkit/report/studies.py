@@ -3,7 +3,14 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from trainkit.analysis.studies import OtherClaim, StudyResult, evaluate_study, read_other_claims, read_study
+from trainkit.analysis.studies import (
+    OtherClaim,
+    StudyResult,
+    evaluate_study,
+    read_answers,
+    read_other_claims,
+    read_study,
+)
 from trainkit.diagnosis.findings import Diagnosis, read_diagnoses
 from trainkit.report.csv_file import csv_comparison
 from trainkit.report.plots.claims import SMALL_WIDTH
@@ -12,7 +19,7 @@ from trainkit.report.study_index import claims_page, index_page, small_plots
 from trainkit.report.study_page import study_page, study_plots
 from trainkit.results.runs import read_rows
 
-OTHER_CLAIMS = "claims.yaml"
+OTHER_CLAIMS, ANSWERS = "claims.yaml", "answers.yaml"
 
 
 def write_pages(measurements: Path, experiments: Path, folder: Path) -> list[Path]:
@@ -21,20 +28,22 @@ def write_pages(measurements: Path, experiments: Path, folder: Path) -> list[Pat
     one.
 
     The rows of a study are in or below the directory `measurements/NAME`, or of `measurements/NAME.jsonl`
-    with `NAME-diagnosis*.json` beside it; claims that no study tests are in `measurements/claims.yaml`. Returns the
-    files that were written. The same rows give the same text.
+    with `NAME-diagnosis*.json` beside it; claims that no study tests are in `measurements/claims.yaml`, and the answers
+    to the studies' questions, which hold for these rows alone, in `measurements/answers.yaml`. Returns the files that
+    were written. The same rows give the same text.
 
     Raises ValueError after the other pages are written. It names each study whose comparison fits several settings, and
     each diagnosis that cannot be read.
     """
     folder.mkdir(parents=True, exist_ok=True)
     other_claims = read_other_claims(measurements / OTHER_CLAIMS)
+    answers = read_answers(measurements / ANSWERS)
     written, results, complaints = [], [], []
     for path in sorted(experiments.glob("*.yaml")):
         study = read_study(path)
         rows = read_rows(rows_of(measurements, study.name))
         try:
-            result = evaluate_study(study, rows)
+            result = evaluate_study(study, rows, answers.get(study.name))
             if rows:
                 shown = [other for other in other_claims if other.page == f"{study.name}.md"]
                 written += _write_page(folder, result, diagnoses_of(measurements, study.name), shown)

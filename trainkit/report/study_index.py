@@ -92,9 +92,9 @@ def _claims_index(results: Sequence[StudyResult], other_claims: Sequence[OtherCl
         "apart it is not that of the medians. The small plots have one line for each comparison, on one scale: the "
         "interval that was measured, and a diamond for the ratio that was published; for fractions both sides in "
         "percent, from the lowest run to the highest, the second in grey. *held in direction only*: measurably on the "
-        "claimed side of 1x, but not near the claimed figure, and often far less. *no difference*: all runs of both "
-        "sides have one figure. *undecided*: it may be chance. Each study's page has the whole rule. [Figure by "
-        "figure, with the commands](claims.md)."
+        "claimed side of 1x, but not near the claimed figure, and often far less, or far more. *no difference*: all "
+        "runs of both sides have one figure. *undecided*: it may be chance. Each study's page has the whole rule. "
+        "[Figure by figure, with the commands](claims.md)."
     )
     return "\n\n".join(filter(None, [table, marks_of(table), legend]))
 
@@ -107,12 +107,16 @@ def _page(result: StudyResult) -> str:
 
 
 def _questions(results: Sequence[StudyResult]) -> str:
-    """The question of each study with rows, and the first of its own comparisons that was measured."""
+    """The question of each study that compares something of its own, and its answer, or else the first of these
+    comparisons that was measured."""
     lines = []
     for result in results:
         answers = [comparison_sentence(measured) for measured in result.comparisons if measured.pairs]
-        if answers:
-            lines.append(f"- [{escape(result.study.question)}]({result.study.name}.md) {answers[0]}")
+        if not answers:
+            continue
+        if result.answer is not None:
+            answers.insert(0, escape(result.answer))
+        lines.append(f"- [{escape(result.study.question)}]({result.study.name}.md) {answers[0]}")
     return "\n".join(lines)
 
 

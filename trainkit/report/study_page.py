@@ -28,12 +28,13 @@ RULE = (
     "A difference is measurable where its interval leaves out 1x and it is larger than what two sets of runs of one "
     "setting differ by chance. A claim of below or above 1x held, or did not, where the difference is measurable. A "
     "claimed number stands for itself and a tenth more or less, a claimed range for itself: the claim held where the "
-    "whole interval is in there, and in direction only where the difference is measurable and on the claimed side of "
-    "1x; it did not hold where the interval lies outside, by more than chance. One of missed deadlines is decided "
-    "where no run of one side is among those of the other, three or more each; where all runs of both sides have one "
-    "figure, there is no difference. Else, and with a single run, it is undecided. A ratio is one of geometric means "
-    "over the runs, machine by machine; the figures beside it are medians of the runs that it is of, so where runs "
-    "vary the two may point different ways."
+    "whole interval is in there. A range did not hold where the interval lies outside, by more than chance. Else a "
+    "claim held in direction only where the difference is measurable and on the claimed side of 1x; a number did not "
+    "hold where it is not, and the interval lies outside, by more than chance. A claim about missed deadlines, or "
+    "about a figure that is 0 in all runs of a side, is decided where no run of one side is among those of the other, "
+    "three or more each; where all runs of both sides have one figure, there is no difference. Else, and with a single "
+    "run, it is undecided. A ratio is one of geometric means over the runs, machine by machine; the figures beside it "
+    "are medians of the runs that it is of, so where runs vary the two may point different ways."
 )
 
 
@@ -46,7 +47,7 @@ def study_page(
     """The text of the page; `plots` by file name, the first one unfolded. `other_claims` are those it is evidence for,
     though no comparison tests them."""
     study = result.study
-    blocks = [f"# {escape(study.question)}", answer(result)]
+    blocks = [f"# {escape(study.question)}", *_beginning(result)]
     if study.why is not None:
         blocks.append(escape(study.why))
     drawn = [_drawn(study.name, file_name, plot) for file_name, plot in plots.items()]
@@ -69,18 +70,28 @@ def study_page(
     return "\n\n".join(blocks) + "\n"
 
 
-def answer(result: StudyResult) -> str:
-    """The first claim that was measured, or else the first comparison, in a sentence."""
+def _beginning(result: StudyResult) -> list[str]:
+    """The answer to the question, if it stands beside the rows, and the first claim or comparison that was measured."""
+    finding, figures = _first_finding(result)
+    if result.answer is not None:
+        return [f"**{escape(result.answer)}**", f"{finding} {figures}"]
+    if not figures:
+        return [finding]
+    return [f"**{finding}** {figures}"]
+
+
+def _first_finding(result: StudyResult) -> tuple[str, str]:
+    """The first claim that was measured, or else the first comparison, in a sentence, and its figures."""
     for measured_claim in result.claims:
         if any(measured.pairs for measured in measured_claim.comparisons):
             claim = measured_claim.claim
             first = next(measured for measured in measured_claim.comparisons if measured.pairs)
             verdict = verdict_text(measured_claim.comparisons)
-            return f"**{claim.source} says: {escape(claim.text)} Measured: {verdict}.** {comparison_sentence(first)}"
+            return f"{claim.source} says: {escape(claim.text)} Measured: {verdict}.", comparison_sentence(first)
     for measured in result.comparisons:
         if measured.pairs:
-            return f"**{escape(found_sentence(measured.pairs))}** {comparison_sentence(measured)}"
-    return "Not measured here."
+            return escape(found_sentence(measured.pairs)), comparison_sentence(measured)
+    return "Not measured here.", ""
 
 
 def comparison_sentence(measured: MeasuredComparison) -> str:

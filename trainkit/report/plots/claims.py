@@ -1,6 +1,6 @@
 """Plots of claims: the measured ratio of each comparison with its interval, beside the published one."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from matplotlib import rc_context
@@ -40,21 +40,42 @@ class ClaimMark:
 
 
 def claim_marks(comparisons: Sequence[MeasuredComparison], groups: Sequence[Group], looks: Looks) -> list[ClaimMark]:
-    """A mark for each pair that has a ratio, the greatest first within a comparison."""
-    marks = []
+    """A mark for each pair that has a ratio, the greatest first within a comparison. Several claims may have the same
+    pair: it is drawn once for each published ratio, or once if none was published."""
+    published_runs = set()
     for measured in comparisons:
-        planned = measured.planned
-        published = planned.published.ratio if planned.published else None
+        if _published_ratio(measured) is not None:
+            published_runs |= {_compared_runs(pair) for pair in measured.pairs}
+    marks: list[ClaimMark] = []
+    drawn = set()
+    for measured in comparisons:
+        published = _published_ratio(measured)
         own = []
         color = _color(measured, groups, looks)
         for pair in measured.pairs:
-            if pair.ratio is not None:
-                label, condition = pair_label(pair), condition_text(pair)
-                if condition:
-                    label += f", {condition}"
-                own.append(ClaimMark(label, pair.ratio, published, color))
+            runs = _compared_runs(pair)
+            is_drawn = (runs, published) in drawn or (published is None and runs in published_runs)
+            if pair.ratio is None or is_drawn:
+                continue
+            drawn.add((runs, published))
+            label, condition = pair_label(pair), condition_text(pair)
+            if condition:
+                label += f", {condition}"
+            own.append(ClaimMark(label, pair.ratio, published, color))
         marks += sorted(own, key=lambda mark: mark.ratio.value, reverse=True)
     return marks
+
+
+def _published_ratio(measured: MeasuredComparison) -> float | None:
+    published = measured.planned.published
+    if published is None:
+        return None
+    return published.ratio
+
+
+def _compared_runs(pair: PairwiseComparison) -> Hashable:
+    """Equal for pairs of the same runs by the same column."""
+    return pair.column, tuple(row.run_id for row in pair.choice_rows), tuple(row.run_id for row in pair.baseline_rows)
 
 
 def _color(measured: MeasuredComparison, groups: Sequence[Group], looks: Looks) -> str:
