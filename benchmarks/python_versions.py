@@ -29,7 +29,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from trainkit.metrics.environment import cpu_name
+from trainkit.device_names import cpu_name
 
 FIGURES = {"capture": "s", "compile": "s", "first": "s", "processor": "s", "call": "ms"}
 ROOT = Path(__file__).parent.parent

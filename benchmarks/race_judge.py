@@ -1,12 +1,12 @@
 """A race beside its judge, the whole space with three repeats, on one machine.
 
-    python benchmarks/race_judge.py race NAME [--minutes 5] [--folder runs/judge]
+    python benchmarks/race_judge.py race NAME [--minutes 5] [--session MIN] [--folder runs/judge]
     python benchmarks/race_judge.py judge NAME [--minutes 7.5] [--folder runs/judge]
     python benchmarks/race_judge.py compare NAME ... [--folder runs/judge]
 
 The spaces are in race_spaces.yaml. `race` runs a race within a budget; `judge` runs the same settings as a plain sweep.
-Both go on where the last command stopped: after `--minutes` the judge is interrupted, and the same command goes on, on
-the same device. Exit status 0: it has ended. 130: the judge was interrupted.
+Both go on where the last command stopped, on the same device: the judge is interrupted after `--minutes`, the race
+after `--session`, if that is given. Exit status 0: it has ended. 130: it was interrupted, and the same command goes on.
 
 Run the race first: it finds the compile cache cold, and the judge finds it as warm as the race has left it.
 
@@ -37,11 +37,12 @@ from trainkit.config.complaints import compose_typed
 from trainkit.config.composition import CONF
 from trainkit.config.factors import MODE
 from trainkit.config.settings import typed_value, value_of
+from trainkit.device_names import gpu_names
 from trainkit.formatting import percent
 from trainkit.results.ledger import read_measurements
 from trainkit.results.row import Row
 from trainkit.results.runs import read_rows
-from trainkit.tuning.plan import gpu_names, short_training
+from trainkit.tuning.plan import short_training
 
 ROOT = Path(__file__).parents[1]
 SPACES = Path(__file__).with_name("race_spaces.yaml")
@@ -112,13 +113,17 @@ def race_words(space: JudgedSpace) -> list[str]:
     return [*space.fixed, *swept(space.factors | {MODE: ["eager", *space.factors[MODE]]})]
 
 
-def run_race(space: JudgedSpace, folder: Path, minutes: float) -> int:
+def run_race(space: JudgedSpace, folder: Path, minutes: float, session_min: float | None = None) -> int:
+    """Run a race, or what a session has time for. Returns its exit status, INTERRUPTED unless it has ended."""
     words = [
         "hydra/sweeper=race", f"hydra.sweeper.budget_min={minutes}", f"hydra.sweeper.job_steps={STEPS}",
         f"hydra.sweeper.into={folder}", f"hydra.sweeper.save_as={space.name}", f"sweep={space.name}-race",
         f"hydra.sweep.dir={folder}/{space.name}-race",
     ]  # fmt: skip
-    return run_sweep([*words, *race_words(space)], limit_s=None)
+    limit_s = None
+    if session_min is not None:
+        limit_s = 60 * session_min
+    return run_sweep([*words, *race_words(space)], limit_s)
 
 
 def run_judge(space: JudgedSpace, folder: Path, minutes: float) -> int:
@@ -235,8 +240,11 @@ def main() -> int:
     parser.add_argument("action", choices=("race", "judge", "compare"))
     parser.add_argument("names", nargs="+", metavar="NAME", help="of race_spaces.yaml")
     parser.add_argument("--minutes", type=float, help="the budget of the race, or the time of a session of the judge")
+    parser.add_argument("--session", type=float, metavar="MIN", help="interrupt the race after so many minutes")
     parser.add_argument("--folder", type=Path, default=Path("runs/judge"))
     arguments = parser.parse_args()
+    if arguments.session is not None and arguments.action != "race":
+        parser.error("--session is for race; a session of the judge has --minutes")
     folder = arguments.folder.resolve()
     status = 0
     for space in [read_space(name) for name in arguments.names]:
@@ -247,7 +255,7 @@ def main() -> int:
         if others:
             sys.exit(f"{folder} has rows of {', '.join(others)}; go on there, or give another --folder")
         if arguments.action == "race":
-            status = status or run_race(space, folder, arguments.minutes or 5.0)
+            status = status or run_race(space, folder, arguments.minutes or 5.0, arguments.session)
         else:
             status = status or run_judge(space, folder, arguments.minutes or 7.5)
     return status

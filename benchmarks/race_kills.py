@@ -4,8 +4,8 @@
 
 A race of a network that is many times as fast compiled (tests/tuning/planted.py) is killed, by SIGKILL, SIGTERM, SIGINT
 or SIGHUP, 1 to 45 s after its start, and the same command is started again, until it ends. Then the next race begins,
-up to `--kills` kills. The ledger must grow by whole lines alone, no job of an arm may be measured twice, and every race
-must end with the one choice that is right.
+up to `--kills` kills. The ledger must grow by whole lines alone, no job of an arm may be measured twice, every job that
+has ended must be in the ledger, and every race must end with the one choice that is right.
 
 It prints a line for each kill and each end, and exits with status 1 if anything was lost.
 """
@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trainkit.results.ledger import LEDGER_FILE, Measurement, read_measurements
+from trainkit.results.runs import read_rows
 
 ROOT = Path(__file__).parent.parent
 PLANTED = ROOT / "tests" / "tuning" / "planted.py"
@@ -65,8 +66,12 @@ def kills_of_race(folder: Path, chance: random.Random, num_kills: int) -> Iterat
         before = after
 
 
+def race_folder(folder: Path) -> Path:
+    return folder / "runs" / "sweeps" / "race"
+
+
 def measurements(folder: Path) -> list[Measurement]:
-    race = folder / "runs" / "sweeps" / "race"
+    race = race_folder(folder)
     return read_measurements(race) if (race / LEDGER_FILE).exists() else []
 
 
@@ -82,13 +87,23 @@ def lost(before: list[Measurement], after: list[Measurement]) -> list[str]:
     return problems
 
 
+def unrecorded(folder: Path) -> list[str]:
+    """The jobs that ended without being in the ledger when their race has ended: each ran again."""
+    recorded = {job.run_id for job in measurements(folder)}
+    problems = []
+    for row in read_rows(race_folder(folder)):
+        if row.status != "interrupted" and row.run_id not in recorded:
+            problems.append(f"{row.run_id} had ended ({row.status}), and is not in the ledger")
+    return problems
+
+
 def end(folder: Path) -> str:
     """Let a race run to its end. Returns what is wrong with it, or nothing."""
     before = measurements(folder)
     status = start(folder).wait(LIMIT_S)
     if status != 0:
         return f"exit status {status}"
-    problems = lost(before, measurements(folder))
+    problems = [*lost(before, measurements(folder)), *unrecorded(folder)]
     (tuned,) = (folder / "mine" / "experiment" / "tuned").glob("*.yaml")
     text = tuned.read_text()
     for override in EXPECTED:

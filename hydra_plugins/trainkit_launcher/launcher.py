@@ -76,6 +76,11 @@ class TrainkitLauncher(Launcher):
                     "hydra.launcher.repeats, .parallel: a race repeats its jobs as far as needed, one after another; "
                     "leave them out"
                 )
+            if self.scaling != "weak":
+                raise ConfigError(
+                    f"hydra.launcher.scaling = {self.scaling}: a race has one number of processes; set data.batch_size "
+                    "to that of a process, and leave it out"
+                )
         elif is_search(config.hydra):
             check_direction(config.hydra, config.optimized_metric)
             if len(self.process_counts) > 1:

@@ -59,6 +59,23 @@ def test_a_winner_without_its_last_jobs_leads_and_is_not_chosen():
     assert [tried.outcome for tried in tried_arms(race, jobs)] == ["slower", "leading", "excluded"]
 
 
+def test_a_smaller_arm_that_may_be_as_good_is_told_from_one_that_is_slower():
+    """With the least memory as the goal, two arms take less than the choice. What is known of one of them is too little
+    to say whether it is more than 2 % slower."""
+    arms = [
+        Arm("eager", 4, [1.0, 1.001, 0.999, 1.0, 1.001, 1.0], [1.0, 1.0]),
+        Arm("slow", 1, [1.2, 1.201]),
+        Arm("noisy", 1, [1.019, 1.022, 1.018, 1.021]),
+    ]
+    jobs = {arm.name: [job([f"compile.mode={arm.name}"], figure) for figure in arm.all_figures] for arm in arms}
+    tried = tried_arms(Race(arms, Rules(least_cost=True)), jobs)
+    assert [(arm.label, arm.outcome, arm.may_be_equal) for arm in tried] == [
+        ("eager", "leading", False),
+        ("slow", "slower", False),
+        ("noisy", "slower", True),
+    ]
+
+
 def test_the_choice_of_an_undecided_race_leads_and_is_not_chosen():
     arms = [Arm(name, figures=[figure]) for name, figure in (("eager", 2.0), ("default", 1.0))]
     jobs = {"eager": JOBS[:1], "default": JOBS[1:2]}

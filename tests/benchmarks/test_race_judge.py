@@ -61,7 +61,7 @@ def judge(folder: Path, step_times_ms: dict[tuple[str, ...], Sequence[float]], *
 def race(folder: Path, **settings) -> None:
     """Write what a race leaves that has chosen these settings."""
     (folder / "small-race").mkdir()
-    ledger = Ledger(folder / "small-race", RaceIdentity("simple_net", "digits", "", [], 100))
+    ledger = Ledger(folder / "small-race", RaceIdentity("simple_net", "digits", "", [], 100, DEVICE, "2.13.0", ""))
     first = Measurement([], 0, False, "r", "failed", wall_s=10.0, used_s=10.0)  # before it knew its device
     ledger.append(first)
     ledger.append(replace(first, repeat=1, status="ok", used_s=100.0, figure=1.0, device_name=DEVICE))
@@ -139,3 +139,8 @@ def test_a_judge_is_interrupted_after_its_minutes(tmp_path: Path):
     assert race_judge.run_judge(SPACE, tmp_path, minutes=0.1) == race_judge.INTERRUPTED
     (session,) = seconds_file(tmp_path, SPACE).read_text().split()
     assert float(session) > 0
+
+
+def test_a_race_is_interrupted_after_a_session(tmp_path: Path):
+    assert race_judge.run_race(SPACE, tmp_path, minutes=5, session_min=0.1) == race_judge.INTERRUPTED
+    assert not (tmp_path / "experiment").exists()

@@ -9,15 +9,18 @@ from trainkit.config.errors import ConfigError
 from trainkit.config.factors import (
     CONDITIONS,
     Factor,
+    FactorValue,
     LeftOut,
     begins_with,
     conditions_of,
+    drop_constant,
     narrow,
     read_factors,
     split_typed,
 )
 from trainkit.config.schema import SETTINGS, RunConfig
 from trainkit.config.settings import value_of
+from trainkit.tuning.space import Space
 
 FACTORS = read_factors([CONF])
 
@@ -41,10 +44,10 @@ def test_a_cpu_a_network_and_its_data_choose_the_factors(compose):
     images = compose("model=resnet18", "data=digits", "trainer.accelerator=cpu")
     chosen, left_out = narrow(FACTORS, split_typed([]), conditions_of(images, 0, 1, False), "train")
     assert settings(chosen) == {
-        "trainer.channels_last": ["true"],
+        "trainer.channels_last": ["true", "false"],
         "compile.mode": ["default", "max-autotune-no-cudagraphs"],
-        "compile.scope": ["net"],
-        "optimizer.foreach": ["true"],
+        "compile.scope": ["step", "net"],
+        "optimizer.foreach": ["true", "null"],
     }
     reasons = {left.settings: left.reason for left in left_out}
     assert reasons["compile.mode=reduce-overhead"] == "needs a GPU"
@@ -56,17 +59,17 @@ def test_a_gpu_several_processes_varying_lengths_and_a_limit_add_theirs(compose)
     texts = compose("model=gpt2", "data=synthetic", "data.seq_lens=[32,64]", "trainer.accelerator=gpu")
     chosen, _ = narrow(FACTORS, split_typed([]), conditions_of(texts, 2, 2, True), "train")
     assert settings(chosen) == {
-        "trainer.activation_checkpointing": ["true"],
-        "trainer.attention": ["cudnn", "flash", "efficient"],
-        "compile.dynamic": ["true", "false"],
+        "trainer.activation_checkpointing": ["true", "false"],
+        "trainer.attention": ["cudnn", "flash", "efficient", "auto"],
+        "compile.dynamic": ["true", "false", "null"],
         "compile.mode": ["default", "reduce-overhead", "max-autotune-no-cudagraphs", "max-autotune"],
-        "compile.scope": ["net", "blocks"],
-        "ddp.bucket_cap_mb": ["100"],
-        "ddp.optimize_ddp": ["no_optimization"],
-        "ddp.shard_optimizer": ["true"],
-        "ddp.static_graph": ["true"],
-        "ddp.strategy": ["compiled", "fsdp2"],
-        "optimizer.foreach": ["true"],
+        "compile.scope": ["step", "net", "blocks"],
+        "ddp.bucket_cap_mb": ["25", "100"],
+        "ddp.optimize_ddp": ["no_optimization", "true"],
+        "ddp.shard_optimizer": ["true", "false"],
+        "ddp.static_graph": ["true", "false"],
+        "ddp.strategy": ["auto", "compiled", "fsdp2"],
+        "optimizer.foreach": ["true", "null"],
     }
 
 
@@ -75,11 +78,11 @@ def test_a_value_that_needs_another_setting_is_left_out_where_that_is_typed_othe
     met = conditions_of(texts, 0, 2, False)
     for typed in (["compile.scope=net"], ["compile.scope=step,net"]):
         chosen, left_out = narrow(FACTORS, split_typed(typed), met, "train")
-        assert settings(chosen)["ddp.strategy"] == ["compiled"]
+        assert settings(chosen)["ddp.strategy"] == ["auto", "compiled"]
         assert LeftOut("ddp.strategy=fsdp2", "needs compile.scope=blocks") in left_out
     for typed in (["compile.scope=blocks"], ["compile.scope=step,blocks"]):
         chosen, _ = narrow(FACTORS, split_typed(typed), met, "train")
-        assert settings(chosen)["ddp.strategy"] == ["compiled", "fsdp2"]
+        assert settings(chosen)["ddp.strategy"] == ["auto", "compiled", "fsdp2"]
 
 
 def test_calls_have_no_factors_of_training(compose):
@@ -99,11 +102,108 @@ def test_typed_values_narrow_a_factor_and_one_value_fixes_it(compose):
         "compile.mode": ["default", "reduce-overhead"],
         "amp": ["off", "bf16"],
         "data.batch_size": ["auto"],
-        "trainer.channels_last": ["true"],
-        "optimizer.foreach": ["true"],
+        "trainer.channels_last": ["true", "false"],
+        "optimizer.foreach": ["true", "null"],
     }
     costs = {factor.setting: factor.values for factor in chosen}["compile.mode"]
     assert costs["reduce-overhead"].inductor == 1.2
+
+
+def arms(compose, *overrides: str, num_processes: int = 1) -> list[str]:
+    """The settings that a race tries beside those of the mode, one by one, on a GPU."""
+    config = compose(*overrides, "trainer.accelerator=gpu")
+    factors, _ = narrow(FACTORS, split_typed([]), conditions_of(config, num_processes, num_processes, False), "train")
+    begins = {factor.setting: begins_with(factor.setting, config, {}) for factor in factors}
+    factors, _ = drop_constant(factors, begins)
+    names = []
+    for arm in Space(factors, begins).screening():
+        names.append(" ".join(name for name in arm.overrides if not name.startswith("compile.mode=")))
+    return [name for name in names if name]
+
+
+OF_IMAGES = ["trainer.channels_last=true", "compile.scope=net", "optimizer.foreach=true"]
+OF_TEXTS = [
+    "trainer.attention=cudnn", "trainer.attention=flash", "trainer.attention=efficient", "compile.scope=net",
+    "compile.scope=blocks", "optimizer.foreach=true",
+]  # fmt: skip
+OF_SEVERAL = [
+    "ddp.bucket_cap_mb=100", "ddp.optimize_ddp=no_optimization", "ddp.shard_optimizer=true ddp.strategy=compiled",
+    "ddp.static_graph=true", "ddp.strategy=compiled",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("overrides", "num_processes", "expected"),
+    [
+        (["model=resnet18"], 1, OF_IMAGES),
+        (["model=resnet18"], 2, [*OF_IMAGES, *OF_SEVERAL]),
+        (["model=gpt2", "data=synthetic"], 1, OF_TEXTS),
+    ],
+    ids=["images", "several processes", "texts"],
+)
+def test_a_plain_run_races_against_no_value_that_it_begins_with(
+    overrides: list[str], num_processes: int, expected: list[str], compose
+):
+    assert sorted(arms(compose, *overrides, num_processes=num_processes)) == sorted(expected)
+
+
+@pytest.mark.parametrize(
+    ("begun", "expected"),
+    [
+        (["experiment=full_size/resnet50"], "trainer.channels_last=false"),
+        (["model=gpt2", "data=synthetic", "compile.scope=blocks"], "compile.scope=step"),
+        (["model=gpt2", "data=synthetic", "trainer.attention=math"], "trainer.attention=auto"),
+        (["model=gpt2", "data=synthetic", "data.seq_lens=[32,64]", "compile.dynamic=true"], "compile.dynamic=null"),
+        (["model=resnet18", "optimizer.foreach=true"], "optimizer.foreach=null"),
+        (
+            ["model=gpt2", "data=synthetic", "trainer.activation_checkpointing=true"],
+            "trainer.activation_checkpointing=false",
+        ),
+    ],
+)
+def test_the_other_values_of_what_an_experiment_sets_are_tried(begun: list[str], expected: str, compose):
+    tried = arms(compose, *begun)
+    assert expected in tried
+    assert not set(begun) & set(tried)
+
+
+@pytest.mark.parametrize(
+    ("begun", "expected"),
+    [
+        ("ddp.bucket_cap_mb=100", "ddp.bucket_cap_mb=25"),
+        ("ddp.optimize_ddp=no_optimization", "ddp.optimize_ddp=true"),
+        ("ddp.static_graph=true", "ddp.static_graph=false"),
+        ("ddp.strategy=compiled", "ddp.strategy=auto"),
+    ],
+)
+def test_the_other_values_of_what_an_experiment_sets_of_ddp_are_tried(begun: str, expected: str, compose):
+    assert expected in arms(compose, "model=resnet18", begun, num_processes=2)
+
+
+def test_without_a_sharded_optimizer_gradients_may_be_averaged_by_ddp_again(compose):
+    begun = ["model=resnet18", "ddp.strategy=compiled", "ddp.shard_optimizer=true"]
+    tried = arms(compose, *begun, num_processes=2)
+    assert "ddp.shard_optimizer=false ddp.strategy=auto" in tried
+    assert "ddp.shard_optimizer=false" in tried
+
+
+def test_a_factor_without_another_value_than_the_first_is_left_out_with_the_reason():
+    mine = Factor("ddp.bucket_cap_mb", {"50": FactorValue()})
+    typed = Factor("compile.scope", {"net": FactorValue()}, is_named=True)
+    mode = Factor("compile.mode", {"default": FactorValue()})
+    begins = {"ddp.bucket_cap_mb": "50", "compile.scope": "net", "compile.mode": "default"}
+    assert drop_constant([mine, typed, mode], begins) == (
+        [typed, mode],
+        [LeftOut("ddp.bucket_cap_mb", "the run begins with 50, and no other value can be tried")],
+    )
+    assert drop_constant([mine], {"ddp.bucket_cap_mb": "25"}) == ([mine], [])
+
+
+def test_a_setting_without_a_file_changes_the_training_if_it_is_of_the_arithmetic_or_the_optimizer():
+    typed = ["amp.precision=32-true,bf16-mixed", "+optimizer.betas=[0.9,0.999],[0.9,0.95]", "optimizer.lr=1,2"]
+    same = ["optimizer.fused=true,false", "compile.max_recompiles=4,8"]
+    chosen, _ = narrow([], split_typed([*typed, *same]), set(), "train")
+    assert [factor.changes_training for factor in chosen] == [True, True, True, False, False]
 
 
 def test_a_setting_without_a_file_is_a_factor_when_it_is_typed_with_several_values(compose):

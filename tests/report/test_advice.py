@@ -25,6 +25,7 @@ BEST = Tried(
     "default, fused", (), (JOB,), Ratio(1.42, 1.40, 1.44, 0.002, True), (1.0, 1.0), "chosen", False, None, True
 )
 JUMPS = Tried("default", (), (JOB,), Ratio(1.2, 1.1, 1.3, 0.002, True), (0.8, 1.01), "no_better", True, None)
+STEADY = replace(JUMPS, is_unstable=False)
 FAILED = Tried("blocks", (), (replace(JOB, figure=None),), None, None, "excluded", False, "oom: no memory")
 ADVICE = Advice(
     goal="the time of a sample in steady steps",
@@ -47,6 +48,7 @@ ADVICE = Advice(
         ),
     ),
 )
+STEADY_ADVICE = replace(ADVICE, tried=(EAGER, STEADY, FAILED, BEST))
 
 
 def printed(advice: Advice) -> list[str]:
@@ -62,14 +64,22 @@ def outcomes_of(lines: list[str]) -> str:
 
 
 def test_the_sentence_has_the_gain_the_guarantee_the_budget_and_what_was_not_tried():
-    assert advice_sentence(ADVICE) == (
+    assert advice_sentence(STEADY_ADVICE) == (
         "default, fused: 1.42x [1.40, 1.44] of eager; with 95 % confidence nothing tried is more than 1.7 % better; "
         "14 min of 20 min used; not tried: max-autotune (needs about 9.0 min)"
     )
 
 
+def test_the_sentence_says_that_numbers_were_not_compared_and_what_was_ended():
+    text = advice_sentence(replace(STEADY_ADVICE, is_unchecked=True))
+    assert "; its numbers were not compared with eager's; 14 min of 20 min used; " in text
+    hung = replace(FAILED, jobs=(replace(JOB, figure=None, share_s=120.0),), reason="timeout: stopped after 120 s")
+    text = advice_sentence(replace(STEADY_ADVICE, tried=(EAGER, hung, BEST)))
+    assert "; ended: blocks (timeout: stopped after 120 s); not tried: max-autotune" in text
+
+
 def test_without_a_difference_the_advice_is_to_stay():
-    stays = replace(ADVICE, choice=EAGER, tried=(replace(EAGER, outcome="chosen"), JUMPS), not_tried=())
+    stays = replace(ADVICE, choice=EAGER, tried=(replace(EAGER, outcome="chosen"), STEADY), not_tried=())
     assert advice_sentence(stays) == (
         "no measurable gain: stay with eager; with 95 % confidence nothing tried is more than 1.7 % better; "
         "14 min of 20 min used"
@@ -79,7 +89,7 @@ def test_without_a_difference_the_advice_is_to_stay():
 
 
 def test_what_is_not_decided_is_not_named_a_winner():
-    undecided = replace(ADVICE, is_decided=False, most_gain=0.083, not_tried=())
+    undecided = replace(STEADY_ADVICE, is_decided=False, most_gain=0.083, not_tried=())
     assert advice_sentence(undecided).startswith(
         "best so far default, fused: 1.42x [1.40, 1.44] of eager; undecided: something tried may be up to 8.3 % better"
     )
@@ -95,10 +105,93 @@ def test_what_is_not_decided_is_not_named_a_winner():
     assert "; unstable: it jumps between two values, so it is no winner; " in advice_sentence(unstable)
     unknown = replace(undecided, most_gain=float("inf"))
     assert "; undecided: too few jobs to tell what is best; " in advice_sentence(unknown)
-    alone = replace(ADVICE, is_decided=True, tried=(replace(EAGER, outcome="chosen"), FAILED), choice=EAGER)
+    eager = replace(EAGER, outcome="chosen")
+    alone = replace(ADVICE, tried=(eager,), choice=eager)
     assert advice_sentence(alone).startswith("eager: nothing else was measured; ")
+    others_failed = replace(alone, tried=(FAILED, eager))
+    assert advice_sentence(others_failed).startswith("eager: nothing else that was tried can be advised; ")
+    jumps_alone = replace(alone, choice=replace(eager, is_unstable=True))
+    assert advice_sentence(jumps_alone).startswith("best so far eager; unstable: it jumps between two values, ")
     nothing = replace(ADVICE, choice=None, tried=(FAILED,))
     assert advice_sentence(nothing).startswith("nothing that was tried can be advised; ")
+
+
+def test_nothing_is_guaranteed_of_settings_that_jump_between_two_values():
+    """Six of eight jobs of reduce-overhead take 10 ms, two 13 ms, and default takes 11.5 ms."""
+    jumping = [10.0, 10.01, 13.0, 9.99, 10.0, 13.01, 10.02, 10.0]
+    arms = [
+        Arm("compile.mode=eager", 0, [20.0, 20.01]),
+        Arm("compile.mode=default", 9, [11.5, 11.51, 11.49, 11.5, 11.51, 11.5], [11.5, 11.5]),
+        Arm("compile.mode=reduce-overhead", 9, jumping[:6], jumping[6:]),
+    ]
+    race = Race(arms)
+    jobs = {arm.name: [replace(JOB, overrides=[arm.name], figure=figure) for figure in arm.all_figures] for arm in arms}
+    tried = tuple(tried_arms(race, jobs))
+    advice = replace(ADVICE, tried=tried, choice=tried[1], most_gain=race.standing().most_gain, not_tried=())
+    assert [arm.outcome for arm in tried] == ["slower", "chosen", "slower"]
+    text = advice_sentence(advice)
+    assert " % confidence nothing tried that is stable is more than 0.0 % better (unstable: reduce-overhead); " in text
+    undecided = advice_sentence(replace(ADVICE, is_decided=False, most_gain=0.083))
+    assert "; undecided: something tried that is stable may be up to 8.3 % better (unstable: default); " in undecided
+    stays = replace(ADVICE, choice=EAGER, tried=(replace(EAGER, outcome="chosen"), JUMPS), most_gain=-0.1)
+    assert " nothing tried that is stable is better (unstable: default); " in advice_sentence(stays)
+
+
+GIB = 2**30
+SMALL = replace(
+    BEST,
+    label="blocks",
+    jobs=(replace(JOB, peak_bytes=GIB),),
+    gain=Ratio(0.98, 0.98, 0.99, 0.002, True),
+    is_leader=False,
+)
+LARGE = replace(EAGER, jobs=(replace(JOB, peak_bytes=4 * GIB),), outcome="equal")
+MEMORY_ADVICE = replace(
+    ADVICE, choice=SMALL, tried=(LARGE, SMALL), most_gain=0.023, tolerance=0.05, not_tried=(), minimizes_memory=True
+)
+
+
+def test_where_the_least_memory_is_the_goal_the_sentence_has_the_memory_and_what_is_known_of_less():
+    text = advice_sentence(MEMORY_ADVICE)
+    assert text.startswith(
+        "blocks: 1.00 GiB in place of 4.00 GiB at 0.98x [0.98, 0.99] the speed of eager; with 95 % confidence nothing "
+        "tried is more than 2.3 % faster, and nothing that could be advised takes less memory; "
+    )
+    smaller = replace(EAGER, label="checkpointed", jobs=(replace(JOB, peak_bytes=GIB // 2),), outcome="slower")
+    text = advice_sentence(replace(MEMORY_ADVICE, tried=(LARGE, SMALL, smaller)))
+    assert (
+        " 2.3 % faster, and what could be advised with less memory is more than 5 % slower than the fastest; " in text
+    )
+    unknown = replace(smaller, may_be_equal=True)
+    text = advice_sentence(replace(MEMORY_ADVICE, tried=(LARGE, SMALL, unknown)))
+    assert (
+        " 2.3 % faster; undecided whether checkpointed, with less memory, is more than 5 % slower than the fastest; "
+    ) in text
+    jumping = replace(smaller, is_unstable=True)
+    text = advice_sentence(replace(MEMORY_ADVICE, tried=(LARGE, SMALL, jumping)))
+    assert (
+        " nothing tried that is stable is more than 2.3 % faster (unstable: checkpointed), and nothing that could be "
+        "advised takes less memory; "
+    ) in text
+
+
+def test_where_the_least_memory_is_the_goal_the_first_settings_may_stay():
+    eager = replace(LARGE, outcome="chosen")
+    stays = replace(MEMORY_ADVICE, choice=eager, tried=(eager, STEADY), most_gain=-0.1)
+    assert advice_sentence(stays).startswith(
+        "stay with eager: 4.00 GiB; with 95 % confidence nothing tried is more than 0.0 % faster, and "
+    )
+    undecided = replace(MEMORY_ADVICE, is_decided=False)
+    assert advice_sentence(undecided).startswith(
+        "best so far blocks: 1.00 GiB in place of 4.00 GiB at 0.98x [0.98, 0.99] the speed of eager; undecided: "
+        "something tried may be up to 2.3 % faster; "
+    )
+    assert "As good, and no cheaper in memory: eager." in printed(MEMORY_ADVICE)
+
+
+def test_a_choice_that_changes_the_training_says_so_at_the_end():
+    advice = replace(ADVICE, changes_training=("amp=bf16", "data.batch_size=512"))
+    assert advice_sentence(advice).endswith("; changes the training: amp=bf16, data.batch_size=512")
 
 
 def test_numbers_that_could_not_be_compared_are_said():
@@ -120,7 +213,8 @@ def test_the_table_has_the_chosen_settings_first_and_says_why_others_are_out():
     effect = lines.index("default over eager: 1.20x [1.10, 1.30].")
     assert lines[effect - 1] == "One value at a time, each with a 95 % interval for that comparison alone:"
     assert not any(line.startswith("The largest batch") for line in lines)
-    assert "The largest batch size that was tried and fits: 448." in printed(replace(ADVICE, largest_batch=448))
+    sized = replace(ADVICE, largest_batch=448, batch_mode="reduce-overhead")
+    assert "The largest batch size that was tried and fits, in mode reduce-overhead: 448." in printed(sized)
     assert lines[-1] == advice_sentence(ADVICE)
 
 

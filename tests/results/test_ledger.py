@@ -1,5 +1,8 @@
 """The ledger of a race on the disk."""
 
+import json
+import os
+import stat
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,8 +11,9 @@ import pytest
 from trainkit.results.ledger import Ledger, Measurement, RaceIdentity, read_measurements
 
 IDENTITY = RaceIdentity(
-    model="simple_cnn", data="digits", goal="samples a second", base=["model=simple_cnn"], job_steps=100
-)
+    model="simple_cnn", data="digits", goal="samples a second", base=["model=simple_cnn"], job_steps=100,
+    device="NVIDIA H100", torch="2.13.0", config_digest="0a1b2c3d",
+)  # fmt: skip
 MEASUREMENT = Measurement(
     overrides=["compile.mode=default"], repeat=0, is_final=False, run_id="r/000", status="ok", wall_s=3.5, used_s=7.0,
     figure=1.25,
@@ -58,8 +62,38 @@ def test_a_line_that_is_no_measurement_is_one_line(tmp_path: Path):
         Ledger(tmp_path, IDENTITY)
 
 
-def test_the_ledger_of_another_race_is_refused(tmp_path: Path):
+@pytest.mark.parametrize(
+    ("other", "difference"),
+    [
+        ({"goal": "the time of 5 steps"}, "goal samples a second in place of the time of 5 steps"),
+        ({"torch": "2.11.0"}, "torch 2.13.0 in place of 2.11.0"),
+        (
+            {"device": "NVIDIA H200", "config_digest": "3d2c1b0a"},
+            "device NVIDIA H100 in place of NVIDIA H200, config digest 0a1b2c3d in place of 3d2c1b0a",
+        ),
+        ({"base": []}, "base model=simple_cnn in place of none"),
+    ],
+)
+def test_the_ledger_of_another_race_is_refused_by_what_differs(other: dict, difference: str, tmp_path: Path):
     Ledger(tmp_path, IDENTITY).append(MEASUREMENT)
-    with pytest.raises(ValueError, match=r"race\.jsonl is of another race$"):
-        Ledger(tmp_path, replace(IDENTITY, goal="the time of 5 steps"))
+    with pytest.raises(ValueError, match=rf"race\.jsonl is of another race: {difference}$"):
+        Ledger(tmp_path, replace(IDENTITY, **other))
     assert read_measurements(tmp_path) == [MEASUREMENT]
+
+
+def test_the_ledger_of_an_older_version_is_one_line(tmp_path: Path):
+    ledger = Ledger(tmp_path, IDENTITY)
+    earlier = {name: value for name, value in vars(IDENTITY).items() if name not in ("device", "torch")}
+    ledger.path.write_text(json.dumps(earlier) + "\n")
+    with pytest.raises(ValueError, match=r"race\.jsonl:1 is no line of a ledger: it has no device, torch$"):
+        Ledger(tmp_path, IDENTITY)
+
+
+def test_the_name_of_a_new_ledger_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    synced: list[bool] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(stat.S_ISDIR(os.fstat(descriptor).st_mode)))
+    ledger = Ledger(tmp_path, IDENTITY)
+    assert synced == [False, True]
+    ledger.append(MEASUREMENT)
+    Ledger(tmp_path, IDENTITY)
+    assert synced == [False, True, False]

@@ -25,7 +25,9 @@ FACTORS = [
     Factor("trainer.channels_last", {"true": FactorValue()}),
 ]
 BEGINS = {"compile.mode": "default", "trainer.channels_last": "false", "data.batch_size": "64"}
-IDENTITY = RaceIdentity(model="resnet18", data="synthetic", goal="", base=[], job_steps=100)
+IDENTITY = RaceIdentity(
+    model="resnet18", data="synthetic", goal="", base=[], job_steps=100, device="H100", torch="2.13.0", config_digest=""
+)
 
 
 @dataclass

@@ -31,6 +31,10 @@ def chosen(advisor: Advisor) -> str:
     return standing.choice.name
 
 
+def checks_of(advisor: Advisor) -> list[str]:
+    return [job.run_id for job in advisor.entries[chosen(advisor)].jobs if job.check]
+
+
 def race(machine: Machine, folder: Path, **options) -> Advisor:
     advisor = machine.advisor(folder, **options)
     advisor.run(machine.measure)
@@ -159,6 +163,8 @@ def test_a_leader_is_compared_with_eager_before_the_budget_ends(budget_s: float,
     (wrong, _), crossed = advisor.entries["compile.mode=reduce-overhead"].jobs[-2:], advisor.entries.get(BEST)
     assert wrong.figure is not None
     assert crossed is None or crossed.arm.excluded.startswith("numbers differ from eager")
+    standing = advisor.race.standing()
+    assert advisor.is_unchecked(standing) == ("eager" not in chosen(advisor) and not checks_of(advisor))
 
 
 @pytest.mark.parametrize("status", ["timeout", "oom"])

@@ -36,6 +36,35 @@ def test_each_value_is_tried_by_itself_eager_and_modes_first_and_what_compiles_l
     assert [arm.compile_multiple for arm in space.screening()] == [0, 1, 1.2, 1, 1, 10]
 
 
+def test_the_value_that_a_run_begins_with_is_no_arm_and_the_others_are():
+    layout = Factor("trainer.channels_last", {"true": FactorValue(), "false": FactorValue()})
+    plain = Space([layout, MODE], BEGINS)
+    assert plain.screening() == Space([LAYOUT, MODE], BEGINS).screening()
+    begun = Space([layout, MODE], BEGINS | {"trainer.channels_last": "true"})
+    layouts = [arm.overrides for arm in begun.screening() if "channels_last" in arm.overrides[0]]
+    assert layouts == [("trainer.channels_last=false", *DEFAULT)]
+
+
+def test_the_compile_time_is_in_multiples_of_that_of_the_value_that_a_run_begins_with_too():
+    scope = Factor("compile.scope", {"step": FactorValue(), "blocks": FactorValue(compile=0.5)})
+    begun = Space([scope, MODE], BEGINS | {"compile.scope": "blocks"})
+    multiples = {arm.overrides: arm.compile_multiple for arm in begun.screening()}
+    assert multiples[DEFAULT] == 0.5
+    assert multiples["compile.scope=step", *DEFAULT] == 1
+
+
+def test_the_mode_in_which_other_factors_are_tried_is_known_where_it_is_fixed_too():
+    assert Space([MODE], BEGINS).reference_mode == "default"
+    assert Space([LAYOUT], BEGINS | {"compile.mode": "reduce-overhead"}).reference_mode == "reduce-overhead"
+
+
+def test_overrides_that_change_the_training_are_told_from_others():
+    amp = Factor("amp", {"off": FactorValue(), "bf16": FactorValue()}, changes_training=True, is_named=True)
+    space = Space([amp, SCOPE, MODE], BEGINS)
+    assert space.changes_training(("amp=bf16", *DEFAULT, "compile.scope=net")) == ["amp=bf16"]
+    assert space.changes_training(()) == []
+
+
 def test_with_a_fixed_mode_the_race_begins_with_it():
     space = Space([LAYOUT], BEGINS)
     assert overrides(space.screening()) == [(), ("trainer.channels_last=true",)]

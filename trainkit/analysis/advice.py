@@ -20,7 +20,7 @@ class Tried:
     how many times as good as the leader it is, together with those of all other arms. `outcome` follows from it:
     `chosen`, `leading` (the choice of a race that ended before it was confirmed), `equal`, `no_better` (as good as the
     chosen one or worse: the race does not know which), `slower`, `open` (may be the best of a race that ended before it
-    was confirmed) or `excluded`.
+    was confirmed) or `excluded`. `may_be_equal`: the race does not know whether it is as good as the best.
     """
 
     label: str
@@ -32,6 +32,7 @@ class Tried:
     is_unstable: bool
     reason: str | None
     is_leader: bool = False
+    may_be_equal: bool = False
 
     @property
     def is_choice(self) -> bool:
@@ -85,8 +86,10 @@ class Advice:
     each setting in question after which an undecided race ended; None if its budget ended it. No arm is more than
     `most_gain` better than the chosen one, with the confidence of the rules. An arm that is at most `tolerance` worse
     than the best is as good. `not_tried` did not fit into the budget; `left_out` are factors that have no effect or
-    were not named. `largest_batch` is the largest batch size of those that were tried that fits, None if none was
-    tried.
+    were not named. `largest_batch` is the largest batch size of those that were tried that fits, in the mode
+    `batch_mode`; None if none was tried. `changes_training` are the overrides of the choice that do. With
+    `minimizes_memory` the choice takes the least memory of all that are as good, and a figure is a time.
+    `is_unchecked`: the choice is compiled, and none of its jobs was compared with eager.
     """
 
     goal: str
@@ -105,11 +108,37 @@ class Advice:
     rounds: tuple[Round, ...]
     largest_batch: int | None = None
     capped_at: int | None = None
+    batch_mode: str | None = None
+    changes_training: tuple[str, ...] = ()
+    minimizes_memory: bool = False
+    is_unchecked: bool = False
+
+    @property
+    def ended(self) -> list[Tried]:
+        """Those without a figure, whose job outlasted its share of the budget."""
+        return [tried for tried in self.tried if tried.outcome == "excluded" and tried.jobs[-1].share_s is not None]
 
     @property
     def equals(self) -> list[Tried]:
         """The others that are as good as the chosen one."""
         return [tried for tried in self.tried if tried.outcome == "equal"]
+
+    @property
+    def unstable(self) -> list[Tried]:
+        """The others that jump between two values, of which only the slower one was judged."""
+        return [tried for tried in self.tried if tried.is_unstable and not tried.is_choice]
+
+    @property
+    def smaller(self) -> list[Tried]:
+        """Those that take less memory than the choice, and could be advised."""
+        if self.choice is None or self.choice.peak_bytes is None:
+            return []
+        smaller = []
+        for tried in self.tried:
+            can_win = tried.outcome != "excluded" and not tried.is_unstable
+            if can_win and tried.peak_bytes is not None and tried.peak_bytes < self.choice.peak_bytes:
+                smaller.append(tried)
+        return smaller
 
 
 def arm_label(overrides: Sequence[str]) -> str:
@@ -139,6 +168,7 @@ def tried_arms(race: Race, jobs: Mapping[str, Sequence[Measurement]]) -> list[Tr
                 is_unstable=arm in standing.unstable,
                 reason=arm.excluded,
                 is_leader=arm is standing.leader,
+                may_be_equal=arm in standing.possible,
             )
         )
     return tried

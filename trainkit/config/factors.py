@@ -1,7 +1,7 @@
 """The factors that a race may vary: conf/tune/*.yaml, one file a factor, and the values that a user typed.
 
-A file names a setting, the values that are worth a try beside the one that a run begins with, the conditions for them,
-and their compile time in multiples of that of mode `default`.
+A file names a setting, the values that are worth a try, the conditions for them, and their compile time in multiples of
+that of mode `default`. A run begins with a value of each setting, and the others are tried.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -30,6 +30,11 @@ CONDITIONS = {
     "several_processes": "needs several processes",
     "memory_limit": "needs a limit of memory",
 }
+# Groups and settings that change the training, of those that have no file in conf/tune.
+TRAINING_CHANGES = (
+    "amp", "optimizer", "trainer.gradient_clip_val", "trainer.schedule", "trainer.warmup_steps",
+)  # fmt: skip
+OPTIMIZER_KERNELS = ("optimizer.foreach", "optimizer.fused")
 
 
 @dataclass
@@ -147,7 +152,8 @@ def conditions_of(config: RunConfig, num_gpus: int, num_processes: int, has_memo
         or ("val_path" in data and data.get("padding") in ("longest", "buckets")),
         "fused_optimizer": "foreach" in config.optimizer,
         "several_processes": num_processes > 1,
-        "memory_limit": has_memory_limit,
+        # A run that checkpoints its blocks is short of memory, whatever the race was told.
+        "memory_limit": has_memory_limit or config.trainer.activation_checkpointing,
     }
     return {name for name, holds in met.items() if holds}
 
@@ -164,7 +170,7 @@ def narrow(
     varied, left_out = [], []
     for setting, values in typed.swept.items():
         _refuse_other_work(setting.lstrip("+"), values)
-        facts = by_setting.get(setting, Factor(setting))
+        facts = by_setting.get(setting, Factor(setting, changes_training=_changes_training(setting.lstrip("+"))))
         own_facts = {value: facts.values.get(value, FactorValue()) for value in values}
         varied.append(replace(facts, values=own_facts, is_named=True))
     for factor in factors:
@@ -179,6 +185,24 @@ def narrow(
         else:
             left_out.append(LeftOut(factor.setting, reason))
     return varied, left_out
+
+
+def drop_constant(factors: Sequence[Factor], begins: Mapping[str, str]) -> tuple[list[Factor], list[LeftOut]]:
+    """The factors with another value than the one that the run begins with, and the others, with the reason. The mode
+    is none of these: a race begins with eager."""
+    varied, left_out = [], []
+    for factor in factors:
+        value = begins[factor.setting]
+        if factor.is_named or factor.setting == MODE or set(factor.values) != {value}:
+            varied.append(factor)
+        else:
+            left_out.append(LeftOut(factor.setting, f"the run begins with {value}, and no other value can be tried"))
+    return varied, left_out
+
+
+def _changes_training(setting: str) -> bool:
+    """Whether a setting without a file in conf/tune changes the training."""
+    return in_groups(setting, TRAINING_CHANGES) and setting not in OPTIMIZER_KERNELS
 
 
 def _reason_against(factor: Factor, conditions: Collection[str], kind: str) -> str | None:

@@ -14,6 +14,7 @@ import pynvml
 import torch
 
 import trainkit
+from trainkit.device_names import cpu_name
 from trainkit.metrics.memory import nvml_handle
 
 
@@ -83,16 +84,6 @@ def num_gpus_of_machine() -> int:
             return variable.count(b",") + 1
     pynvml.nvmlInit()
     return int(pynvml.nvmlDeviceGetCount())
-
-
-def cpu_name() -> str:
-    """The processor's name by the system."""
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.machine()
 
 
 @functools.cache

@@ -25,14 +25,21 @@ OUTCOME_TEXTS = {
 
 
 def advice_sentence(advice: Advice) -> str:
-    """The choice with its gain and its guarantee, the budget, and what was not tried."""
+    """The choice with its gain and its guarantee, the budget, what was not tried, and what changes the training."""
     parts = [_choice(advice)]
     if advice.choice is not None and advice.choice.unchecked is not None:
         parts.append(f"its numbers could not be compared with eager's: {advice.choice.unchecked}")
+    elif advice.is_unchecked:
+        parts.append("its numbers were not compared with eager's")
     parts.append(f"{duration(advice.used_s)} of {duration(advice.budget_s)} used")
+    if advice.ended:
+        ended = [f"{tried.label} ({short(tried.reason or '')})" for tried in advice.ended]
+        parts.append(f"ended: {', '.join(ended)}")
     if advice.not_tried:
         untried = [f"{left.settings} ({left.reason})" for left in advice.not_tried]
         parts.append(f"not tried: {', '.join(untried)}")
+    if advice.changes_training:
+        parts.append(f"changes the training: {', '.join(advice.changes_training)}")
     return clean("; ".join(parts))
 
 
@@ -40,36 +47,89 @@ def _choice(advice: Advice) -> str:
     choice = advice.choice
     if choice is None:
         return "nothing that was tried can be advised"
-    if not any(tried.outcome in COMPARED for tried in advice.tried):
-        return f"{choice.label}: nothing else was measured"
-    bound = percent(max(advice.most_gain, 0.0))
-    guarantee = _guarantee(f"more than {bound} better")
+    if choice.is_unstable or any(tried.outcome in COMPARED for tried in advice.tried):
+        doubt = _doubt(choice, advice)
+        if doubt is not None:
+            return f"best so far {_gain_text(choice, advice)}; {doubt}"
+        return _winner_text(choice, advice)
+    if len(advice.tried) > 1:
+        return f"{choice.label}: nothing else that was tried can be advised"
+    return f"{choice.label}: nothing else was measured"
+
+
+def _doubt(choice: Tried, advice: Advice) -> str | None:
+    """Why the choice is no winner; None if it is."""
+    if choice.is_unstable:
+        return "unstable: it jumps between two values, so it is no winner"
     undecided = "undecided"
     if advice.capped_at is not None:
         undecided = f"undecided after {advice.capped_at} jobs of each in question, the most that a setting gets"
-    if choice.is_unstable:
-        return f"best so far {_gain_text(choice, advice)}; unstable: it jumps between two values, so it is no winner"
     if advice.most_gain > MOST_TOLD:
-        return f"best so far {_gain_text(choice, advice)}; {undecided}: too few jobs to tell what is best"
+        return f"{undecided}: too few jobs to tell what is best"
     if not advice.is_decided:
-        return f"best so far {_gain_text(choice, advice)}; {undecided}: something tried may be up to {bound} better"
+        may_be = f"may be up to {_bound(advice)} better"
+        if advice.minimizes_memory:
+            may_be = f"may be up to {_bound(advice)} faster"
+        return f"{undecided}: {_of_stable('something tried', may_be, advice)}"
     if not advice.is_confirmed:
-        return f"best so far {_gain_text(choice, advice)}; {UNCONFIRMED}"
-    if choice.label == advice.base_label and advice.most_gain <= 0:
-        return f"stay with {choice.label}: {_guarantee('better')}"
-    if choice.label == advice.base_label:
-        return f"no measurable gain: stay with {choice.label}; {guarantee}"
-    return f"{_gain_text(choice, advice)}; {guarantee}"
+        return UNCONFIRMED
+    return None
+
+
+def _winner_text(choice: Tried, advice: Advice) -> str:
+    text, is_base = _gain_text(choice, advice), choice.label == advice.base_label
+    if is_base:
+        text = f"stay with {text}"
+    if advice.minimizes_memory:
+        return f"{text}; {_memory_guarantee(advice)}"
+    if is_base and advice.most_gain <= 0:
+        return f"{text}: {_guarantee('better', advice)}"
+    if is_base:
+        text = f"no measurable gain: {text}"
+    return f"{text}; {_guarantee(f'more than {_bound(advice)} better', advice)}"
 
 
 def _gain_text(choice: Tried, advice: Advice) -> str:
-    if choice.gain is None:
-        return choice.label
-    return f"{choice.label}: {ratio_text(choice.gain)} of {advice.base_label}"
+    """The choice with its gain over the first settings; where the least memory is the goal, with the memory of both."""
+    base = next((tried for tried in advice.tried if tried.label == advice.base_label), None)
+    text = choice.label
+    if advice.minimizes_memory:
+        text = f"{choice.label}: {size(choice.peak_bytes)}"
+    if choice.gain is None or base is None:
+        return text
+    gain = ratio_text(choice.gain)
+    if advice.minimizes_memory:
+        return f"{text} in place of {size(base.peak_bytes)} at {gain} the speed of {base.label}"
+    return f"{text}: {gain} of {base.label}"
 
 
-def _guarantee(better: str) -> str:
-    return f"with {100 * CONFIDENCE:.0f} % confidence nothing tried is {better}"
+def _guarantee(better: str, advice: Advice) -> str:
+    return f"with {100 * CONFIDENCE:.0f} % confidence {_of_stable('nothing tried', f'is {better}', advice)}"
+
+
+def _memory_guarantee(advice: Advice) -> str:
+    """How much faster anything else is at most, and what is known of the settings that take less memory."""
+    faster = _guarantee(f"more than {_bound(advice)} faster", advice)
+    if not advice.smaller:
+        return f"{faster}, and nothing that could be advised takes less memory"
+    slower = f"{100 * advice.tolerance:g} % slower than the fastest"
+    undecided = [tried.label for tried in advice.smaller if tried.may_be_equal]
+    if undecided:
+        return f"{faster}; undecided whether {' | '.join(undecided)}, with less memory, is more than {slower}"
+    return f"{faster}, and what could be advised with less memory is more than {slower}"
+
+
+def _bound(advice: Advice) -> str:
+    return percent(max(advice.most_gain, 0.0))
+
+
+def _of_stable(subject: str, predicate: str, advice: Advice) -> str:
+    """A statement about the settings that were tried. It says nothing of the unstable ones, of which only the slower
+    values were judged, and names them."""
+    if not advice.unstable:
+        return f"{subject} {predicate}"
+    labels = [tried.label for tried in advice.unstable]
+    return f"{subject} that is stable {predicate} (unstable: {' | '.join(labels)})"
 
 
 def tried_cells(tried: Tried) -> list[str]:
@@ -118,9 +178,12 @@ def advice_notes(advice: Advice) -> Iterator[str]:
         )
     if advice.equals:
         labels = " | ".join(tried.label for tried in advice.equals)
-        yield f"As good, and costlier to compile or in memory: {labels}."
+        cost = "to compile"
+        if advice.minimizes_memory:
+            cost = "in memory"
+        yield f"As good, and no cheaper {cost}: {labels}."
     if advice.largest_batch is not None:
-        yield f"The largest batch size that was tried and fits: {advice.largest_batch}."
+        yield f"The largest batch size that was tried and fits, in mode {advice.batch_mode}: {advice.largest_batch}."
     if advice.effects:
         yield f"One value at a time, each with a {100 * CONFIDENCE:.0f} % interval for that comparison alone:"
     for effect in advice.effects:

@@ -7,7 +7,7 @@ The first line names the race. Every other line is written and flushed to the di
 import json
 import os
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +22,35 @@ TIME_FILE = "race.time"
 @dataclass(frozen=True)
 class RaceIdentity:
     """The subject of a race, to which a ledger belongs. `base` are the overrides that all its jobs have; `goal` is what
-    is compared, in words; `network_digest` tells versions of the network's code apart; `num_processes` is that of a
-    job."""
+    is compared, in words; `config_digest` tells the settings of the first run apart, those of config files too, and
+    `network_digest` versions of the network's code; `num_processes` is that of a job."""
 
     model: str
     data: str
     goal: str
     base: list[str]
     job_steps: int
+    device: str
+    torch: str
+    config_digest: str
     network_digest: str | None = None
     num_processes: int = 1
+
+    def differences(self, earlier: "RaceIdentity") -> str:
+        """The facts in which an earlier race differs, as in `torch 2.11.0 in place of 2.13.0`."""
+        differences = []
+        for fact in fields(self):
+            value, earlier_value = getattr(self, fact.name), getattr(earlier, fact.name)
+            if value != earlier_value:
+                name = fact.name.replace("_", " ")
+                differences.append(f"{name} {_fact_text(earlier_value)} in place of {_fact_text(value)}")
+        return ", ".join(differences)
+
+
+def _fact_text(value: Any) -> str:
+    if isinstance(value, list):
+        value = " ".join(value)
+    return str(value or "none")
 
 
 @dataclass(frozen=True)
@@ -42,7 +61,8 @@ class Measurement:
     is lower for better ones, `reason` says why. `excludes` is true if the arm cannot win for that reason. `used_s` is
     the time that the race had taken when the job had ended, over all its starts. `before_inductor_s` is the part of
     `compile_s` that no mode changes. `cache_found` is the row's. `check`: its numbers were to be compared with eager's;
-    `unchecked` says why they were not.
+    `unchecked` says why they were not. `share_s` is its time limit, if that ended it, and not the end of the budget or
+    the user's limit.
     """
 
     overrides: list[str]
@@ -70,6 +90,7 @@ class Measurement:
     cache_found: str | None = None
     check: bool = False
     unchecked: str | None = None
+    share_s: float | None = None
 
 
 class Ledger:
@@ -87,9 +108,11 @@ class Ledger:
         if not lines:
             self._time_path.unlink(missing_ok=True)
             self._write(asdict(identity), "w")
+            _sync_folder(folder)
             return
-        if _parsed(RaceIdentity, lines[0], f"{self.path}:1") != identity:
-            raise ValueError(f"{self.path} is of another race")
+        differences = identity.differences(_parsed(RaceIdentity, lines[0], f"{self.path}:1"))
+        if differences:
+            raise ValueError(f"{self.path} is of another race: {differences}")
         self.measurements = _measurements(self.path, lines)
 
     def append(self, measurement: Measurement) -> None:
@@ -117,6 +140,15 @@ class Ledger:
             file.write(json.dumps(line) + "\n")
             file.flush()
             os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    """Have the names of a folder's files on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def read_measurements(folder: Path) -> list[Measurement]:

@@ -65,16 +65,19 @@ class Forkserver:
         self._open()
         return self
 
-    def start(self, command: Sequence[str], log: Path) -> "ForkedJob":
+    def start(self, command: Sequence[str], log: Path, timeout_s: float | None = None) -> "ForkedJob":
         """Start `python COMMAND` in a session of its own, with its output in `log`. A server that was killed is started
-        again. The job of one that dies as it imports has ended with its exit status."""
+        again. The job of one that dies as it imports has ended with its exit status.
+
+        Raises TimeoutExpired if the server is still importing then.
+        """
         if self._process is not None and self._process.poll() is not None:
             self._close()
             self._open()
         assert self._process is not None
         assert self._process.stdin is not None
         try:
-            job = ForkedJob(self, pid=self.read_number())
+            job = ForkedJob(self, pid=self.read_number(timeout_s))
             self._process.stdin.write(os.fsencode("\0".join([str(log), *command, "\n"])))
         except (RuntimeError, BrokenPipeError) as error:
             log.write_text(f"{error}\n")

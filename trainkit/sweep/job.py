@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,14 +27,20 @@ SWEEP_OVERRIDES = re.compile(r"hydra[./](launcher|sweeper|sweep|mode|run)\b")
 COMPLAINT = re.compile(r"[\w.]+ = .+: ")  # how a line of a ConfigError begins
 
 
-def run_job(sweep: Sweep, job: Job, run_dir: Path, forkserver: Forkserver | None) -> tuple[Row, bool]:
-    """Run a job to its end. Returns its row, and whether the user stopped it."""
+def run_job(
+    sweep: Sweep, job: Job, run_dir: Path, forkserver: Forkserver | None, deadline_s: float | None = None
+) -> tuple[Row, bool]:
+    """Run a job to its end. Returns its row, and whether the user stopped it.
+
+    The sweep's time limit counts from the start of the job, after the server's imports. `deadline_s`, a time of
+    time.monotonic(), holds for these too.
+    """
     process: subprocess.Popen[bytes] | ForkedJob | None = None
     returncode = 0
     stopped_by: str | None = None  # the status of a row that was stopped from here
     try:
-        process = start_job(sweep, job, run_dir, forkserver)
-        process.wait(sweep.timeout_s)
+        process = start_job(sweep, job, run_dir, forkserver, _earlier_s(None, deadline_s))
+        process.wait(_earlier_s(sweep.timeout_s, deadline_s))
     except subprocess.TimeoutExpired:
         stopped_by = "timeout"
     except KeyboardInterrupt:
@@ -44,15 +51,25 @@ def run_job(sweep: Sweep, job: Job, run_dir: Path, forkserver: Forkserver | None
     return final_row(sweep, job, run_dir, returncode, stopped_by), stopped_by == "interrupted"
 
 
+def _earlier_s(timeout_s: float | None, deadline_s: float | None) -> float | None:
+    """Seconds until a time limit that begins now, or until a deadline if that is earlier; None without either."""
+    if deadline_s is None:
+        return timeout_s
+    left_s = max(0.0, deadline_s - time.monotonic())
+    if timeout_s is None:
+        return left_s
+    return min(timeout_s, left_s)
+
+
 def start_job(
-    sweep: Sweep, job: Job, run_dir: Path, forkserver: Forkserver | None
+    sweep: Sweep, job: Job, run_dir: Path, forkserver: Forkserver | None, timeout_s: float | None = None
 ) -> subprocess.Popen[bytes] | ForkedJob:
-    """Start a job, its output in `run_dir/output.log`."""
+    """Start a job, its output in `run_dir/output.log`. Raises TimeoutExpired if it has not begun in time."""
     write_row(run_dir, row_of_request(sweep, job, run_dir))  # all there is of a job whose sweep is killed early
     command, log = _command(sweep, job, run_dir), run_dir / "output.log"
     if forkserver is None:
         return start_process(command, log)
-    return forkserver.start(command, log)
+    return forkserver.start(command, log, timeout_s)
 
 
 def final_row(sweep: Sweep, job: Job, run_dir: Path, returncode: int, stopped_by: str | None) -> Row:

@@ -3,6 +3,7 @@
 import shlex
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
@@ -23,10 +24,11 @@ from trainkit.sweep.plan import Sweep
 from trainkit.sweep.slots import Slot
 from trainkit.tuning.advisor import Advisor, unmeasured
 from trainkit.tuning.budget import Budget
+from trainkit.tuning.goal import MEMORY
 from trainkit.tuning.jobs import JobRunner
 from trainkit.tuning.measuring import JobRequest
 from trainkit.tuning.plan import RacePlan, race_folder
-from trainkit.tuning.tuned import refuse_own_experiment, write_tuned
+from trainkit.tuning.tuned import refuse_own_experiment, refuse_unwritable, write_tuned
 
 DONE, NOTHING = 0, 1
 
@@ -44,29 +46,43 @@ def advise(
     Raises ConfigError, before the first job, for a race that cannot begin.
     """
     refuse_own_experiment(plan.save_as, plan.typed.fixed)
+    refuse_unwritable(_tuned_into(into), plan.save_as)
     folder = race_folder(plan, config)
     folder.mkdir(parents=True, exist_ok=True)
     sweep = Sweep(folder.name, folder, config, timeout_s, 1, (Slot(),))
-    with JobRunner(plan, sweep, load_config) as runner:
-        advisor = make_advisor(plan, folder)
-        race = LiveRace(advisor, runner.measure)
-        print(race.opening(folder), flush=True)
-        status = DONE
-        try:
-            advisor.run(race.measure)
-        except KeyboardInterrupt:
-            status = runner.stop.exit_status
-    advice = advice_of(advisor, plan)
-    print_advice(advice)
-    page = write_advice(folder, advice, f"{plan.config.job.model} on {plan.config.job.data}: a race")
-    print(f"rows, logs and {advisor.ledger.path.name}: {folder}; {page.name}", flush=True)
-    if status != DONE:
-        print("interrupted; the same command goes on", flush=True)
-    elif advice.choice is None:
-        status = NOTHING
-    else:
-        print(_save(plan, advice, config, into), flush=True)
+    with ExitStack() as last_act:
+        with JobRunner(plan, sweep, load_config) as runner:
+            advisor = make_advisor(plan, folder)
+            note_time(advisor)  # a start that ends before its first job counts too
+            last_act.callback(note_time, advisor)
+            status = _run(advisor, runner, folder)
+        advice = advice_of(advisor, plan)
+        print_advice(advice)
+        page = write_advice(folder, advice, f"{plan.config.job.model} on {plan.config.job.data}: a race")
+        print(f"rows, logs and {advisor.ledger.path.name}: {folder}; {page.name}", flush=True)
+        if status != DONE:
+            print("interrupted; the same command goes on", flush=True)
+        elif advice.choice is None:
+            status = NOTHING
+        else:
+            print(_save(plan, advice, config, into), flush=True)
     return status
+
+
+def note_time(advisor: Advisor) -> None:
+    """Keep the time that a race has used, for its next start."""
+    advisor.ledger.note_time(advisor.budget.used_s)
+
+
+def _run(advisor: Advisor, runner: JobRunner, folder: Path) -> int:
+    """Run the jobs of a race. Returns the exit status so far."""
+    race = LiveRace(advisor, runner.measure)
+    print(race.opening(folder), flush=True)
+    try:
+        advisor.run(race.measure)
+    except KeyboardInterrupt:
+        return runner.stop.exit_status
+    return DONE
 
 
 def make_advisor(plan: RacePlan, folder: Path) -> Advisor:
@@ -75,7 +91,7 @@ def make_advisor(plan: RacePlan, folder: Path) -> Advisor:
     try:
         ledger = Ledger(folder, plan.identity)
     except ValueError as error:
-        raise ConfigError(f"{error}; move it away, or give the race another name, sweep=NAME") from error
+        raise ConfigError(f"{error}; move its folder away, or give the race another, sweep=NAME") from error
     budget = Budget(60 * plan.settings.budget_min, ledger.used_s, process_age_s())
     return Advisor(plan.space, plan.goal, budget, ledger, lambda arm: plan.complaint([*plan.typed.fixed, *arm]))
 
@@ -131,6 +147,7 @@ def advice_of(advisor: Advisor, plan: RacePlan) -> Advice:
     jobs = {name: entry.jobs for name, entry in advisor.entries.items()}
     tried = tried_arms(advisor.race, jobs)
     choice = next((arm for arm in tried if arm.is_choice), None)
+    chosen = () if choice is None else choice.overrides
     not_tried, contradictions = unmeasured(advisor.entries.values())
     fitting = [size for size, fits in advisor.tried_sizes().items() if fits]
     capped_at = None
@@ -153,19 +170,27 @@ def advice_of(advisor: Advisor, plan: RacePlan) -> Advice:
         rounds=tuple(advisor.rounds),
         largest_batch=max(fitting, default=None),
         capped_at=capped_at,
+        batch_mode=advisor.space.reference_mode,
+        changes_training=tuple(advisor.space.changes_training(chosen)),
+        minimizes_memory=plan.goal.minimize == MEMORY,
+        is_unchecked=advisor.is_unchecked(standing),
     )
 
 
 def _save(plan: RacePlan, advice: Advice, config: DictConfig, into: str | None) -> str:
     """Write the experiment, and say how to train with it."""
     assert advice.choice is not None
-    folder = CONF if into is None else Path(into)
     groups = OmegaConf.to_container(config.hydra.runtime.choices)
     assert isinstance(groups, dict)
     overrides = [*run_overrides(plan.typed.fixed), *advice.choice.overrides]
     command = command_of(plan, into)
-    path = write_tuned(folder, plan.save_as, overrides, advice, map(str, groups), command)
+    path = write_tuned(_tuned_into(into), plan.save_as, overrides, advice, map(str, groups), command)
     return f"{path}: {command}"
+
+
+def _tuned_into(into: str | None) -> Path:
+    """The config directory that gets the experiment."""
+    return CONF if into is None else Path(into)
 
 
 def command_of(plan: RacePlan, into: str | None) -> str:

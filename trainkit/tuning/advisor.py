@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from trainkit.analysis.advice import Round, arm_label
 from trainkit.analysis.arms import Arm, Turn
 from trainkit.analysis.dropping import OTHER_NUMBERS
-from trainkit.analysis.race import Race
+from trainkit.analysis.race import Race, Standing
 from trainkit.config.factors import AUTO, BATCH_SIZE, LeftOut
 from trainkit.results.ledger import Ledger, Measurement
 from trainkit.results.row import Row
@@ -85,7 +85,7 @@ class Advisor:
             repeat=len(entry.jobs),
             is_final=turn.is_final,
             check=entry.is_checked(len(entry.jobs), turn.is_final),
-            timeout_s=round(min(share_s, longest_s), 1),
+            timeout_s=min(share_s, round(longest_s, 1)),
             ends_budget=longest_s < share_s,
             has_figures=bool(turn.arm.all_figures),
         )
@@ -104,6 +104,13 @@ class Advisor:
                 fits[size] = False
         return fits
 
+    def is_unchecked(self, standing: Standing) -> bool:
+        """Whether the choice is compiled, and none of its jobs was compared with eager."""
+        if standing.choice is None:
+            return False
+        entry = self.entries[standing.choice.name]
+        return entry.is_compiled and not entry.was_checked
+
     def _is_too_large(self, size: int, job: Measurement) -> bool:
         """Whether a job without a figure failed because of its batch size."""
         is_larger = self.goal.batch_size is not None and size > self.goal.batch_size
@@ -113,7 +120,7 @@ class Advisor:
     def _own_size(self, settings: ArmSettings) -> int | None:
         """The batch size of an arm that differs from the reference by nothing else."""
         size = value_in(settings.overrides, BATCH_SIZE)
-        if size is None and AUTO in self.space.values(BATCH_SIZE) and self.goal.batch_size is not None:
+        if size is None and self.space.values(BATCH_SIZE) and self.goal.batch_size is not None:
             size = str(self.goal.batch_size)
         if size is None or self._size_arm(size).overrides != settings.overrides:
             return None
@@ -140,11 +147,10 @@ class Advisor:
         """A job of the leader, if its numbers were never compared with eager's and the comparison fits: the leader of a
         race that ends now is what it advises."""
         standing = self.race.standing()
-        if standing.choice is None:
+        if standing.choice is None or not self.is_unchecked(standing):
             return None
-        entry, turn = self.entries[standing.choice.name], Turn(standing.choice, is_final=True)
-        needs_check = entry.is_checked(len(entry.jobs), turn.is_final)
-        return turn if needs_check and self._fits(turn, 0.0) else None
+        turn = Turn(standing.choice, is_final=True)
+        return turn if self._fits(turn, 0.0) else None
 
     def _fits(self, turn: Turn, kept_s: float) -> bool:
         entries = list(self.entries.values())
@@ -211,11 +217,11 @@ class Advisor:
             return
         entry = self._add(settings)
         arm = entry.arm
-        is_ended = job.status == "timeout" and job.wall_s < self._share_s(entry, job.is_final)  # by a smaller budget
+        has_more_time = job.share_s is not None and job.share_s < self._share_s(entry, job.is_final)  # a larger budget
         entry.jobs.append(job)
         if job.figure is not None:
             Turn(arm, job.is_final).record(job.figure)
-        elif job.excludes and not is_ended:
+        elif job.excludes and not has_more_time:
             arm.excluded = job.reason
         elif entry.num_disturbed >= MOST_UNUSABLE:
             arm.excluded = f"{job.reason}, {MOST_UNUSABLE} times"
@@ -229,7 +235,7 @@ class Advisor:
         add_round(self.rounds, job, self.entries, self.race.standing())
 
     def _share_s(self, entry: Entry, is_final: bool) -> float:
-        return self.budget.share_s(entry, is_final, list(self.entries.values()))
+        return round(self.budget.share_s(entry, is_final, list(self.entries.values())), 1)
 
     def _coldest_compile_s(self, entry: Entry) -> float:
         """The longest compile of the arms with the same graphs: whichever of them came first found the cache cold."""

@@ -1,6 +1,7 @@
 """The jobs of a race: each in a fresh process, as those of a sweep, with a row like all others."""
 
 import sys
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -9,6 +10,7 @@ from typing import Self
 
 from omegaconf import DictConfig
 
+from trainkit.results.ledger import LEDGER_FILE
 from trainkit.results.row import Row
 from trainkit.results.runs import read_rows
 from trainkit.sweep.forkserver import Forkserver
@@ -40,7 +42,8 @@ class JobRunner:
     def __enter__(self) -> Self:
         self._lock = self._resources.enter_context(locked(self._sweep))
         self._resources.push(self._servers)
-        self._earlier_rows = read_rows(self._sweep.folder)
+        if (self._sweep.folder / LEDGER_FILE).exists():  # else its rows are of another race, or of a sweep
+            self._earlier_rows = read_rows(self._sweep.folder)
         self.stop = handle_signals()
         return self
 
@@ -51,14 +54,22 @@ class JobRunner:
 
     def measure(self, request: JobRequest) -> Row:
         """Run a job to its end. A start that was killed may have left its row: then the job does not run again. Raises
-        KeyboardInterrupt if the user stops the job."""
+        KeyboardInterrupt if the user stops the job.
+
+        The arm's share counts from the start of the job. The end of the budget counts from the request: the imports of
+        a new server are part of the budget.
+        """
+        requested_s = time.monotonic()
         job = self._job(request)
         sweep = self._limited(request)
         finished = finished_row(self._earlier_rows, sweep, job)
         if finished is not None:
             return finished
+        deadline_s = None
+        if request.ends_budget:
+            deadline_s = requested_s + request.timeout_s
         run_dir = new_run_dir(sweep.folder, job.label)
-        row, is_interrupted = run_job(sweep, job, run_dir, self._server_for(request.name))
+        row, is_interrupted = run_job(sweep, job, run_dir, self._server_for(request.name), deadline_s)
         if is_interrupted:
             raise KeyboardInterrupt
         return row

@@ -44,7 +44,8 @@ def measurement_of(
     # The row of a job may have been there already, after a kill: it did not take its time again.
     wall_s = max(wall_s, _least_job_s(row))
     reason = why_dropped(row)
-    is_cut_off = row.status == "timeout" and request.ends_budget and wall_s >= request.timeout_s
+    is_ended = row.status == "timeout" and wall_s >= request.timeout_s
+    is_cut_off = is_ended and request.ends_budget
     unchecked = None
     if request.check and not is_cut_off:
         unchecked = why_unchecked(row, request.has_figures)
@@ -81,6 +82,7 @@ def measurement_of(
         cache_found=row.cache_found,
         check=request.check,
         unchecked=unchecked,
+        share_s=request.timeout_s if is_ended and not request.ends_budget else None,
     )
 
 

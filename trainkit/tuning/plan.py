@@ -1,11 +1,11 @@
 """The plan of a race: its settings, its space, its folder, and the overrides of its jobs."""
 
 import hashlib
+import json
 import os
-import platform
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from trainkit.config.factors import (
     Typed,
     begins_with,
     conditions_of,
+    drop_constant,
     narrow,
     read_factors,
     split_typed,
@@ -31,8 +32,9 @@ from trainkit.config.factors import (
 from trainkit.config.network_file import network_digest
 from trainkit.config.schema import RunConfig
 from trainkit.config.search_path import own_folders
+from trainkit.device_names import cpu_name, gpu_names
 from trainkit.results.ledger import RaceIdentity
-from trainkit.results.requested import run_overrides
+from trainkit.results.requested import ADDED_BY_LAUNCHER, run_overrides
 from trainkit.sweep.slots import visible_gpus
 from trainkit.tuning.goal import MEMORY, TIME, Goal
 from trainkit.tuning.space import SEARCHED, Overrides, Space, value_in
@@ -93,11 +95,17 @@ class RacePlan:
 
     @property
     def identity(self) -> RaceIdentity:
-        job = self.config.job
-        base = run_overrides(self.typed.fixed)
-        digest = network_digest(self.config.model.get("_target_"))
         return RaceIdentity(
-            job.model, job.data, self.goal.words, base, self.settings.job_steps, digest, self.num_processes
+            model=self.config.job.model,
+            data=self.config.job.data,
+            goal=self.goal.words,
+            base=run_overrides(self.typed.fixed),
+            job_steps=self.settings.job_steps,
+            device=device_of(self.config),
+            torch=metadata.version("torch"),
+            config_digest=config_digest(self.config),
+            network_digest=network_digest(self.config.model.get("_target_")),
+            num_processes=self.num_processes,
         )
 
     @property
@@ -106,11 +114,7 @@ class RacePlan:
 
     def folder_name(self) -> str:
         """The name of the race's folder: the same for the same command on a machine like this one, with any budget."""
-        facts = [
-            self.config_name, str(self.identity), str(self.typed.swept), *gpu_names(), platform.machine(),
-            str(os.cpu_count()), metadata.version("torch"),
-        ]  # fmt: skip
-        digest = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:8]
+        digest = digest_of(f"{self.identity}\n{self.typed.swept}")
         return f"race-{self.config.job.model}-{self.config.job.data}-{digest}"
 
     def job_overrides(self, overrides: Overrides, repeat: int, check: bool) -> list[str]:
@@ -179,6 +183,7 @@ def plan_race(
     begins = {MODE: config.compile.mode.value}
     for factor in factors:
         begins[factor.setting] = begins_with(factor.setting, config, hydra.runtime.choices)
+    factors, constant = drop_constant(factors, begins)
     goal = Goal(
         kind=kind,
         minimize=settings.minimize,
@@ -188,12 +193,34 @@ def plan_race(
         batch_size=config.data.get("batch_size"),
     )
     space = Space(factors, begins)
-    return RacePlan(settings, typed, words, config, config_name, space, goal, tuple(left_out), process_counts[0])
+    return RacePlan(settings, typed, words, config, config_name, space, goal, (*left_out, *constant), process_counts[0])
 
 
 def _num_processes(nproc_per_node: int | None, config: RunConfig) -> int:
     """The processes of a job that the launcher starts, or of a plain run."""
     return nproc_per_node or config.trainer.devices or 1
+
+
+def device_of(config: RunConfig) -> str:
+    """The names of the GPUs that a run can use, or those of the processors of a run without one."""
+    gpus: list[str] = []
+    if config.trainer.accelerator != "cpu" and visible_gpus():
+        gpus = sorted(set(gpu_names()))
+    return ", ".join(gpus) or f"{os.cpu_count()} x {cpu_name()}"
+
+
+def config_digest(config: RunConfig) -> str:
+    """The digits that tell the settings of a run from others. Its folders, its logs, and what a launcher adds are no
+    part of them."""
+    settings = asdict(config)
+    settings["job"] = config.job.kind
+    for name in (*ADDED_BY_LAUNCHER, "logger"):
+        del settings[name]
+    return digest_of(json.dumps(settings, default=str))
+
+
+def digest_of(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def _complaints_of_values(
@@ -216,20 +243,6 @@ def _complaints_of_values(
                 _compose_run(words, overrides, config_name)
             except ConfigError as error:
                 yield error.complaints[0]
-
-
-def gpu_names() -> list[str]:
-    """The names of the GPUs of this machine, without torch."""
-    import pynvml  # not for every command line
-
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:  # no driver
-        return []
-    names = []
-    for index in range(pynvml.nvmlDeviceGetCount()):
-        names.append(str(pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(index))))
-    return names
 
 
 def _config_words(hydra: Any) -> tuple[str, ...]:

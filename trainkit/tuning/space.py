@@ -57,6 +57,11 @@ class Space:
             return {}
         return {MODE: "default" if "default" in modes else modes[0]}
 
+    @property
+    def reference_mode(self) -> str:
+        """The mode in which the other factors are tried, fixed or not."""
+        return self.reference.get(MODE, self.begins[MODE])
+
     def values(self, setting: str) -> list[str]:
         """The values of a setting that are tried."""
         for factor in self.factors:
@@ -101,14 +106,20 @@ class Space:
         overrides, compile_times, inductor_times = [], 1.0, 1.0
         for factor in self.factors:
             setting, value = factor.setting, values[factor.setting]
-            is_same = value == self.begins[setting] and setting != MODE
-            if is_same or (is_eager and setting in COMPILED_ONLY):
+            if is_eager and setting in COMPILED_ONLY:
                 continue
-            overrides.append(f"{setting}={value}")
             if value in factor.values:
                 compile_times *= factor.values[value].compile
                 inductor_times *= factor.values[value].inductor
+            is_same = value == self.begins[setting] and setting != MODE
+            if not is_same:
+                overrides.append(f"{setting}={value}")
         return ArmSettings(tuple(overrides), 0.0 if is_eager else compile_times, inductor_times)
+
+    def changes_training(self, overrides: Overrides) -> list[str]:
+        """Those of the overrides of an arm that change the training."""
+        settings = {factor.setting for factor in self.factors if factor.changes_training}
+        return [override for override in overrides if override.partition("=")[0] in settings]
 
     def _single_choices(self) -> dict[tuple[str, str], dict[str, str]]:
         """By setting and value: the choice of a value that the base does not have, beside the reference."""

@@ -1,5 +1,6 @@
 """The experiment that a race leaves: `conf/experiment/tuned/NAME.yaml`, with its evidence in comments."""
 
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,20 @@ def refuse_own_experiment(name: str, overrides: Sequence[str]) -> None:
         )
 
 
+def refuse_unwritable(into: Path, name: str) -> None:
+    """Raise ConfigError if the experiment of a race cannot be written into the config directory `into`."""
+    path = _tuned_path(into, name)
+    if os.path.exists(path):
+        is_writable = path.is_file() and os.access(path, os.W_OK)
+    else:
+        folder = path.parent
+        while not os.path.exists(folder):
+            folder = folder.parent
+        is_writable = folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
+    if not is_writable:
+        raise _unwritable(into, f"{path} cannot be written")
+
+
 def write_tuned(
     into: Path, name: str, overrides: Sequence[str], advice: Advice, groups: Iterable[str], command: str
 ) -> Path:
@@ -35,15 +50,21 @@ def write_tuned(
     `command` trains with the experiment.
     Raises ConfigError for a folder that cannot be written.
     """
-    path = into / TUNED_FOLDER / f"{name}.yaml"
+    path = _tuned_path(into, name)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(tuned_text(overrides, advice, set(groups), command), encoding="utf-8")
     except OSError as error:
-        raise ConfigError(
-            f"hydra.sweeper.into = {into}: {error.strerror}; give a config directory that can be written"
-        ) from error
+        raise _unwritable(into, str(error.strerror)) from error
     return path
+
+
+def _tuned_path(into: Path, name: str) -> Path:
+    return into / TUNED_FOLDER / f"{name}.yaml"
+
+
+def _unwritable(into: Path, problem: str) -> ConfigError:
+    return ConfigError(f"hydra.sweeper.into = {into}: {problem}; give a config directory that can be written")
 
 
 def tuned_text(overrides: Sequence[str], advice: Advice, groups: set[str], command: str) -> str:

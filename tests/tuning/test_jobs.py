@@ -1,0 +1,80 @@
+"""The jobs of a race: when each must end, and which rows of the folder are its own."""
+
+import time
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from tests.sweeps import ROW
+from tests.tuning.machine import IDENTITY
+from trainkit.results.files import write_row
+from trainkit.results.ledger import Ledger
+from trainkit.results.row import Row
+from trainkit.sweep.plan import Sweep
+from trainkit.sweep.slots import Slot
+from trainkit.sweep.sweep import StopSignal
+from trainkit.tuning import jobs
+from trainkit.tuning.jobs import BUDGET_END, BUDGET_SHARE, JobRunner
+from trainkit.tuning.measuring import JobRequest
+
+OVERRIDES = ("compile.mode=eager",)
+REQUEST = JobRequest("eager", OVERRIDES, repeat=0, is_final=False, check=False, timeout_s=30.0)
+MADE = replace(ROW, run_id="race/made", overrides=list(OVERRIDES))
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The limits of the jobs that are run; each leaves the row MADE."""
+    limits: list[dict[str, Any]] = []
+
+    def run_job(sweep: Sweep, job, run_dir: Path, server, deadline_s: float | None = None) -> tuple[Row, bool]:
+        limits.append({"timeout_s": sweep.timeout_s, "source": sweep.timeout_source, "deadline_s": deadline_s})
+        return MADE, False
+
+    monkeypatch.setattr(jobs, "run_job", run_job)
+    monkeypatch.setattr(jobs, "forkserver_of", lambda sweep, number, lock: nullcontext())
+    monkeypatch.setattr(jobs, "handle_signals", StopSignal)
+    return limits
+
+
+def runner(folder: Path, timeout_s: float | None = None) -> JobRunner:
+    plan: Any = SimpleNamespace(job_overrides=lambda overrides, repeat, check: list(overrides), nproc_per_node=None)
+    config = OmegaConf.create({"job": {"kind": "train"}, "model": {}})
+    sweep = Sweep(folder.name, folder, config, timeout_s, 1, (Slot(),))
+    return JobRunner(plan, sweep, lambda overrides: config)
+
+
+def test_the_end_of_the_budget_counts_from_the_request_and_a_share_from_the_start(made: list[dict], tmp_path: Path):
+    with runner(tmp_path) as running:
+        requested_s = time.monotonic()
+        running.measure(replace(REQUEST, ends_budget=True))
+        running.measure(REQUEST)
+    last, share = made
+    assert (last["timeout_s"], last["source"]) == (30.0, BUDGET_END)
+    assert last["deadline_s"] == pytest.approx(requested_s + 30, abs=0.1)
+    assert share == {"timeout_s": 30.0, "source": BUDGET_SHARE, "deadline_s": None}
+
+
+def test_a_shorter_limit_of_the_users_does_not_outlast_the_budget(made: list[dict], tmp_path: Path):
+    with runner(tmp_path, timeout_s=20.0) as running:
+        requested_s = time.monotonic()
+        running.measure(replace(REQUEST, ends_budget=True))
+    assert made[0]["timeout_s"] == 20.0
+    assert made[0]["deadline_s"] == pytest.approx(requested_s + 30, abs=0.1)
+
+
+def test_a_row_without_a_ledger_is_of_another_race(made: list[dict], tmp_path: Path):
+    """The ledger of a race on another device was moved away, and its rows were not."""
+    run_dir = tmp_path / "000-job"
+    run_dir.mkdir()
+    write_row(run_dir, replace(MADE, run_id="race/000-job"))
+    with runner(tmp_path) as running:
+        assert running.measure(REQUEST).run_id == "race/made"
+    Ledger(tmp_path, IDENTITY)
+    with runner(tmp_path) as running:
+        assert running.measure(REQUEST).run_id == "race/000-job"
