@@ -82,8 +82,8 @@ def _winner_text(choice: Tried, advice: Advice) -> str:
         text = f"stay with {text}"
     if advice.minimizes_memory:
         return f"{text}; {_memory_guarantee(advice)}"
-    if is_base and advice.most_gain <= 0:
-        return f"{text}: {_guarantee('better', advice)}"
+    if advice.most_gain <= 0:
+        return f"{text}; {_guarantee('better', advice)}"
     if is_base:
         text = f"no measurable gain: {text}"
     return f"{text}; {_guarantee(f'more than {_bound(advice)} better', advice)}"
