@@ -42,6 +42,7 @@ from trainkit.formatting import percent
 from trainkit.results.ledger import read_measurements
 from trainkit.results.row import Row
 from trainkit.results.runs import read_rows
+from trainkit.sweep.slots import visible_gpus
 from trainkit.tuning.plan import short_training
 
 ROOT = Path(__file__).parents[1]
@@ -171,7 +172,7 @@ def other_devices(space: JudgedSpace, folder: Path) -> set[str]:
     if "trainer.accelerator=cpu" in space.fixed:
         return set()
     devices = {row.device_name for path in folder.glob(f"{space.name}-*/") for row in read_rows(path)}
-    return {name for name in devices if name is not None and name not in gpu_names()}
+    return {name for name in devices if name is not None and name not in gpu_names(visible_gpus())}
 
 
 def judged(space: JudgedSpace, folder: Path, device_name: str | None) -> dict[Setting, float]:

@@ -1,6 +1,7 @@
 """The names of the processors of this machine, without torch."""
 
 import platform
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -14,15 +15,19 @@ def cpu_name() -> str:
     return platform.machine()
 
 
-def gpu_names() -> list[str]:
-    """The names of the GPUs of this machine; none without a driver."""
+def gpu_names(gpus: Iterable[str]) -> list[str]:
+    """The names of GPUs, given by number or, as CUDA_VISIBLE_DEVICES may, by UUID; none without a driver."""
     import pynvml  # not for every command line
 
+    names = []
     try:
         pynvml.nvmlInit()
-    except pynvml.NVMLError:  # no driver
+        for gpu in gpus:
+            if gpu.isdigit():
+                handle = pynvml.nvmlDeviceGetHandleByIndex(int(gpu))
+            else:
+                handle = pynvml.nvmlDeviceGetHandleByUUID(gpu)
+            names.append(str(pynvml.nvmlDeviceGetName(handle)))
+    except pynvml.NVMLError:  # no driver, or no such GPU
         return []
-    names = []
-    for index in range(pynvml.nvmlDeviceGetCount()):
-        names.append(str(pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(index))))
     return names

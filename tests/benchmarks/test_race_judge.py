@@ -131,7 +131,7 @@ def test_rows_of_another_gpu_are_seen_before_a_sweep_goes_on(tmp_path: Path, mon
     judge(tmp_path, EAGER)
     on_gpu = replace(SPACE, fixed=SPACE.fixed[:2])
     assert race_judge.other_devices(SPACE, tmp_path) == set()
-    monkeypatch.setattr(race_judge, "gpu_names", lambda: ["NVIDIA H200"])
+    monkeypatch.setattr(race_judge, "gpu_names", lambda gpus: ["NVIDIA H200"])
     assert race_judge.other_devices(on_gpu, tmp_path) == {DEVICE}
 
 

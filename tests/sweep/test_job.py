@@ -11,7 +11,7 @@ from trainkit.results.files import write_row
 from trainkit.results.ranks import RankReport, write_report
 from trainkit.results.row import Row
 from trainkit.sweep.forkserver import Forkserver
-from trainkit.sweep.job import final_row, new_run_dir, run_job
+from trainkit.sweep.job import Deadline, final_row, new_run_dir, run_job
 from trainkit.sweep.plan import Job, Sweep
 from trainkit.sweep.slots import Slot
 
@@ -55,10 +55,12 @@ def slow_server(tmp_path, monkeypatch):
 def test_a_deadline_holds_for_the_imports_of_the_server_too(left_s, slow_server, tmp_path):
     server, sweep, job = slow_server
     started_s = time.monotonic()
-    row, is_interrupted = run_job(sweep, job, new_run_dir(tmp_path, ""), server, started_s + left_s)
+    row, is_interrupted = run_job(
+        sweep, job, new_run_dir(tmp_path, ""), server, Deadline(started_s + left_s, "the end")
+    )
     assert left_s <= time.monotonic() - started_s < IMPORTS_S + 0.5  # the limit of the job itself
     assert (row.status, is_interrupted) == ("timeout", False)
-    assert row.error == "stopped after 0.5 s (hydra.launcher.timeout_s)"
+    assert row.error == f"stopped after {round(left_s, 1):g} s (the end)"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="jobs are forked on Linux alone")
@@ -69,5 +71,5 @@ def test_without_a_deadline_the_limit_of_a_job_begins_with_it(slow_server, tmp_p
     assert time.monotonic() - started_s > IMPORTS_S + 0.5
     assert row.status == "timeout"
     # The server goes on after a job that it did not come to.
-    run_job(sweep, job, new_run_dir(tmp_path, ""), server, time.monotonic())
+    run_job(sweep, job, new_run_dir(tmp_path, ""), server, Deadline(time.monotonic(), "the end"))
     assert server.start([str(tmp_path / "slow.py")], tmp_path / "log").wait(60) == 0

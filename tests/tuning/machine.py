@@ -13,7 +13,7 @@ from trainkit.results.row import Row
 from trainkit.tuning.advisor import Advisor
 from trainkit.tuning.budget import Budget
 from trainkit.tuning.goal import Goal
-from trainkit.tuning.measuring import JobRequest
+from trainkit.tuning.measuring import BUDGET_END, BUDGET_SHARE, JobRequest
 from trainkit.tuning.space import Space
 
 GIB = 2**30
@@ -63,9 +63,10 @@ class Machine:
             if override in self.fails:
                 fields = self.fails[override]
         wall_s = 10 + compile_s
-        if wall_s > request.timeout_s or set(self.hangs) & set(request.overrides):
-            wall_s = request.timeout_s
-            fields = {"status": "timeout", "error": f"stopped after {request.timeout_s:g} s"}
+        limit_s, source = min((request.timeout_s, BUDGET_SHARE), (request.budget_left_s, BUDGET_END))
+        if wall_s > limit_s or set(self.hangs) & set(request.overrides):
+            wall_s = limit_s
+            fields = {"status": "timeout", "error": f"stopped after {limit_s:g} s ({source})"}
         self.now_s += wall_s
         measured = {
             "run_id": f"race/{len(self.jobs):03d}",

@@ -31,10 +31,6 @@ def chosen(advisor: Advisor) -> str:
     return standing.choice.name
 
 
-def checks_of(advisor: Advisor) -> list[str]:
-    return [job.run_id for job in advisor.entries[chosen(advisor)].jobs if job.check]
-
-
 def race(machine: Machine, folder: Path, **options) -> Advisor:
     advisor = machine.advisor(folder, **options)
     advisor.run(machine.measure)
@@ -92,7 +88,7 @@ def test_a_compile_that_outlasts_its_share_is_ended_and_is_said(tmp_path: Path):
     machine = Machine(compile_s={"compile.mode=reduce-overhead": 2000.0})
     advisor = race(machine, tmp_path)
     arm = advisor.entries["compile.mode=reduce-overhead"].arm
-    assert arm.excluded == "timeout: stopped after 120 s"
+    assert arm.excluded == "timeout: stopped after 120 s (its share of hydra.sweeper.budget_min)"
     assert [job.name for job in machine.jobs].count(arm.name) == 1
     assert "reduce-overhead" not in chosen(advisor)
 
@@ -163,8 +159,49 @@ def test_a_leader_is_compared_with_eager_before_the_budget_ends(budget_s: float,
     (wrong, _), crossed = advisor.entries["compile.mode=reduce-overhead"].jobs[-2:], advisor.entries.get(BEST)
     assert wrong.figure is not None
     assert crossed is None or crossed.arm.excluded.startswith("numbers differ from eager")
-    standing = advisor.race.standing()
-    assert advisor.is_unchecked(standing) == ("eager" not in chosen(advisor) and not checks_of(advisor))
+
+
+@pytest.mark.parametrize(("budget_s", "is_compared"), [(200, False), (240, True), (280, True), (330, True)])
+def test_a_short_race_compares_the_numbers_of_what_it_advises_if_there_is_time(
+    budget_s: float, is_compared: bool, tmp_path: Path
+):
+    advisor = race(Machine(), tmp_path, budget_s=budget_s)
+    assert "eager" not in chosen(advisor)
+    assert any(job.check for job in advisor.entries[chosen(advisor)].jobs) is is_compared
+    assert advisor.is_unchecked(advisor.race.standing()) is not is_compared
+
+
+def test_a_comparison_beside_another_process_is_made_again(tmp_path: Path):
+    wrong = {"check_passed": False, "check_reason": "loss"}
+    machine = Machine(fails={"compile.mode=reduce-overhead": wrong})
+    checks = []
+
+    def measure(request: JobRequest) -> Row:
+        row = machine.measure(request)
+        if request.check and "compile.mode=reduce-overhead" in request.overrides:
+            checks.append(request.name)
+            if checks.count(request.name) == 1:
+                return replace(row, foreign_processes=1)
+        return row
+
+    advisor = machine.advisor(tmp_path, budget_s=7200)
+    advisor.run(measure)
+    assert "reduce-overhead" not in chosen(advisor)
+
+
+def test_ranks_that_differ_are_out_though_their_numbers_cannot_be_compared(tmp_path: Path):
+    differ = {"check_reason": "random numbers", "check_graphs_agree": False, "check_ranks_reason": "2 graphs and 3"}
+    machine = Machine(fails={"compile.mode=reduce-overhead": differ})
+
+    def measure(request: JobRequest) -> Row:
+        row = machine.measure(request)
+        return row if request.check else replace(row, check_graphs_agree=None)
+
+    advisor = machine.advisor(tmp_path, budget_s=7200)
+    advisor.run(measure)
+    assert "reduce-overhead" not in chosen(advisor)
+    reasons = [entry.arm.excluded for entry in advisor.entries.values() if entry.arm.excluded]
+    assert "the ranks differ: 2 graphs and 3" in reasons
 
 
 @pytest.mark.parametrize("status", ["timeout", "oom"])
@@ -370,11 +407,9 @@ import os, signal, sys, time
 from pathlib import Path
 from tests.tuning.machine import BEGINS, FACTORS, IDENTITY
 from trainkit.results.ledger import Ledger
-from trainkit.results.row import Row
 from trainkit.tuning.advisor import Advisor
 from trainkit.tuning.budget import Budget
 from trainkit.tuning.goal import Goal
-from trainkit.tuning.measuring import UNFINISHED, JobRequest
 from trainkit.tuning.space import Space
 
 def measure(request):

@@ -4,7 +4,7 @@ import pytest
 
 from trainkit.analysis.arms import Arm
 from trainkit.results.ledger import Measurement
-from trainkit.tuning.forecast import FIRST_COMPILE_S, Entry, predicted_compile_s, predicted_s
+from trainkit.tuning.forecast import FIRST_COMPILE_S, FIRST_JOB_S, Entry, predicted_compile_s, predicted_s
 from trainkit.tuning.space import ArmSettings
 
 
@@ -93,4 +93,4 @@ def test_a_compile_that_found_its_graphs_in_the_cache_tells_nothing_of_another_o
 def test_a_base_that_was_ended_says_nothing_of_the_time_of_others():
     base = entry("compile.mode=eager", 0.0, 0.0, status="timeout", figure=None, wall_s=600.0)
     default = entry("compile.mode=default", 1.0)
-    assert predicted_s(default, False, [base, default]) == FIRST_COMPILE_S
+    assert predicted_s(default, False, [base, default]) == FIRST_JOB_S + FIRST_COMPILE_S

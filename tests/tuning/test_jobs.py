@@ -15,12 +15,13 @@ from tests.tuning.machine import IDENTITY
 from trainkit.results.files import write_row
 from trainkit.results.ledger import Ledger
 from trainkit.results.row import Row
+from trainkit.sweep.job import Deadline
 from trainkit.sweep.plan import Sweep
 from trainkit.sweep.slots import Slot
 from trainkit.sweep.sweep import StopSignal
 from trainkit.tuning import jobs
-from trainkit.tuning.jobs import BUDGET_END, BUDGET_SHARE, JobRunner
-from trainkit.tuning.measuring import JobRequest
+from trainkit.tuning.jobs import JobRunner
+from trainkit.tuning.measuring import BUDGET_END, BUDGET_SHARE, JobRequest
 
 OVERRIDES = ("compile.mode=eager",)
 REQUEST = JobRequest("eager", OVERRIDES, repeat=0, is_final=False, check=False, timeout_s=30.0)
@@ -32,8 +33,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """The limits of the jobs that are run; each leaves the row MADE."""
     limits: list[dict[str, Any]] = []
 
-    def run_job(sweep: Sweep, job, run_dir: Path, server, deadline_s: float | None = None) -> tuple[Row, bool]:
-        limits.append({"timeout_s": sweep.timeout_s, "source": sweep.timeout_source, "deadline_s": deadline_s})
+    def run_job(sweep: Sweep, job, run_dir: Path, server, deadline: Deadline | None = None) -> tuple[Row, bool]:
+        limits.append({"timeout_s": sweep.timeout_s, "source": sweep.timeout_source, "deadline": deadline})
         return MADE, False
 
     monkeypatch.setattr(jobs, "run_job", run_job)
@@ -52,20 +53,19 @@ def runner(folder: Path, timeout_s: float | None = None) -> JobRunner:
 def test_the_end_of_the_budget_counts_from_the_request_and_a_share_from_the_start(made: list[dict], tmp_path: Path):
     with runner(tmp_path) as running:
         requested_s = time.monotonic()
-        running.measure(replace(REQUEST, ends_budget=True))
-        running.measure(REQUEST)
-    last, share = made
-    assert (last["timeout_s"], last["source"]) == (30.0, BUDGET_END)
-    assert last["deadline_s"] == pytest.approx(requested_s + 30, abs=0.1)
-    assert share == {"timeout_s": 30.0, "source": BUDGET_SHARE, "deadline_s": None}
+        running.measure(replace(REQUEST, budget_left_s=40.0))
+    (limits,) = made
+    assert (limits["timeout_s"], limits["source"]) == (30.0, BUDGET_SHARE)
+    assert limits["deadline"].at_s == pytest.approx(requested_s + 40, abs=0.1)
+    assert limits["deadline"].source == BUDGET_END
 
 
 def test_a_shorter_limit_of_the_users_does_not_outlast_the_budget(made: list[dict], tmp_path: Path):
     with runner(tmp_path, timeout_s=20.0) as running:
         requested_s = time.monotonic()
-        running.measure(replace(REQUEST, ends_budget=True))
-    assert made[0]["timeout_s"] == 20.0
-    assert made[0]["deadline_s"] == pytest.approx(requested_s + 30, abs=0.1)
+        running.measure(replace(REQUEST, budget_left_s=30.0))
+    assert (made[0]["timeout_s"], made[0]["source"]) == (20.0, "hydra.launcher.timeout_s")
+    assert made[0]["deadline"].at_s == pytest.approx(requested_s + 30, abs=0.1)
 
 
 def test_a_row_without_a_ledger_is_of_another_race(made: list[dict], tmp_path: Path):

@@ -59,6 +59,7 @@ def test_another_value_of_a_config_file_is_another_race(tmp_path: Path):
     [
         ("auto", None, "NVIDIA H100, NVIDIA H200"),
         ("auto", "0,1", "NVIDIA H100, NVIDIA H200"),
+        ("auto", "0,2", "NVIDIA H200"),
         ("auto", "", "16 x AMD EPYC"),
         ("cpu", None, "16 x AMD EPYC"),
     ],
@@ -79,7 +80,7 @@ def test_a_race_is_of_its_gpus_or_of_the_processors(
     raced = plan(f"trainer.accelerator={accelerator}")
     assert raced.identity.device == device
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
-    names[:] = ["NVIDIA H100"]
+    names[:] = 3 * ["NVIDIA A100"]
     assert raced.identity.device != device
     assert raced.identity.torch == metadata.version("torch")
 

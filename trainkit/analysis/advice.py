@@ -115,8 +115,8 @@ class Advice:
 
     @property
     def ended(self) -> list[Tried]:
-        """Those without a figure, whose job outlasted its share of the budget."""
-        return [tried for tried in self.tried if tried.outcome == "excluded" and tried.jobs[-1].share_s is not None]
+        """Those that are out because a job outlasted its share of the budget."""
+        return [tried for tried in self.tried if tried.outcome == "excluded" and tried.jobs[-1].is_ended_by_share]
 
     @property
     def equals(self) -> list[Tried]:

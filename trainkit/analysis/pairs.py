@@ -77,7 +77,7 @@ class _Requirement:
         requested = grouping.requested(row) | {"cache_found": row.cache_found}
         if self.name not in requested:
             return False
-        requested_value = grouping.value_text(self.name, requested[self.name])
+        requested_value = grouping.one_spelling(self.name, grouping.value_text(self.name, requested[self.name]))
         equal = requested_value == grouping.one_spelling(self.name, self.value)
         return equal != self.excluded
 

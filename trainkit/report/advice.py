@@ -110,6 +110,8 @@ def _guarantee(better: str, advice: Advice) -> str:
 def _memory_guarantee(advice: Advice) -> str:
     """How much faster anything else is at most, and what is known of the settings that take less memory."""
     faster = _guarantee(f"more than {_bound(advice)} faster", advice)
+    if advice.choice is None or advice.choice.peak_bytes is None:
+        return faster
     if not advice.smaller:
         return f"{faster}, and nothing that could be advised takes less memory"
     slower = f"{100 * advice.tolerance:g} % slower than the fastest"

@@ -111,12 +111,11 @@ def _questions(results: Sequence[StudyResult]) -> str:
     comparisons that was measured."""
     lines = []
     for result in results:
-        answers = [comparison_sentence(measured) for measured in result.comparisons if measured.pairs]
-        if not answers:
+        measured = next((comparison for comparison in result.comparisons if comparison.pairs), None)
+        if measured is None:
             continue
-        if result.answer is not None:
-            answers.insert(0, escape(result.answer))
-        lines.append(f"- [{escape(result.study.question)}]({result.study.name}.md) {answers[0]}")
+        text = comparison_sentence(measured) if result.answer is None else escape(result.answer)
+        lines.append(f"- [{escape(result.study.question)}]({result.study.name}.md) {text}")
     return "\n".join(lines)
 
 

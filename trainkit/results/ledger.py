@@ -92,6 +92,11 @@ class Measurement:
     unchecked: str | None = None
     share_s: float | None = None
 
+    @property
+    def is_ended_by_share(self) -> bool:
+        """Whether the arm is out because this job outlasted its share of the budget."""
+        return self.excludes and self.share_s is not None
+
 
 class Ledger:
     """The measurements of a race, in their order. They are read from its folder, if an earlier start left any.

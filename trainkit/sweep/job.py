@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,25 +24,41 @@ from trainkit.sweep.plan import Job, Sweep
 from trainkit.sweep.processes import start_process, stop_process
 
 SWEEP_OVERRIDES = re.compile(r"hydra[./](launcher|sweeper|sweep|mode|run)\b")
+CLOCK_S = 0.01  # a wait may end this much early
 COMPLAINT = re.compile(r"[\w.]+ = .+: ")  # how a line of a ConfigError begins
 
 
+@dataclass(frozen=True)
+class Deadline:
+    """A time of time.monotonic() at which a job is ended, and the setting that it comes from."""
+
+    at_s: float
+    source: str
+
+    @property
+    def left_s(self) -> float:
+        return max(0.0, self.at_s - time.monotonic())
+
+
 def run_job(
-    sweep: Sweep, job: Job, run_dir: Path, forkserver: Forkserver | None, deadline_s: float | None = None
+    sweep: Sweep, job: Job, run_dir: Path, forkserver: Forkserver | None, deadline: Deadline | None = None
 ) -> tuple[Row, bool]:
     """Run a job to its end. Returns its row, and whether the user stopped it.
 
-    The sweep's time limit counts from the start of the job, after the server's imports. `deadline_s`, a time of
-    time.monotonic(), holds for these too.
+    The sweep's time limit counts from the start of the job, after the server's imports. The deadline holds for these
+    too.
     """
+    begin_s = time.monotonic()
     process: subprocess.Popen[bytes] | ForkedJob | None = None
     returncode = 0
     stopped_by: str | None = None  # the status of a row that was stopped from here
     try:
-        process = start_job(sweep, job, run_dir, forkserver, _earlier_s(None, deadline_s))
-        process.wait(_earlier_s(sweep.timeout_s, deadline_s))
+        process = start_job(sweep, job, run_dir, forkserver, _least_s(None, deadline))
+        process.wait(_least_s(sweep.timeout_s, deadline))
     except subprocess.TimeoutExpired:
         stopped_by = "timeout"
+        if deadline is not None and deadline.left_s < CLOCK_S:
+            sweep = replace(sweep, timeout_s=deadline.at_s - begin_s, timeout_source=deadline.source)
     except KeyboardInterrupt:
         stopped_by = "interrupted"
     finally:
@@ -51,14 +67,12 @@ def run_job(
     return final_row(sweep, job, run_dir, returncode, stopped_by), stopped_by == "interrupted"
 
 
-def _earlier_s(timeout_s: float | None, deadline_s: float | None) -> float | None:
+def _least_s(timeout_s: float | None, deadline: Deadline | None) -> float | None:
     """Seconds until a time limit that begins now, or until a deadline if that is earlier; None without either."""
-    if deadline_s is None:
-        return timeout_s
-    left_s = max(0.0, deadline_s - time.monotonic())
-    if timeout_s is None:
-        return left_s
-    return min(timeout_s, left_s)
+    limits = [] if timeout_s is None else [timeout_s]
+    if deadline is not None:
+        limits.append(deadline.left_s)
+    return min(limits, default=None)
 
 
 def start_job(
@@ -90,7 +104,7 @@ def final_row(sweep: Sweep, job: Job, run_dir: Path, returncode: int, stopped_by
 
 
 def timeout_reason(sweep: Sweep) -> str:
-    return f"stopped after {sweep.timeout_s or 0:g} s ({sweep.timeout_source})"
+    return f"stopped after {round(sweep.timeout_s or 0, 1):g} s ({sweep.timeout_source})"
 
 
 def new_run_dir(folder: Path, label: str) -> Path:

@@ -148,7 +148,7 @@ def advice_of(advisor: Advisor, plan: RacePlan) -> Advice:
     tried = tried_arms(advisor.race, jobs)
     choice = next((arm for arm in tried if arm.is_choice), None)
     chosen = () if choice is None else choice.overrides
-    not_tried, contradictions = unmeasured(advisor.entries.values())
+    not_tried, refused = unmeasured(advisor.entries.values())
     fitting = [size for size, fits in advisor.tried_sizes().items() if fits]
     capped_at = None
     if not standing.is_decided and advisor.race.is_at_cap(standing):
@@ -165,7 +165,7 @@ def advice_of(advisor: Advisor, plan: RacePlan) -> Advice:
         used_s=advisor.budget.used_s,
         budget_s=advisor.budget.limit_s,
         not_tried=tuple(not_tried),
-        left_out=(*plan.left_out, *contradictions),
+        left_out=(*plan.left_out, *refused),
         effects=tuple(effects_of(advisor.space.effects(), tried)),
         rounds=tuple(advisor.rounds),
         largest_batch=max(fitting, default=None),

@@ -19,7 +19,7 @@ from trainkit.tuning.measuring import JobRequest, measurement_of
 from trainkit.tuning.rounds import add_round
 from trainkit.tuning.space import ArmSettings, Overrides, Space, value_in
 
-MOST_UNUSABLE = 3  # jobs of an arm that left no figure through no fault of the arm
+MOST_UNUSABLE = 3  # jobs of an arm, in a row, that left no figure through no fault of the arm
 MOST_CROSSED = 6  # combinations that are tried
 MOST_COMPOSED = 18  # combinations of which it is found out whether a run refuses them
 NOTE_S = 1.0  # from a note of the race's time to the next
@@ -67,7 +67,7 @@ class Advisor:
         """The next turn that fits into the budget: while nothing is decided, in the end into what was kept for a final
         that does not fit."""
         self._extend()
-        turn = self.race.next_turn(self._may_run) or self._check_of_choice()
+        turn = self.race.next_turn(self._may_run) or self._last_check()
         if turn is None and not self.race.standing().is_decided:
             turn = self.race.next_turn(self._is_last_to_fit)
         if turn is not None and self._needs_base(turn):
@@ -77,16 +77,16 @@ class Advisor:
     def request(self, turn: Turn) -> JobRequest:
         """The job of a turn."""
         entry = self.entries[turn.arm.name]
-        share_s = self._share_s(entry, turn.is_final)
-        longest_s = self.budget.longest_job_s
+        last_check = self._last_check()
+        is_due = turn.is_final or (last_check is not None and last_check.arm is turn.arm)
         return JobRequest(
             name=turn.arm.name,
             overrides=entry.settings.overrides,
             repeat=len(entry.jobs),
             is_final=turn.is_final,
-            check=entry.is_checked(len(entry.jobs), turn.is_final),
-            timeout_s=min(share_s, round(longest_s, 1)),
-            ends_budget=longest_s < share_s,
+            check=entry.is_checked(is_due),
+            timeout_s=self._share_s(entry, is_due),
+            budget_left_s=self.budget.longest_job_s,
             has_figures=bool(turn.arm.all_figures),
         )
 
@@ -143,14 +143,16 @@ class Advisor:
     def _is_last_to_fit(self, turn: Turn) -> bool:
         return not turn.is_final and self._fits(turn, 0.0)
 
-    def _check_of_choice(self) -> Turn | None:
-        """A job of the leader, if its numbers were never compared with eager's and the comparison fits: the leader of a
-        race that ends now is what it advises."""
+    def _last_check(self) -> Turn | None:
+        """A job of the choice of a race that ends now, if its numbers were never compared with eager's and the
+        comparison fits."""
         standing = self.race.standing()
         if standing.choice is None or not self.is_unchecked(standing):
             return None
-        turn = Turn(standing.choice, is_final=True)
-        return turn if self._fits(turn, 0.0) else None
+        takes_check = Turn(standing.choice, is_final=True)
+        if self.race.next_turn(self._may_run) is not None or not self._fits(takes_check, 0.0):
+            return None
+        return Turn(standing.choice, is_final=False)
 
     def _fits(self, turn: Turn, kept_s: float) -> bool:
         entries = list(self.entries.values())
@@ -169,7 +171,8 @@ class Advisor:
     def _extend(self) -> None:
         """Add the next batch size, or, once all other arms were tried, the combinations of promising values.
 
-        These follow from the first figures of the screening, so a race that goes on has the same ones.
+        These follow from the first figures of the screening, so a race that goes on has the same ones, but for values
+        that are out by then.
         """
         if any(self._is_waiting(arm) for arm in self.race.arms):
             return
@@ -186,13 +189,14 @@ class Advisor:
                 return
 
     def _screened_figures(self) -> dict[Overrides, float]:
-        """The first figure of each arm of the screening that has one and can win."""
+        """The first figure of each arm of the screening that has one and can win, and of the reference."""
         screened = {settings.overrides for settings in self.space.screening()}
         figures = {}
         for entry in self.entries.values():
             overrides = entry.settings.overrides
             is_screened = overrides in screened or self._own_size(entry.settings)
-            if entry.first_figure is not None and is_screened and entry.arm.excluded is None:
+            can_win = entry.arm.excluded is None or overrides == self.space.arm(self.space.reference).overrides
+            if entry.first_figure is not None and is_screened and can_win:
                 figures[overrides] = entry.first_figure
         return figures
 
@@ -253,9 +257,9 @@ class Advisor:
 
 def unmeasured(entries: Iterable[Entry]) -> tuple[list[LeftOut], list[LeftOut]]:
     """The arms that nothing is known of: those that did not fit into the budget, with the time that they need or what
-    cut their job off, and those whose settings contradict each other, with the contradiction."""
+    cut their job off, and those that are out without a job, with the reason."""
     entries = list(entries)
-    not_tried, contradictions = [], []
+    not_tried, refused = [], []
     for entry in entries:
         label = arm_label(entry.settings.overrides)
         if entry.arm.excluded is None and not entry.arm.all_figures:
@@ -264,5 +268,5 @@ def unmeasured(entries: Iterable[Entry]) -> tuple[list[LeftOut], list[LeftOut]]:
                 reason = entry.jobs[-1].reason or reason
             not_tried.append(LeftOut(label, reason))
         elif not entry.jobs:
-            contradictions.append(LeftOut(label, entry.arm.excluded or ""))
-    return not_tried, contradictions
+            refused.append(LeftOut(label, entry.arm.excluded or ""))
+    return not_tried, refused

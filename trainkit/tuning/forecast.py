@@ -9,6 +9,7 @@ from trainkit.results.ledger import Measurement
 from trainkit.tuning.space import ArmSettings
 
 FIRST_COMPILE_S = 30.0  # of mode default, until an arm was compiled
+FIRST_JOB_S = 30.0  # of a job without its compile, where that of the base was ended
 WARM_SAVES = 0.5  # of the first job's compile time: every later job finds the cache warm
 CHECK_TIMES = 2.0  # the time of a job with check=true, over that of the job without
 CHECKED_REPEAT = 2  # its numbers are checked before an arm gets many jobs, in the final at the latest
@@ -31,12 +32,12 @@ class Entry:
     @property
     def num_disturbed(self) -> int:
         """The jobs since the last figure that another process disturbed. Those that the end of the budget cut off are
-        none."""
+        none, nor is a comparison with eager that did not end."""
         num_disturbed = 0
         for job in self.jobs:
             if job.figure is not None:
                 num_disturbed = 0
-            elif job.status != "timeout":
+            elif job.status != "timeout" and job.unchecked is None:
                 num_disturbed += 1
         return num_disturbed
 
@@ -46,13 +47,14 @@ class Entry:
 
     @property
     def was_checked(self) -> bool:
-        """Whether its numbers were compared with eager's, or are known not to be comparable. A comparison that the end
-        of the budget cut off tells nothing."""
-        return any(job.check and (job.status != "timeout" or job.unchecked is not None) for job in self.jobs)
+        """Whether its numbers were compared with eager's, or are known not to be comparable. A job that was disturbed,
+        or cut off by the end of the budget, tells nothing."""
+        return any(job.check and (job.figure is not None or job.unchecked is not None) for job in self.jobs)
 
-    def is_checked(self, repeat: int, is_final: bool) -> bool:
+    def is_checked(self, is_final: bool) -> bool:
         """Whether the numbers of the next job are compared with eager's."""
-        return self.is_compiled and not self.was_checked and (is_final or repeat >= CHECKED_REPEAT)
+        is_due = is_final or len(self.jobs) >= CHECKED_REPEAT
+        return is_due and self.is_compiled and not self.was_checked
 
     def last_job(self, is_checked: bool) -> Measurement | None:
         """The last job whose numbers were compared with eager's, or were not."""
@@ -97,7 +99,7 @@ def predicted_s(entry: Entry, is_final: bool, entries: Sequence[Entry]) -> float
     a job of the base, with the compile time of the arms that are most like it.
     """
     if entry.jobs:
-        is_checked = entry.is_checked(len(entry.jobs), is_final)
+        is_checked = entry.is_checked(is_final)
         times, last = 1.0, entry.last_job(is_checked)
         if last is None:
             times, last = CHECK_TIMES, entry.jobs[-1]
@@ -108,11 +110,10 @@ def predicted_s(entry: Entry, is_final: bool, entries: Sequence[Entry]) -> float
     base = entries[0]
     if not base.jobs:
         return 0.0
-    compile_s = predicted_compile_s(entry, entries)
-    last = base.jobs[-1]
-    if last.status == "timeout":  # how long it would have taken is not known
-        return compile_s
-    return last.wall_s - (last.compile_s or 0.0) + compile_s
+    last, job_s = base.jobs[-1], FIRST_JOB_S
+    if last.status != "timeout":
+        job_s = last.wall_s - (last.compile_s or 0.0)
+    return job_s + predicted_compile_s(entry, entries)
 
 
 def predicted_compile_s(entry: Entry, entries: Iterable[Entry]) -> float:

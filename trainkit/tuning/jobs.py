@@ -14,13 +14,11 @@ from trainkit.results.ledger import LEDGER_FILE
 from trainkit.results.row import Row
 from trainkit.results.runs import read_rows
 from trainkit.sweep.forkserver import Forkserver
-from trainkit.sweep.job import new_run_dir, run_job
+from trainkit.sweep.job import Deadline, new_run_dir, run_job
 from trainkit.sweep.plan import Job, Sweep
 from trainkit.sweep.sweep import StopSignal, finished_row, forkserver_of, handle_signals, locked
-from trainkit.tuning.measuring import JobRequest
+from trainkit.tuning.measuring import BUDGET_END, BUDGET_SHARE, JobRequest
 from trainkit.tuning.plan import RacePlan
-
-BUDGET_SHARE, BUDGET_END = "its share of hydra.sweeper.budget_min", "the end of hydra.sweeper.budget_min"
 
 
 class JobRunner:
@@ -59,17 +57,14 @@ class JobRunner:
         The arm's share counts from the start of the job. The end of the budget counts from the request: the imports of
         a new server are part of the budget.
         """
-        requested_s = time.monotonic()
+        deadline = Deadline(time.monotonic() + request.budget_left_s, BUDGET_END)
         job = self._job(request)
         sweep = self._limited(request)
         finished = finished_row(self._earlier_rows, sweep, job)
         if finished is not None:
             return finished
-        deadline_s = None
-        if request.ends_budget:
-            deadline_s = requested_s + request.timeout_s
         run_dir = new_run_dir(sweep.folder, job.label)
-        row, is_interrupted = run_job(sweep, job, run_dir, self._server_for(request.name), deadline_s)
+        row, is_interrupted = run_job(sweep, job, run_dir, self._server_for(request.name), deadline)
         if is_interrupted:
             raise KeyboardInterrupt
         return row
@@ -80,11 +75,10 @@ class JobRunner:
         return Job(overrides, config, self._plan.nproc_per_node, request.name, request.repeat, "")
 
     def _limited(self, request: JobRequest) -> Sweep:
-        """The sweep with the shorter of the user's time limit and the job's."""
+        """The sweep with the shorter of the user's time limit and the arm's share."""
         if self._sweep.timeout_s is not None and self._sweep.timeout_s <= request.timeout_s:
             return self._sweep
-        source = BUDGET_END if request.ends_budget else BUDGET_SHARE
-        return replace(self._sweep, timeout_s=request.timeout_s, timeout_source=source)
+        return replace(self._sweep, timeout_s=request.timeout_s, timeout_source=BUDGET_SHARE)
 
     def _server_for(self, arm: str) -> Forkserver | None:
         if sys.platform != "linux":  # a fork does not go well with the system's libraries

@@ -1,5 +1,6 @@
 """A job of a race: what is requested, and what its row says of its arm."""
 
+import math
 from dataclasses import dataclass
 
 from trainkit.analysis.dropping import FOREIGN_PROCESS, why_dropped
@@ -9,9 +10,11 @@ from trainkit.results.row import Row
 from trainkit.tuning.goal import Goal, throughput
 from trainkit.tuning.space import Overrides
 
-# A comparison with eager that did not end, by the status of its row.
+# What a row says of the time limit that ended its job.
+BUDGET_SHARE, BUDGET_END = "its share of hydra.sweeper.budget_min", "the end of hydra.sweeper.budget_min"
+# A comparison with eager that did not end, by the status of its row. The arm has figures: it can train.
 UNFINISHED = {
-    "timeout": "the comparison takes longer than the share of a job",
+    "timeout": "the comparison outlasts its time limit",
     "oom": "the comparison takes more memory than there is",
 }
 
@@ -19,8 +22,8 @@ UNFINISHED = {
 @dataclass(frozen=True)
 class JobRequest:
     """A job to run: the name and the overrides of its arm, the number of the arm's earlier jobs, whether it is one of
-    the final, whether to compare its numbers with eager's, its time limit in seconds, whether that is the end of the
-    budget: less than the arm's share, and whether the arm has figures."""
+    the final, whether to compare its numbers with eager's, its time limit in seconds, which is its share of the budget,
+    the seconds until the budget ends it, and whether the arm has figures."""
 
     name: str
     overrides: Overrides
@@ -28,7 +31,7 @@ class JobRequest:
     is_final: bool
     check: bool
     timeout_s: float
-    ends_budget: bool = False
+    budget_left_s: float = math.inf
     has_figures: bool = False
 
 
@@ -44,18 +47,18 @@ def measurement_of(
     # The row of a job may have been there already, after a kill: it did not take its time again.
     wall_s = max(wall_s, _least_job_s(row))
     reason = why_dropped(row)
-    is_ended = row.status == "timeout" and wall_s >= request.timeout_s
-    is_cut_off = is_ended and request.ends_budget
-    unchecked = None
-    if request.check and not is_cut_off:
-        unchecked = why_unchecked(row, request.has_figures)
-    excludes = reason is not None and reason != FOREIGN_PROCESS and not is_cut_off and unchecked is None
+    is_cut_off = _is_ended_by(BUDGET_END, row)
+    is_unfinished = request.check and request.has_figures and not is_cut_off and row.status in UNFINISHED
+    excludes = reason is not None and reason != FOREIGN_PROCESS and not is_cut_off and not is_unfinished
     if reason is None:
         reason = goal.violation(row)
         excludes = reason is not None
-    figure = None
+    figure, unchecked = None, None
     if reason is None:
         figure = goal.figure(row, max(coldest_s, compile_s or 0.0))
+        unchecked = _why_unchecked(row) if request.check else None
+    elif is_unfinished:
+        unchecked = UNFINISHED[row.status]
     return Measurement(
         overrides=list(request.overrides),
         repeat=request.repeat,
@@ -82,18 +85,18 @@ def measurement_of(
         cache_found=row.cache_found,
         check=request.check,
         unchecked=unchecked,
-        share_s=request.timeout_s if is_ended and not request.ends_budget else None,
+        share_s=request.timeout_s if _is_ended_by(BUDGET_SHARE, row) else None,
     )
 
 
-def why_unchecked(row: Row, has_figures: bool) -> str | None:
-    """Why the numbers of a row were not compared with eager's; None if they were, or for a run that failed before.
+def _is_ended_by(source: str, row: Row) -> bool:
+    """Whether a time limit from this source ended a job."""
+    return row.status == "timeout" and source in (row.error or "")
 
-    An arm that has figures can train: then it is the comparison that outlasts the time limit or the memory.
-    """
-    if has_figures and row.status in UNFINISHED:
-        return UNFINISHED[row.status]
-    if row.status != "ok" or row.check_passed is not None:
+
+def _why_unchecked(row: Row) -> str | None:
+    """Why the numbers of a row that has a figure were not compared with eager's; None if they were."""
+    if row.check_passed is not None:
         return None
     return row.check_reason or "check=true does not go with these settings"
 

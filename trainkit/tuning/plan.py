@@ -204,8 +204,8 @@ def _num_processes(nproc_per_node: int | None, config: RunConfig) -> int:
 def device_of(config: RunConfig) -> str:
     """The names of the GPUs that a run can use, or those of the processors of a run without one."""
     gpus: list[str] = []
-    if config.trainer.accelerator != "cpu" and visible_gpus():
-        gpus = sorted(set(gpu_names()))
+    if config.trainer.accelerator != "cpu":
+        gpus = sorted(set(gpu_names(visible_gpus())))
     return ", ".join(gpus) or f"{os.cpu_count()} x {cpu_name()}"
 
 

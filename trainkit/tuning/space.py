@@ -1,5 +1,6 @@
 """The settings that a race tries: each value of each factor by itself."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,6 +10,8 @@ from trainkit.config.schema import SETTINGS
 COMPILED_ONLY = {name for name, declared in SETTINGS.items() if declared.facts.compiled_only}
 
 SEARCHED = (BATCH_SIZE, AUTO)  # stands for sizes that are not known yet
+
+OPTIMIZER = re.compile(r"\+?optimizer[.=]")
 
 Overrides = tuple[str, ...]
 
@@ -25,7 +28,7 @@ class ArmSettings:
     @property
     def compiled(self) -> Overrides:
         """The overrides that change what is compiled. The optimizer is not compiled."""
-        return tuple(override for override in self.overrides if not override.startswith("optimizer."))
+        return tuple(override for override in self.overrides if not OPTIMIZER.match(override))
 
     @property
     def compile_multiple(self) -> float:
