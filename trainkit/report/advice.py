@@ -33,8 +33,8 @@ def advice_sentence(advice: Advice) -> str:
         parts.append("its numbers were not compared with eager's")
     parts.append(f"{duration(advice.used_s)} of {duration(advice.budget_s)} used")
     if advice.ended:
-        ended = [f"{tried.label} ({short(tried.reason or '')})" for tried in advice.ended]
-        parts.append(f"ended: {', '.join(ended)}")
+        ended_arms = [f"{tried.label} ({short(tried.reason or '')})" for tried in advice.ended]
+        parts.append(f"ended: {', '.join(ended_arms)}")
     if advice.not_tried:
         untried = [f"{left.settings} ({left.reason})" for left in advice.not_tried]
         parts.append(f"not tried: {', '.join(untried)}")

@@ -147,7 +147,7 @@ def advice_of(advisor: Advisor, plan: RacePlan) -> Advice:
     jobs = {name: entry.jobs for name, entry in advisor.entries.items()}
     tried = tried_arms(advisor.race, jobs)
     choice = next((arm for arm in tried if arm.is_choice), None)
-    chosen = () if choice is None else choice.overrides
+    overrides = () if choice is None else choice.overrides
     not_tried, refused = unmeasured(advisor.entries.values())
     fitting = [size for size, fits in advisor.tried_sizes().items() if fits]
     capped_at = None
@@ -171,7 +171,7 @@ def advice_of(advisor: Advisor, plan: RacePlan) -> Advice:
         largest_batch=max(fitting, default=None),
         capped_at=capped_at,
         batch_mode=advisor.space.reference_mode,
-        changes_training=tuple(advisor.space.changes_training(chosen)),
+        changes_training=tuple(advisor.space.changes_training(overrides)),
         minimizes_memory=plan.goal.minimize == MEMORY,
         is_unchecked=advisor.is_unchecked(standing),
     )

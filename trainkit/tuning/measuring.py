@@ -12,7 +12,7 @@ from trainkit.tuning.space import Overrides
 
 # What a row says of the time limit that ended its job.
 BUDGET_SHARE, BUDGET_END = "its share of hydra.sweeper.budget_min", "the end of hydra.sweeper.budget_min"
-# A comparison with eager that did not end, by the status of its row. The arm has figures: it can train.
+# A comparison with eager that did not end, by the status of its row.
 UNFINISHED = {
     "timeout": "the comparison outlasts its time limit",
     "oom": "the comparison takes more memory than there is",
@@ -47,18 +47,14 @@ def measurement_of(
     # The row of a job may have been there already, after a kill: it did not take its time again.
     wall_s = max(wall_s, _least_job_s(row))
     reason = why_dropped(row)
-    is_cut_off = _is_ended_by(BUDGET_END, row)
-    is_unfinished = request.check and request.has_figures and not is_cut_off and row.status in UNFINISHED
-    excludes = reason is not None and reason != FOREIGN_PROCESS and not is_cut_off and not is_unfinished
+    is_forgiven = reason == FOREIGN_PROCESS or _is_ended_by(BUDGET_END, row) or _is_unfinished(row, request)
+    excludes = reason is not None and not is_forgiven
     if reason is None:
         reason = goal.violation(row)
         excludes = reason is not None
-    figure, unchecked = None, None
+    figure = None
     if reason is None:
         figure = goal.figure(row, max(coldest_s, compile_s or 0.0))
-        unchecked = _why_unchecked(row) if request.check else None
-    elif is_unfinished:
-        unchecked = UNFINISHED[row.status]
     return Measurement(
         overrides=list(request.overrides),
         repeat=request.repeat,
@@ -84,7 +80,7 @@ def measurement_of(
         num_val_targets=row.num_val_targets,
         cache_found=row.cache_found,
         check=request.check,
-        unchecked=unchecked,
+        unchecked=_why_unchecked(row, request, figure),
         share_s=request.timeout_s if _is_ended_by(BUDGET_SHARE, row) else None,
     )
 
@@ -94,9 +90,17 @@ def _is_ended_by(source: str, row: Row) -> bool:
     return row.status == "timeout" and source in (row.error or "")
 
 
-def _why_unchecked(row: Row) -> str | None:
-    """Why the numbers of a row that has a figure were not compared with eager's; None if they were."""
-    if row.check_passed is not None:
+def _is_unfinished(row: Row, request: JobRequest) -> bool:
+    """Whether the comparison with eager did not end. An arm that has figures can train."""
+    is_checked = request.check and request.has_figures
+    return is_checked and row.status in UNFINISHED and not _is_ended_by(BUDGET_END, row)
+
+
+def _why_unchecked(row: Row, request: JobRequest, figure: float | None) -> str | None:
+    """Why the numbers of a job were not compared with eager's, if that is known for good."""
+    if _is_unfinished(row, request):
+        return UNFINISHED[row.status]
+    if not request.check or figure is None or row.check_passed is not None:
         return None
     return row.check_reason or "check=true does not go with these settings"
 

@@ -47,17 +47,17 @@ def claim_marks(comparisons: Sequence[MeasuredComparison], groups: Sequence[Grou
         if _published_ratio(measured) is not None:
             published_runs |= {_compared_runs(pair) for pair in measured.pairs}
     marks: list[ClaimMark] = []
-    drawn = set()
+    shown_pairs = set()
     for measured in comparisons:
         published = _published_ratio(measured)
         own = []
         color = _color(measured, groups, looks)
         for pair in measured.pairs:
             runs = _compared_runs(pair)
-            is_drawn = (runs, published) in drawn or (published is None and runs in published_runs)
-            if pair.ratio is None or is_drawn:
+            is_shown = (runs, published) in shown_pairs or (published is None and runs in published_runs)
+            if pair.ratio is None or is_shown:
                 continue
-            drawn.add((runs, published))
+            shown_pairs.add((runs, published))
             label, condition = pair_label(pair), condition_text(pair)
             if condition:
                 label += f", {condition}"
