@@ -626,7 +626,7 @@ def test_calls_are_compared_in_groups_of_their_own_and_said_as_calls():
     text = markdown_comparison(comparison)
     assert "Call with default: 2.0" in text
     assert "calls" in text.split("pays off after")[1].split("\n")[0]
-    assert "| latency ms | p90 ms | p99 ms | missed deadline |" in text
+    assert "| latency, mean of the stages' medians, ms | p90 ms | p99 ms | missed deadline |" in text
     assert "| 12.5 % |" in text
     page = html_comparison(comparison, {}, "calls")
     assert "Latency by shape of the inputs" in page
