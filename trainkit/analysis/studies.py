@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -14,6 +15,7 @@ from trainkit.analysis.pairs import PairwiseComparison, compare_pairs, rows_with
 from trainkit.config.schema import ClaimConfig, ComparisonConfig, StudyConfig
 from trainkit.results.row import Row
 
+Entry = TypeVar("Entry")
 EXPECTED = (
     "expected question, and claims: [{source, claim, comparisons: [{choice, baseline, column, published, claimed}, "
     "...]}, ...] or comparisons: [{choice, baseline, column}, ...]"
@@ -157,36 +159,34 @@ def read_study(path: Path) -> Study:
 def read_other_claims(path: Path) -> list[OtherClaim]:
     """Read a list of claims; none from a file that does not exist. Raises ValueError, naming the file, if one is
     incomplete or has another verdict than those of a study."""
-    if not path.exists():
-        return []
     verdicts = [outcome.value for outcome in Outcome] + ["not measured"]
-    claims = []
-    try:
-        for node in OmegaConf.load(path):
-            claim = OmegaConf.to_object(OmegaConf.merge(OtherClaim, node))
-            assert isinstance(claim, OtherClaim)
-            if claim.verdict not in verdicts:
-                raise ValueError(f"verdict: {claim.verdict}: expected one of {', '.join(verdicts)}")
-            claims.append(claim)
-    except (OmegaConfBaseException, YAMLError, ValueError) as error:
-        raise ValueError(f"{path}: {str(error).partition(chr(10))[0]}") from None
+    claims = _read_entries(path, OtherClaim)
+    for claim in claims:
+        if claim.verdict not in verdicts:
+            raise ValueError(f"{path}: verdict: {claim.verdict}: expected one of {', '.join(verdicts)}")
     return claims
 
 
 def read_answers(path: Path) -> dict[str, str]:
     """Read a list of answers, and return them by the name of their study; none from a file that does not exist. Raises
     ValueError, naming the file, if one is incomplete."""
+    return {entry.study: entry.answer for entry in _read_entries(path, Answer)}
+
+
+def _read_entries(path: Path, kind: type[Entry]) -> list[Entry]:
+    """The entries of a list in a file, none without the file. Raises ValueError, naming the file, if one is
+    incomplete."""
     if not path.exists():
-        return {}
-    answers = {}
+        return []
+    entries = []
     try:
         for node in OmegaConf.load(path):
-            answer = OmegaConf.to_object(OmegaConf.merge(Answer, node))
-            assert isinstance(answer, Answer)
-            answers[answer.study] = answer.answer
+            entry = OmegaConf.to_object(OmegaConf.merge(kind, node))
+            assert isinstance(entry, kind)
+            entries.append(entry)
     except (OmegaConfBaseException, YAMLError, ValueError) as error:
         raise ValueError(f"{path}: {str(error).partition(chr(10))[0]}") from None
-    return answers
+    return entries
 
 
 def read_claim(config: ClaimConfig) -> Claim:

@@ -53,8 +53,8 @@ def advise(
     with ExitStack() as last_act:
         with JobRunner(plan, sweep, load_config) as runner:
             advisor = make_advisor(plan, folder)
-            note_time(advisor)  # a start that ends before its first job counts too
-            last_act.callback(note_time, advisor)
+            advisor.note_time()  # a start that ends before its first job counts too
+            last_act.callback(advisor.note_time)
             status = _run(advisor, runner, folder)
         advice = advice_of(advisor, plan)
         print_advice(advice)
@@ -67,11 +67,6 @@ def advise(
         else:
             print(_save(plan, advice, config, into), flush=True)
     return status
-
-
-def note_time(advisor: Advisor) -> None:
-    """Keep the time that a race has used, for its next start."""
-    advisor.ledger.note_time(advisor.budget.used_s)
 
 
 def _run(advisor: Advisor, runner: JobRunner, folder: Path) -> int:

@@ -55,13 +55,17 @@ class Advisor:
         while (turn := self.next_turn()) is not None:
             request = self.request(turn)
             started_s = self.budget.used_s
-            with repeating(self._note_time, NOTE_S):
+            with repeating(self.note_time, NOTE_S):
                 row = measure(request)
             used_s = self.budget.used_s
             coldest_s = self._coldest_compile_s(self.entries[request.name])
             job = measurement_of(row, request, self.goal, coldest_s, wall_s=used_s - started_s, used_s=used_s)
             self.ledger.append(job)
             self._take(job)
+
+    def note_time(self) -> None:
+        """Keep the time that the race has used, for its next start."""
+        self.ledger.note_time(self.budget.used_s)
 
     def next_turn(self) -> Turn | None:
         """The next turn that fits into the budget: while nothing is decided, in the end into what was kept for a final
@@ -125,9 +129,6 @@ class Advisor:
         if size is None or self._size_arm(size).overrides != settings.overrides:
             return None
         return int(size)
-
-    def _note_time(self) -> None:
-        self.ledger.note_time(self.budget.used_s)
 
     def _needs_base(self, turn: Turn) -> bool:
         """Whether a comparison of the metric with the turn's arm needs another seed of the base."""
