@@ -17,7 +17,7 @@ from trainkit.sweep.processes import GRACE_S
 from trainkit.tuning.advisor import MOST_CROSSED, Advisor, unmeasured
 from trainkit.tuning.budget import Budget
 from trainkit.tuning.goal import Goal
-from trainkit.tuning.measuring import UNFINISHED, JobRequest
+from trainkit.tuning.measuring import BUDGET_SHARE, UNFINISHED, JobRequest
 from trainkit.tuning.space import Space
 
 FAST = "trainer.channels_last=true"
@@ -218,6 +218,45 @@ def test_a_comparison_that_does_not_end_is_not_the_fault_of_its_setting(status: 
     jobs = advisor.entries[BEST].jobs
     assert [job.unchecked for job in jobs if job.check] == [UNFINISHED[status]]
     assert all(job.figure is not None for job in jobs if not job.check)
+
+
+def test_a_comparison_that_its_share_ended_is_made_again_with_a_larger_budget(tmp_path: Path):
+    machine = Machine()
+
+    def measure(request: JobRequest) -> Row:
+        row = machine.measure(request)
+        if not request.check:
+            return row
+        seconds, source = min((200.0, "it ended"), (request.timeout_s, BUDGET_SHARE))
+        machine.now_s += seconds
+        if source == BUDGET_SHARE:
+            return replace(row, status="timeout", error=f"stopped after {seconds:g} s ({source})")
+        return replace(row, check_passed=True)
+
+    advisor = machine.advisor(tmp_path, budget_s=1200)
+    advisor.run(measure)
+    assert [job.unchecked for job in advisor.entries[BEST].jobs if job.check] == [UNFINISHED["timeout"]]
+    advisor = machine.advisor(tmp_path, budget_s=7200)
+    advisor.run(measure)
+    checked = [job for job in advisor.entries[BEST].jobs if job.check]
+    assert [job.figure is not None for job in checked] == [False, True]
+    assert chosen(advisor) == BEST
+
+
+def test_a_combination_whose_batch_is_too_large_is_tried_with_a_smaller_one(tmp_path: Path):
+    """CUDA graphs hold memory of their own: the largest batch of mode default does not fit in the modes with them."""
+    machine = Machine()
+
+    def measure(request: JobRequest) -> Row:
+        row = machine.measure(request)
+        is_too_much = "compile.mode=default" not in request.overrides and row.batch_size > 256
+        return replace(row, status="oom", error="out of memory") if is_too_much else row
+
+    goal = Goal(memory_gib=40, batch_size=64)
+    advisor = machine.advisor(tmp_path, budget_s=36000, factors=[*FACTORS, SIZE], goal=goal)
+    advisor.run(measure)
+    assert advisor.tried_sizes()[640]
+    assert chosen(advisor) == "compile.mode=reduce-overhead trainer.channels_last=true data.batch_size=256"
 
 
 def test_the_same_graphs_cost_the_same_whichever_setting_compiled_them_first(tmp_path: Path):

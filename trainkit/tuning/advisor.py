@@ -1,6 +1,7 @@
 """The race over a space within a budget: which job comes next, and what its row means for its arm."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from trainkit.analysis.advice import Round, arm_label
 from trainkit.analysis.arms import Arm, Turn
@@ -170,7 +171,8 @@ class Advisor:
         return needed_s
 
     def _extend(self) -> None:
-        """Add the next batch size, or, once all other arms were tried, the combinations of promising values.
+        """Add the next batch size, or, once all other arms were tried, the combinations of promising values, with a
+        smaller batch where one takes too much memory.
 
         These follow from the first figures of the screening, so a race that goes on has the same ones, but for values
         that are out by then.
@@ -181,6 +183,10 @@ class Advisor:
             size = next_batch_size(self.goal.batch_size, self.tried_sizes())
             if size is not None and self._is_waiting(self._add(self._size_arm(str(size))).arm):
                 return
+        for entry in list(self.entries.values()):
+            smaller = self._with_smaller_batch(entry)
+            if smaller is not None:
+                self._add(smaller)
         num_crossed = 0
         for settings in combinations(self.space, self._screened_figures())[:MOST_COMPOSED]:
             entry = self._add(settings)
@@ -188,6 +194,17 @@ class Advisor:
                 num_crossed += 1
             if num_crossed == MOST_CROSSED:
                 return
+
+    def _with_smaller_batch(self, entry: Entry) -> ArmSettings | None:
+        """The settings of a combination whose batch is too large, as with CUDA graphs, with the largest of the smaller
+        sizes that fit by themselves."""
+        size = value_in(entry.settings.overrides, BATCH_SIZE)
+        if size is None or not any(self._is_too_large(int(size), job) for job in entry.jobs):
+            return None
+        fitting = [tried for tried, fits in self.tried_sizes().items() if fits and tried < int(size)]
+        if not fitting or self._own_size(entry.settings) is not None:
+            return None
+        return self.space.arm(_choice(entry.settings.overrides) | {BATCH_SIZE: str(max(fitting))})
 
     def _screened_figures(self) -> dict[Overrides, float]:
         """The first figure of each arm of the screening that has one and can win, and of the reference."""
@@ -217,16 +234,17 @@ class Advisor:
 
     def _take(self, job: Measurement) -> None:
         """Let a job count for its arm. One with a value that this race does not try counts for none."""
-        settings = self.space.arm(dict(override.split("=", 1) for override in job.overrides))
+        settings = self.space.arm(_choice(job.overrides))
         if set(settings.overrides) != set(job.overrides):
             return
         entry = self._add(settings)
         arm = entry.arm
-        has_more_time = job.share_s is not None and job.share_s < self._share_s(entry, job.is_final)  # a larger budget
+        if job.share_s is not None and job.share_s < self._share_s(entry, job.is_final or job.check):
+            job = replace(job, excludes=False, unchecked=None)  # ended with a smaller budget: it tells nothing
         entry.jobs.append(job)
         if job.figure is not None:
             Turn(arm, job.is_final).record(job.figure)
-        elif job.excludes and not has_more_time:
+        elif job.excludes:
             arm.excluded = job.reason
         elif entry.num_disturbed >= MOST_UNUSABLE:
             arm.excluded = f"{job.reason}, {MOST_UNUSABLE} times"
@@ -254,6 +272,10 @@ class Advisor:
             if is_wrong and set(entry.settings.overrides) < set(settings.overrides):
                 return f"{OTHER_NUMBERS} with {arm_label(entry.settings.overrides)}"
         return None
+
+
+def _choice(overrides: Iterable[str]) -> dict[str, str]:
+    return dict(override.split("=", 1) for override in overrides)
 
 
 def unmeasured(entries: Iterable[Entry]) -> tuple[list[LeftOut], list[LeftOut]]:
