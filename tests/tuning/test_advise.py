@@ -94,6 +94,11 @@ def test_calls_have_no_steps_of_training(tmp_path):
         (["hydra.sweeper.memory_gib=inf"], "hydra.sweeper.memory_gib = inf: expected a number above 0, and at most"),
         (["model.width=4,8"], "model.width = 4,8: is other work, and a race compares ways to do the same"),
         (["hydra.launcher.repeats=3"], "hydra.launcher.repeats, .parallel: a race repeats its jobs as far as needed"),
+        (
+            ["ddp.strategy=compiled", "hydra.launcher.nproc_per_node=2"],
+            "ddp.strategy = compiled: averages gradients within the compiled graph, and compile.mode = eager has none; "
+            "use ddp; a race begins with eager, unless you give compile.mode one value",
+        ),
         (["hydra.launcher.scaling=strong"], "hydra.launcher.scaling = strong: a race has one number of processes; set"),
         (["hydra.sweeper.into=/dev/null"], "hydra.sweeper.into = /dev/null: /dev/null/experiment/tuned/simple_net-"),
         (["compile.mode=eager,fastest"], "compile.mode = fastest: expected one of eager, default"),

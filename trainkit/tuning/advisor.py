@@ -204,7 +204,7 @@ class Advisor:
         fitting = [tried for tried, fits in self.tried_sizes().items() if fits and tried < int(size)]
         if not fitting or self._own_size(entry.settings) is not None:
             return None
-        return self.space.arm(_choice(entry.settings.overrides) | {BATCH_SIZE: str(max(fitting))})
+        return self.space.arm(_chosen_values(entry.settings.overrides) | {BATCH_SIZE: str(max(fitting))})
 
     def _screened_figures(self) -> dict[Overrides, float]:
         """The first figure of each arm of the screening that has one and can win, and of the reference."""
@@ -234,7 +234,7 @@ class Advisor:
 
     def _take(self, job: Measurement) -> None:
         """Let a job count for its arm. One with a value that this race does not try counts for none."""
-        settings = self.space.arm(_choice(job.overrides))
+        settings = self.space.arm(_chosen_values(job.overrides))
         if set(settings.overrides) != set(job.overrides):
             return
         entry = self._add(settings)
@@ -274,7 +274,7 @@ class Advisor:
         return None
 
 
-def _choice(overrides: Iterable[str]) -> dict[str, str]:
+def _chosen_values(overrides: Iterable[str]) -> dict[str, str]:
     return dict(override.split("=", 1) for override in overrides)
 
 

@@ -193,7 +193,12 @@ def plan_race(
         batch_size=config.data.get("batch_size"),
     )
     space = Space(factors, begins)
-    return RacePlan(settings, typed, words, config, config_name, space, goal, (*left_out, *constant), process_counts[0])
+    plan = RacePlan(settings, typed, words, config, config_name, space, goal, (*left_out, *constant), process_counts[0])
+    complaint = plan.complaint([*typed.fixed, *space.base.overrides])
+    if complaint is not None:
+        remedy = "a race begins with eager, unless you give compile.mode one value, as compile.mode=default"
+        raise ConfigError(f"{complaint}; {remedy}")
+    return plan
 
 
 def _num_processes(nproc_per_node: int | None, config: RunConfig) -> int:
