@@ -1,14 +1,17 @@
 """trainkit's step on several ranks beside that of a bare PyTorch DDP loop of the same objective, interleaved.
 
-    python benchmarks/ddp.py [--nproc N] [--repeats N] [--bare OVERRIDES ...] [--ours OVERRIDES ...] [override ...]
+    python benchmarks/ddp.py [--nproc N] [--repeats N] [--bare OVERRIDES ...] [--wrapped OVERRIDES ...]
+        [--ours OVERRIDES ...] [override ...]
     python benchmarks/ddp.py experiment=full_size/gpt2 compile.mode=default \\
         --bare ddp.optimize_ddp=no_optimization --bare "ddp.optimize_ddp=no_optimization ddp.static_graph=true"
 
-Each `--bare` and `--ours` is an arm with overrides of its own, usually of ddp.*; without one there is an arm of each
-kind without any. A repeat runs each arm once, under a torchrun of its own, in an order that turns round. The bare loop
-compiles the objective in place and wraps it in DistributedDataParallel with the arguments of ddp.*. A step is timed
-alike in both: by CUDA events on a GPU, the slowest rank's of each step, its median over the run. Printed are the median
-(min-max) over the repeats, and the best of ours over the best bare loop with its 95 % interval.
+Each `--bare`, `--wrapped` and `--ours` is an arm with overrides of its own, usually of ddp.*; without one there is a
+bare arm and one of ours without any. A repeat runs each arm once, under a torchrun of its own, in an order that turns
+round. The bare loop compiles the objective in place and wraps it in DistributedDataParallel with the arguments of
+ddp.*; `--wrapped` is a bare loop in the other order, which compiles what DistributedDataParallel has wrapped. A step is
+timed alike in all: by CUDA events on a GPU, the slowest rank's of each step, its median over the run. Printed are the
+median (min-max) over the repeats, and the best of ours, and of the wrapped, over the best bare loop with its 95 %
+interval.
 """
 
 import argparse
@@ -44,6 +47,7 @@ ROOT = Path(__file__).parent.parent
 WARM_UP = 30  # steps with the compiles
 STEPS = 100
 RESULT = "bare.json"
+WRAP_FIRST = "--wrap-first"  # the first argument of a rank's bare loop that wraps before it compiles
 
 
 @dataclass
@@ -53,13 +57,14 @@ class Arm:
     name: str
     script: Path
     overrides: list[str]
+    options: list[str] = field(default_factory=list)
     steps_ms: list[float] = field(default_factory=list)
 
     def measure(self, shared: list[str], num_processes: int) -> None:
         """Run the loop once. Ends the program if it fails."""
         with tempfile.TemporaryDirectory() as folder:
             command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-            command += [f"--nproc-per-node={num_processes}", str(self.script), *shared, *self.overrides]
+            command += [f"--nproc-per-node={num_processes}", str(self.script), *self.options, *shared, *self.overrides]
             command.append(f"hydra.run.dir={folder}")
             done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             step_ms = self._read_step_ms(Path(folder))
@@ -81,7 +86,7 @@ class Arm:
         return f"{self.name}: {times}"
 
 
-def train_bare(config: RunConfig) -> float:
+def train_bare(config: RunConfig, wraps_first: bool) -> float:
     """Train the loop anyone would write on this rank. Returns the median milliseconds of a step of the slowest rank."""
     devices = select_devices(config)
     device = torch.device("cpu")
@@ -96,13 +101,14 @@ def train_bare(config: RunConfig) -> float:
     batches = [to_device(batch, device) for batch in data.train_dataloader().batches]
     objective = build_objective(config, build_model(config, data, devices), data.prepare).train()
     torch._dynamo.config.optimize_ddp = config.ddp.optimize_ddp  # type: ignore[assignment]  # one of its words
-    if config.compile.mode != "eager":
-        objective.compile(mode=config.compile.mode, dynamic=config.compile.dynamic, backend=config.compile.backend)
-    objective.to(device)
-    net: torch.nn.Module = objective
+    net: torch.nn.Module = objective.to(device)
+    if not wraps_first:
+        compile_in_place(net, config)
     if devices.world_size > 1:
         device_ids = [device] if device.type == "cuda" else None
         net = DistributedDataParallel(objective, device_ids, **ddp_arguments(config.ddp))
+    if wraps_first:
+        compile_in_place(net, config)
     optimizer = build_optimizer(config)(net)
     is_bf16 = config.amp.precision == "bf16-mixed"
     num_batches = 0
@@ -122,14 +128,20 @@ def train_bare(config: RunConfig) -> float:
     return median(max(step_of_ranks) for step_of_ranks in zip(*times_of_ranks, strict=True))
 
 
+def compile_in_place(net: torch.nn.Module, config: RunConfig) -> None:
+    if config.compile.mode != "eager":
+        net.compile(mode=config.compile.mode, dynamic=config.compile.dynamic, backend=config.compile.backend)
+
+
 def run_bare(arguments: list[str]) -> None:
     """The bare loop of one rank; rank 0 writes its step time."""
-    *overrides, run_dir = arguments
+    wraps_first = arguments[0] == WRAP_FIRST
+    *overrides, run_dir = arguments[wraps_first:]
     folder = Path(run_dir.partition("=")[2])
     with cli.one_line_errors():
         config = compose_config(overrides, ROOT / "conf", str(folder))
         with run_settings(config):
-            step_ms = train_bare(config)
+            step_ms = train_bare(config, wraps_first)
     if dist.get_rank() == 0:
         (folder / RESULT).write_text(json.dumps(step_ms))
     dist.destroy_process_group()
@@ -143,15 +155,19 @@ def main() -> None:
     parser.add_argument("--nproc", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--bare", action="append", metavar="OVERRIDES")
+    parser.add_argument("--wrapped", action="append", metavar="OVERRIDES", default=[])
     parser.add_argument("--ours", action="append", metavar="OVERRIDES")
     parser.add_argument("overrides", nargs="*")
     options = parser.parse_intermixed_args()
     bare = [Arm(f"bare {words}".strip(), Path(__file__), words.split()) for words in options.bare or [""]]
     ours = [Arm(f"ours {words}".strip(), ROOT / "train.py", words.split()) for words in options.ours or [""]]
+    wrapped = []
+    for words in options.wrapped:
+        wrapped.append(Arm(f"wrapped {words}".strip(), Path(__file__), words.split(), [WRAP_FIRST]))
     shared = ["data=synthetic", *options.overrides, "logger=none", "trainer.limit_val_batches=0"]
     shared.append("checkpoint.save_last=false")
     shared += [f"data.num_batches={WARM_UP + STEPS}", "trainer.max_epochs=1"]
-    arms = [*bare, *ours]
+    arms = [*bare, *wrapped, *ours]
     for repeat in range(options.repeats):
         for number in range(len(arms)):
             arms[(repeat + number) % len(arms)].measure(shared, options.nproc)
@@ -159,11 +175,16 @@ def main() -> None:
     print(f"torch {torch.__version__}, {options.nproc} processes, {options.repeats} repeats")
     for arm in arms:
         print(arm.line())
-    best_bare = min(bare, key=lambda arm: median(arm.steps_ms))
-    best_ours = min(ours, key=lambda arm: median(arm.steps_ms))
-    over_bare = ratio(best_ours.steps_ms, best_bare.steps_ms)
-    interval = "" if over_bare.low is None else f" ({over_bare.low:.4f}-{over_bare.high:.4f})"
-    print(f"{best_ours.name} over {best_bare.name}: {over_bare.value:.4f}{interval}")
+    best_bare = best_of(bare)
+    for kind in filter(None, (ours, wrapped)):
+        best = best_of(kind)
+        over_bare = ratio(best.steps_ms, best_bare.steps_ms)
+        interval = "" if over_bare.low is None else f" ({over_bare.low:.4f}-{over_bare.high:.4f})"
+        print(f"{best.name} over {best_bare.name}: {over_bare.value:.4f}{interval}")
+
+
+def best_of(arms: list[Arm]) -> Arm:
+    return min(arms, key=lambda arm: median(arm.steps_ms))
 
 
 if __name__ == "__main__":

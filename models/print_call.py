@@ -7,7 +7,8 @@ class PrintCall(nn.Module):
     """Classifies images [B, channels, image_size, image_size] into logits [B, num_classes].
 
     rewritten=False: forward prints the mean of its hidden values, which breaks the graph and waits for the device.
-    True: it does not; who wants to see them registers a forward hook on `fc1`. Same numbers.
+    True: it does not; a print under `if not torch.compiler.is_compiling()` would do no harm. One in a forward hook
+    would, for Dynamo compiles hooks too. Same numbers.
     """
 
     def __init__(self, channels: int, image_size: int, num_classes: int, width: int = 512, rewritten: bool = True):

@@ -9,6 +9,7 @@ from trainkit.analysis.claims import Outcome, judge_claim, read_claimed
 from trainkit.analysis.comparison import compare
 from trainkit.analysis.pairs import PairwiseComparison, compare_pairs
 from trainkit.report.pairwise import claimed_text, found_sentence, outcomes_text, pairwise_sentences
+from trainkit.report.plots.palette import HUES
 from trainkit.report.plots.ratios import plot_pairs
 from trainkit.stats import Ratio
 
@@ -25,11 +26,13 @@ def test_shares_stand_beside_each_other_with_and_without():
     assert pairwise_sentences(found) == [
         "Missed deadlines with fallback!=null and with fallback=null: 0.0 % and 50.5 % (50.0 % to 51.0 %) (2 runs)."
     ]
-    plot = plot_pairs(found, "shares")
+    plot = plot_pairs(found, "shares", HUES[2])
     assert plot is not None
     assert plot.title == "Missed deadlines with fallback!=null and with fallback=null"
     assert "0.0 % and 50.5 %" in plot.svg
-    assert plot_pairs([], "none") is None
+    assert "var(--s2)" in plot.svg
+    assert "var(--s0)" not in plot.svg
+    assert plot_pairs([], "none", HUES[0]) is None
 
 
 @pytest.mark.parametrize(
@@ -47,7 +50,7 @@ def test_a_figure_that_is_0_on_one_side_has_no_ratio_but_a_range(num_runs, said)
         rows.append(ops_row(1, 2.0, n, compile_mode="default", compile_dynamic=True, compile_recompile_s=0.0))
     pairs = compare_pairs(rows, "compile.dynamic=false", "compile.dynamic=true", "compile_recompile_s")
     assert pairwise_sentences(pairs) == [f"Time of recompiles of dynamic=false over dynamic=true: {said}"]
-    assert plot_pairs(pairs, "zero") is None
+    assert plot_pairs(pairs, "zero", HUES[0]) is None
 
 
 def test_a_ratio_of_single_runs_says_so():
@@ -76,7 +79,7 @@ def test_a_metric_is_named_and_has_a_direction(values, said):
             rows.append(ops_row(1, 2.0, n, compile_mode=mode, **metric))
     pairs = compare_pairs(rows, "compile.mode=default", "compile.mode=eager", "val_metric")
     assert pairwise_sentences(pairs) == [said]
-    plot = plot_pairs(pairs, "metric")
+    plot = plot_pairs(pairs, "metric", HUES[0])
     assert plot is None if "against" in said else "higher is better" in plot.svg
 
 

@@ -49,7 +49,7 @@ class Claim:
 @dataclass
 class OtherClaim:
     """A claim that no study tests: its verdict, `measured` for the evidence or the reason why there is none, and the
-    command and the page that show it."""
+    command, the page and the plot that show it, seen from the folder of the pages."""
 
     source: str = "???"
     claim: str = "???"
@@ -58,6 +58,7 @@ class OtherClaim:
     published: str = ""
     command: str = ""
     page: str = ""
+    plot: str = ""
 
 
 @dataclass

@@ -81,7 +81,8 @@ def _claims_index(results: Sequence[StudyResult], other_claims: Sequence[OtherCl
             lines.append(_Line(measured.claim.source, [*cells, f"**{verdict}**"]))
     for other in other_claims:
         if other.verdict != NOT_MEASURED:
-            cells = [linked(other.claim, other.page), escape(other.published), escape(other.measured), ""]
+            plot = f"[plot]({other.plot})" if other.plot else ""
+            cells = [linked(other.claim, other.page), escape(other.published), escape(other.measured), plot]
             lines.append(_Line(other.source, [*cells, f"**{other.verdict}**"]))
     lines.sort(key=lambda line: line.source)
     titles = ["source", "claimed", "published", "measured", "plot", "held?"]

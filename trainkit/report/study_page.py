@@ -15,7 +15,7 @@ from trainkit.report.claims import (
 from trainkit.report.labels import machine_label, pair_label
 from trainkit.report.markdown import escape, markdown_comparison, markdown_compiled, markdown_stages
 from trainkit.report.pairwise import found_sentence, pairwise_sentences
-from trainkit.report.plots.claims import claim_marks, plot_claims
+from trainkit.report.plots.claims import choice_color, claim_marks, plot_claims
 from trainkit.report.plots.costs import plot_compile_time
 from trainkit.report.plots.palette import Looks, looks_of
 from trainkit.report.plots.ratios import plot_dynamic_over, plot_pairs, plot_speedups, plot_speedups_over
@@ -172,14 +172,15 @@ def study_plots(result: StudyResult) -> dict[str, Plot]:
     tested: list[MeasuredComparison] = []
     for claim in result.claims:
         tested += claim.comparisons
-    plots += _fraction_plots(tested)
+    plots += _fraction_plots(tested, groups, looks)
     plots.append(plot_claims(claim_marks(tested, groups, looks), "claims"))
     if not has_series:
         if len(groups) <= MAX_GROUPS:
             plots += _group_plots(result, groups, looks)
         for number, measured in enumerate(result.comparisons):
             if len(measured.pairs) > 1:
-                plots.append(plot_pairs(measured.pairs, f"contrast{number}"))
+                color = choice_color(measured, groups, looks)
+                plots.append(plot_pairs(measured.pairs, f"contrast{number}", color))
     drawn: dict[str, Plot] = {}
     for plot in plots:
         if plot is not None:
@@ -187,12 +188,12 @@ def study_plots(result: StudyResult) -> dict[str, Plot]:
     return drawn
 
 
-def _fraction_plots(tested: Sequence[MeasuredComparison]) -> list[Plot | None]:
+def _fraction_plots(tested: Sequence[MeasuredComparison], groups: Sequence[Group], looks: Looks) -> list[Plot | None]:
     """The comparisons of fractions, which have no ratio that the plot of claims could show."""
     plots = []
     for number, measured in enumerate(tested):
         if any(pair.of_fraction for pair in measured.pairs):
-            plots.append(plot_pairs(measured.pairs, f"fraction{number}"))
+            plots.append(plot_pairs(measured.pairs, f"fraction{number}", choice_color(measured, groups, looks)))
     return plots
 
 

@@ -51,7 +51,7 @@ def claim_marks(comparisons: Sequence[MeasuredComparison], groups: Sequence[Grou
     for measured in comparisons:
         published = _published_ratio(measured)
         own = []
-        color = _color(measured, groups, looks)
+        color = choice_color(measured, groups, looks)
         for pair in measured.pairs:
             runs = _compared_runs(pair)
             is_shown = (runs, published) in shown_pairs or (published is None and runs in published_runs)
@@ -78,7 +78,7 @@ def _compared_runs(pair: PairwiseComparison) -> Hashable:
     return pair.column, tuple(row.run_id for row in pair.choice_rows), tuple(row.run_id for row in pair.baseline_rows)
 
 
-def _color(measured: MeasuredComparison, groups: Sequence[Group], looks: Looks) -> str:
+def choice_color(measured: MeasuredComparison, groups: Sequence[Group], looks: Looks) -> str:
     """The colour that the choice has in other plots; the first one if none shows it."""
     choice = settings_label(measured.planned.choice)
     if choice in MODES:

@@ -82,8 +82,8 @@ MODES = [mode.value for mode in Mode if mode.value != "eager"]  # each has its h
 
 
 def looks_of(groups: Iterable[Group], scalings: Iterable[Scaling] = ()) -> dict[str, Look]:
-    """A look for each label, the same in all groups and scalings. A mode alone has the same hue in all plots, eager the
-    colour of the text."""
+    """A look for each label, the same in all groups and scalings. A mode has the same hue in all plots, if no other
+    label has that mode, or if it is the whole label; eager has the colour of the text."""
     is_eager = {}
     for group in groups:
         for candidate in group.candidates:
@@ -92,19 +92,31 @@ def looks_of(groups: Iterable[Group], scalings: Iterable[Scaling] = ()) -> dict[
         for point in scaling.points:
             is_eager[point.label] = point.is_eager
     looks = {}
-    taken = [number for number, mode in enumerate(MODES) if mode in is_eager]
+    mode_labels = _mode_labels(is_eager)
+    taken = [MODES.index(mode) for mode in mode_labels.values()]
     free = [number for number in range(len(DASHES) * len(HUES)) if number not in taken]
     eager_number = other_number = 0
     for label in sorted(is_eager):
         if is_eager[label]:
             looks[label] = Look(INK, DASHES[eager_number % len(DASHES)])
             eager_number += 1
-        elif label in MODES:
-            looks[label] = _look(MODES.index(label))
+        elif label in mode_labels:
+            looks[label] = _look(MODES.index(mode_labels[label]))
         else:
             looks[label] = _look(free[other_number % len(free)])
             other_number += 1
     return looks
+
+
+def _mode_labels(labels: Iterable[str]) -> dict[str, str]:
+    """The modes by the label that has the mode's hue: the mode itself, or the only label that begins with it."""
+    labels = list(labels)
+    mode_labels = {}
+    for mode in MODES:
+        of_mode = [label for label in labels if label.partition(",")[0] == mode]
+        if mode in of_mode or len(of_mode) == 1:
+            mode_labels[mode if mode in of_mode else of_mode[0]] = mode
+    return mode_labels
 
 
 def _look(number: int) -> Look:

@@ -25,7 +25,7 @@ from trainkit.report.plots.axes import (
     set_ratio_scale,
     shifted,
 )
-from trainkit.report.plots.palette import BAND, HUES, MUTED, STYLE, Look, Looks
+from trainkit.report.plots.palette import BAND, MUTED, STYLE, Look, Looks
 from trainkit.report.plots.series import Series, ranked_labels
 from trainkit.report.plots.svg import Plot, figure_svg, plot_description
 from trainkit.report.scaling import device_count, device_noun, efficiency_curves, efficiency_text
@@ -185,7 +185,7 @@ def plot_efficiency(scaling: Scaling, looks: Looks, name: str) -> Plot | None:
 
 
 @rc_context(STYLE)
-def plot_pairs(pairs: Sequence[PairwiseComparison], name: str) -> Plot | None:
+def plot_pairs(pairs: Sequence[PairwiseComparison], name: str, color: str) -> Plot | None:
     """One choice of settings over another, for each work that has both, with its interval, the greatest first; None
     without such pairs.
 
@@ -197,7 +197,7 @@ def plot_pairs(pairs: Sequence[PairwiseComparison], name: str) -> Plot | None:
     pairs = sorted(shown, key=_size, reverse=True)
     first = pairs[0]
     if first.of_fraction:
-        return _plot_fractions(pairs, name)
+        return _plot_fractions(pairs, name, color)
     title = pair_label(first)
     entries, ratios = [], []
     for pair in pairs:
@@ -206,7 +206,7 @@ def plot_pairs(pairs: Sequence[PairwiseComparison], name: str) -> Plot | None:
             ratios.append(pair.ratio)
     rows = labelled_rows(entries)
     rows.axes.axvline(1, color=MUTED, linewidth=1)
-    draw_intervals(rows.axes, rows.ys, ratios, [HUES[0]] * len(ratios))
+    draw_intervals(rows.axes, rows.ys, ratios, [color] * len(ratios))
     x_title = "times as much" if first.column else "times as fast"
     if first.of_metric:
         x_title += f", {direction_label(first.higher_is_better)}"
@@ -221,7 +221,7 @@ def _size(pair: PairwiseComparison) -> float:
     return pair.ratio.value
 
 
-def _plot_fractions(pairs: Sequence[PairwiseComparison], name: str) -> Plot:
+def _plot_fractions(pairs: Sequence[PairwiseComparison], name: str, color: str) -> Plot:
     first = pairs[0]
     labels = choice_labels(first.choice, first.baseline)
     entries = []
@@ -231,9 +231,9 @@ def _plot_fractions(pairs: Sequence[PairwiseComparison], name: str) -> Plot:
     rows = labelled_rows(entries, head=2)
     for y, pair in zip(rows.ys, pairs, strict=True):
         draw_range(rows.axes, y, pair.baseline_values, MUTED)
-        draw_range(rows.axes, y, pair.choice_values, HUES[0])
+        draw_range(rows.axes, y, pair.choice_values, color)
     rows.axes.set_xlim(-3, 103)
-    add_legend(rows.axes, [LegendEntry(HUES[0], labels.choice), LegendEntry(MUTED, labels.baseline)], num_columns=1)
+    add_legend(rows.axes, [LegendEntry(color, labels.choice), LegendEntry(MUTED, labels.baseline)], num_columns=1)
     title = pair_label(first)
     svg = figure_svg(rows.figure, name, plot_description(title, entries))
     return Plot(title, svg, "In percent, from the lowest to the highest run.")
