@@ -3,12 +3,15 @@
 measurements/constructs.yaml has their outcomes under several versions of torch.
 """
 
+import contextlib
 import copy
+import io
 import logging
 import os
 import random
 import warnings
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -149,6 +152,57 @@ def exception_handling(x: Tensor) -> Tensor:
         return x.sin()
     except ValueError:
         return x
+
+
+def python_sort(x: Tensor) -> Tensor:
+    return torch.stack(sorted(x[0].unbind()))
+
+
+def data_attribute(x: Tensor) -> Tensor:
+    y = x.sin()
+    y.data = y.data + 1
+    return y
+
+
+def requires_grad_setting(x: Tensor) -> Tensor:
+    y = x.detach()
+    y.requires_grad = True
+    return y.sin()
+
+
+def gradient_in_forward(x: Tensor) -> Tensor:
+    with torch.enable_grad():
+        y = x.detach().requires_grad_()
+        y.sin().sum().backward()
+    assert y.grad is not None
+    return y.grad + x
+
+
+def generator_draw(x: Tensor) -> Tensor:
+    return x * torch.rand(4, 4, generator=torch.Generator().manual_seed(0))
+
+
+def _multiples(x: Tensor) -> Iterator[Tensor]:
+    for number in range(3):
+        yield x * number
+
+
+def python_generator(x: Tensor) -> Tensor:
+    return torch.stack(list(_multiples(x))).sum(0)
+
+
+def packed_sequence(x: Tensor) -> Tensor:
+    packed = nn.utils.rnn.pack_padded_sequence(x.unsqueeze(2), torch.tensor([4, 3, 2, 1]), batch_first=True)
+    return packed.data.sin()
+
+
+def context_manager(x: Tensor) -> Tensor:
+    with contextlib.redirect_stdout(io.StringIO()):
+        return x.sin()
+
+
+def library_call(x: Tensor) -> Tensor:
+    return x * (zlib.crc32(b"a") % 3)
 
 
 # What to write instead.
