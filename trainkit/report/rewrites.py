@@ -82,7 +82,7 @@ def _causes(constructs: Sequence[Construct], versions: Sequence[str]) -> str:
     lines = []
     for construct in constructs:
         if construct.remedy:
-            outcomes = [construct.outcomes.get(version, "not recorded") for version in versions]
+            outcomes = [construct.outcomes[version] for version in versions]
             networks = "<br>".join(map(escape, construct.networks))
             lines.append([construct.text, *outcomes, construct.remedy, networks or "-"])
     return text_table(["in forward", *(f"torch {version}" for version in versions), "write instead", "network"], lines)
