@@ -161,13 +161,13 @@ def main() -> None:
     options = parser.parse_intermixed_args()
     bare = [Arm(f"bare {words}".strip(), Path(__file__), words.split()) for words in options.bare or [""]]
     ours = [Arm(f"ours {words}".strip(), ROOT / "train.py", words.split()) for words in options.ours or [""]]
-    wrapped = []
-    for words in options.wrapped:
-        wrapped.append(Arm(f"wrapped {words}".strip(), Path(__file__), words.split(), [WRAP_FIRST]))
+    wrap_first = []
+    for typed in options.wrapped:
+        wrap_first.append(Arm(f"wrapped {typed}".strip(), Path(__file__), typed.split(), [WRAP_FIRST]))
     shared = ["data=synthetic", *options.overrides, "logger=none", "trainer.limit_val_batches=0"]
     shared.append("checkpoint.save_last=false")
     shared += [f"data.num_batches={WARM_UP + STEPS}", "trainer.max_epochs=1"]
-    arms = [*bare, *wrapped, *ours]
+    arms = [*bare, *wrap_first, *ours]
     for repeat in range(options.repeats):
         for number in range(len(arms)):
             arms[(repeat + number) % len(arms)].measure(shared, options.nproc)
@@ -176,7 +176,7 @@ def main() -> None:
     for arm in arms:
         print(arm.line())
     best_bare = best_of(bare)
-    for kind in filter(None, (ours, wrapped)):
+    for kind in filter(None, (ours, wrap_first)):
         best = best_of(kind)
         over_bare = ratio(best.steps_ms, best_bare.steps_ms)
         interval = "" if over_bare.low is None else f" ({over_bare.low:.4f}-{over_bare.high:.4f})"

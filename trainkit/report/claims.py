@@ -209,10 +209,10 @@ def commands_of(rows: Iterable[Row]) -> list[str]:
         script = "train.py"
         if row.kind == "forward":
             script = "scripts/bench.py"
-        beside = ""
+        parallel = ""
         if row.num_parallel_jobs > 1:
-            beside = f" hydra.launcher.parallel={row.num_parallel_jobs}"
+            parallel = f" hydra.launcher.parallel={row.num_parallel_jobs}"
         for override in row.overrides:
             if override.startswith("experiment="):
-                commands[f"`python {script} -m {override}{beside}`"] = None
+                commands[f"`python {script} -m {override}{parallel}`"] = None
     return list(commands)

@@ -201,10 +201,10 @@ class Advisor:
         size = value_in(entry.settings.overrides, BATCH_SIZE)
         if size is None or not any(self._is_too_large(int(size), job) for job in entry.jobs):
             return None
-        fitting = [tried for tried, fits in self.tried_sizes().items() if fits and tried < int(size)]
-        if not fitting or self._own_size(entry.settings) is not None:
+        smaller = [other for other, fits in self.tried_sizes().items() if fits and other < int(size)]
+        if not smaller or self._own_size(entry.settings) is not None:
             return None
-        return self.space.arm(_chosen_values(entry.settings.overrides) | {BATCH_SIZE: str(max(fitting))})
+        return self.space.arm(_chosen_values(entry.settings.overrides) | {BATCH_SIZE: str(max(smaller))})
 
     def _screened_figures(self) -> dict[Overrides, float]:
         """The first figure of each arm of the screening that has one and can win, and of the reference."""

@@ -12,9 +12,9 @@ def next_batch_size(first: int, fits: Mapping[int, bool]) -> int | None:
     `first` is the size that the race begins with, `fits` has the sizes that were tried. Sizes are doubled until one
     does not fit, or halved until one does, and then halved in between.
     """
-    known = {first: True} | dict(fits)
-    largest = max([size for size, does_fit in known.items() if does_fit], default=0)
-    too_large = [size for size, does_fit in known.items() if not does_fit]
+    sizes = {first: True} | dict(fits)
+    largest = max([size for size, does_fit in sizes.items() if does_fit], default=0)
+    too_large = [size for size, does_fit in sizes.items() if not does_fit]
     if not too_large:
         doubled = 2 * largest
         return doubled if doubled <= first * 2**MOST_DOUBLINGS else None
