@@ -136,7 +136,9 @@ def compile_in_place(net: torch.nn.Module, config: RunConfig) -> None:
 def run_bare(arguments: list[str]) -> None:
     """The bare loop of one rank; rank 0 writes its step time."""
     wraps_first = arguments[0] == WRAP_FIRST
-    *overrides, run_dir = arguments[wraps_first:]
+    if wraps_first:
+        arguments = arguments[1:]
+    *overrides, run_dir = arguments
     folder = Path(run_dir.partition("=")[2])
     with cli.one_line_errors():
         config = compose_config(overrides, ROOT / "conf", str(folder))
@@ -161,13 +163,13 @@ def main() -> None:
     options = parser.parse_intermixed_args()
     bare = [Arm(f"bare {words}".strip(), Path(__file__), words.split()) for words in options.bare or [""]]
     ours = [Arm(f"ours {words}".strip(), ROOT / "train.py", words.split()) for words in options.ours or [""]]
-    wrap_first = []
+    wrapped = []
     for typed in options.wrapped:
-        wrap_first.append(Arm(f"wrapped {typed}".strip(), Path(__file__), typed.split(), [WRAP_FIRST]))
+        wrapped.append(Arm(f"wrapped {typed}".strip(), Path(__file__), typed.split(), [WRAP_FIRST]))
     shared = ["data=synthetic", *options.overrides, "logger=none", "trainer.limit_val_batches=0"]
     shared.append("checkpoint.save_last=false")
     shared += [f"data.num_batches={WARM_UP + STEPS}", "trainer.max_epochs=1"]
-    arms = [*bare, *wrap_first, *ours]
+    arms = [*bare, *wrapped, *ours]
     for repeat in range(options.repeats):
         for number in range(len(arms)):
             arms[(repeat + number) % len(arms)].measure(shared, options.nproc)
@@ -176,15 +178,21 @@ def main() -> None:
     for arm in arms:
         print(arm.line())
     best_bare = best_of(bare)
-    for kind in filter(None, (ours, wrap_first)):
-        best = best_of(kind)
-        over_bare = ratio(best.steps_ms, best_bare.steps_ms)
-        interval = "" if over_bare.low is None else f" ({over_bare.low:.4f}-{over_bare.high:.4f})"
-        print(f"{best.name} over {best_bare.name}: {over_bare.value:.4f}{interval}")
+    print(comparison_line(best_of(ours), best_bare))
+    if wrapped:
+        print(comparison_line(best_of(wrapped), best_bare))
 
 
 def best_of(arms: list[Arm]) -> Arm:
     return min(arms, key=lambda arm: median(arm.steps_ms))
+
+
+def comparison_line(arm: Arm, bare: Arm) -> str:
+    over_bare = ratio(arm.steps_ms, bare.steps_ms)
+    interval = ""
+    if over_bare.low is not None:
+        interval = f" ({over_bare.low:.4f}-{over_bare.high:.4f})"
+    return f"{arm.name} over {bare.name}: {over_bare.value:.4f}{interval}"
 
 
 if __name__ == "__main__":

@@ -255,8 +255,26 @@ def test_a_combination_whose_batch_is_too_large_is_tried_with_a_smaller_one(tmp_
     goal = Goal(memory_gib=40, batch_size=64)
     advisor = machine.advisor(tmp_path, budget_s=36000, factors=[*FACTORS, SIZE], goal=goal)
     advisor.run(measure)
+    again = machine.advisor(tmp_path, budget_s=36000, factors=[*FACTORS, SIZE], goal=goal)
+    assert again.next_turn() is None
+    assert chosen(again) == chosen(advisor)
     assert advisor.tried_sizes()[640]
     assert chosen(advisor) == "compile.mode=reduce-overhead trainer.channels_last=true data.batch_size=256"
+
+
+def test_a_combination_that_fits_without_its_comparison_keeps_its_batch(tmp_path: Path):
+    machine = Machine()
+
+    def measure(request: JobRequest) -> Row:
+        row = machine.measure(request)
+        return replace(row, status="oom", error="out of memory") if request.check else row
+
+    goal = Goal(memory_gib=40, batch_size=64)
+    advisor = machine.advisor(tmp_path, budget_s=36000, factors=[*FACTORS, SIZE], goal=goal)
+    advisor.run(measure)
+    combined = [name for name in advisor.entries if "channels_last" in name and "batch_size" in name]
+    assert combined
+    assert all(name.endswith("data.batch_size=640") for name in combined)
 
 
 def test_the_same_graphs_cost_the_same_whichever_setting_compiled_them_first(tmp_path: Path):

@@ -240,8 +240,9 @@ def override_name(override: str) -> str:
 
 
 def are_numbers(name: str, values: Iterable[str]) -> bool:
-    """Whether these values of a setting or of a fact are numbers to go along; a version is none."""
-    return name not in MACHINE and all(map(NUMBER.fullmatch, values))
+    """Whether these values of a setting or of a fact are numbers to go along; a version is none, nor is the number of
+    jobs side by side."""
+    return name not in (*MACHINE, "parallel_jobs") and all(map(NUMBER.fullmatch, values))
 
 
 def short_override(override: str) -> str:

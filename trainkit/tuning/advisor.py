@@ -120,7 +120,10 @@ class Advisor:
         """Whether a job without a figure failed because of its batch size."""
         is_larger = self.goal.batch_size is not None and size > self.goal.batch_size
         is_refused = job.status == "failed" and is_larger  # the data has fewer samples
-        return is_refused or job.status == "oom" or self.goal.is_too_much(job.peak_bytes)
+        return is_refused or self._is_out_of_memory(job)
+
+    def _is_out_of_memory(self, job: Measurement) -> bool:
+        return job.status == "oom" or self.goal.is_too_much(job.peak_bytes)
 
     def _own_size(self, settings: ArmSettings) -> int | None:
         """The batch size of an arm that differs from the reference by nothing else."""
@@ -199,7 +202,7 @@ class Advisor:
         """The settings of a combination whose batch is too large, as with CUDA graphs, with the largest of the smaller
         sizes that fit by themselves."""
         size = value_in(entry.settings.overrides, BATCH_SIZE)
-        if size is None or not any(self._is_too_large(int(size), job) for job in entry.jobs):
+        if size is None or entry.first_figure is not None or not any(self._is_out_of_memory(job) for job in entry.jobs):
             return None
         smaller = [other for other, fits in self.tried_sizes().items() if fits and other < int(size)]
         if not smaller or self._own_size(entry.settings) is not None:

@@ -196,8 +196,9 @@ def plan_race(
     plan = RacePlan(settings, typed, words, config, config_name, space, goal, (*left_out, *constant), process_counts[0])
     complaint = plan.complaint([*typed.fixed, *space.base.overrides])
     if complaint is not None:
-        remedy = "a race begins with eager, unless you give compile.mode one value, as compile.mode=default"
-        raise ConfigError(f"{complaint}; {remedy}")
+        if space.values(MODE):
+            complaint += "; a race begins with eager, unless you give compile.mode one value, as compile.mode=default"
+        raise ConfigError(complaint)
     return plan
 
 

@@ -78,12 +78,12 @@ class Look:
 
 
 Looks = Mapping[str, Look]
-MODES = [mode.value for mode in Mode if mode.value != "eager"]  # each has its hue in every plot of every page
+MODES = [mode.value for mode in Mode if mode.value != "eager"]  # each has a hue of its own, in every plot
 
 
 def looks_of(groups: Iterable[Group], scalings: Iterable[Scaling] = ()) -> dict[str, Look]:
-    """A look for each label, the same in all groups and scalings. A mode has the same hue in all plots, if no other
-    label has that mode, or if it is the whole label; eager has the colour of the text."""
+    """A look for each label, the same in all groups and scalings. A label that is a mode has the mode's hue, and so has
+    the only one that begins with it; several that do have others. Eager has the colour of the text."""
     is_eager = {}
     for group in groups:
         for candidate in group.candidates:
@@ -93,7 +93,8 @@ def looks_of(groups: Iterable[Group], scalings: Iterable[Scaling] = ()) -> dict[
             is_eager[point.label] = point.is_eager
     looks = {}
     mode_labels = _mode_labels(is_eager)
-    taken = [MODES.index(mode) for mode in mode_labels.values()]
+    modes = {label.partition(",")[0] for label in is_eager}
+    taken = [number for number, mode in enumerate(MODES) if mode in modes]
     free = [number for number in range(len(DASHES) * len(HUES)) if number not in taken]
     eager_number = other_number = 0
     for label in sorted(is_eager):
@@ -114,8 +115,10 @@ def _mode_labels(labels: Iterable[str]) -> dict[str, str]:
     mode_labels = {}
     for mode in MODES:
         of_mode = [label for label in labels if label.partition(",")[0] == mode]
-        if mode in of_mode or len(of_mode) == 1:
-            mode_labels[mode if mode in of_mode else of_mode[0]] = mode
+        if mode in of_mode:
+            mode_labels[mode] = mode
+        elif len(of_mode) == 1:
+            mode_labels[of_mode[0]] = mode
     return mode_labels
 
 
