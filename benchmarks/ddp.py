@@ -103,12 +103,12 @@ def train_bare(config: RunConfig, wraps_first: bool) -> float:
     torch._dynamo.config.optimize_ddp = config.ddp.optimize_ddp  # type: ignore[assignment]  # one of its words
     net: torch.nn.Module = objective.to(device)
     if not wraps_first:
-        compile_in_place(net, config)
+        compile_bare(net, config)
     if devices.world_size > 1:
         device_ids = [device] if device.type == "cuda" else None
         net = DistributedDataParallel(objective, device_ids, **ddp_arguments(config.ddp))
     if wraps_first:
-        compile_in_place(net, config)
+        compile_bare(net, config)
     optimizer = build_optimizer(config)(net)
     is_bf16 = config.amp.precision == "bf16-mixed"
     num_batches = 0
@@ -128,7 +128,7 @@ def train_bare(config: RunConfig, wraps_first: bool) -> float:
     return median(max(step_of_ranks) for step_of_ranks in zip(*times_of_ranks, strict=True))
 
 
-def compile_in_place(net: torch.nn.Module, config: RunConfig) -> None:
+def compile_bare(net: torch.nn.Module, config: RunConfig) -> None:
     if config.compile.mode != "eager":
         net.compile(mode=config.compile.mode, dynamic=config.compile.dynamic, backend=config.compile.backend)
 

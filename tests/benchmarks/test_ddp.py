@@ -29,7 +29,7 @@ def test_prints_the_step_of_each_arm_and_the_ratio_of_the_best_ones(tmp_path):
 ORDER = """
 import os, sys
 from benchmarks import ddp
-ddp.compile_in_place = lambda net, config: os.write(1, f"compiles a {type(net).__name__}\\n".encode())
+ddp.compile_bare = lambda net, config: os.write(1, f"compiles a {type(net).__name__}\\n".encode())
 ddp.WARM_UP = ddp.STEPS = 1
 ddp.run_bare(sys.argv[1:])
 """
