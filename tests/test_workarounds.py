@@ -12,11 +12,18 @@ from torch.distributed.elastic.multiprocessing.api import MultiprocessContext
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tests import forked
+from trainkit.compiler.private_names import SUPPORTED
 
 
 def test_lightning_wraps_with_ddp_on_a_side_stream():
     """distributed.strategies.TrainingDDP._setup_model; https://github.com/Lightning-AI/pytorch-lightning/pull/21746"""
     assert "torch.cuda.Stream()" in inspect.getsource(DDPStrategy._setup_model)
+
+
+def test_a_torch_is_supported_whose_workers_have_a_ptxas_of_their_own():
+    """compiler.inductor.use_ptxas_of_workers"""
+    oldest = SUPPORTED.split(",")[0].removeprefix(">=")
+    assert oldest in ("2.11", "2.12")
 
 
 def test_torch_compile_skips_the_frames_of_torchs_own_classes():

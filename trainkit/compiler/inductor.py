@@ -31,6 +31,19 @@ def start_workers() -> None:
         start()
 
 
+def use_ptxas_of_workers() -> None:
+    """Have this process assemble kernels with the ptxas of inductor's compile workers, from before its first compile.
+
+    The wheels of torch 2.11 and 2.12 for CUDA 13 have a ptxas, which torch sets in the workers alone. Triton's cache
+    tells the versions of ptxas apart, so this process would not find what the workers have compiled for autotuning, and
+    compile each kernel that is tried again, one after another. No issue of torch's is known. From 2.13 on the workers
+    too take Triton's ptxas, and this can go when 2.13 is the oldest that is supported.
+    """
+    set_path = find("_set_triton_ptxas_path")
+    if set_path is not None:
+        set_path()
+
+
 def compile_workers() -> Any:
     """The future of inductor's compile workers being ready; None if none were started."""
     if "torch._inductor.async_compile" not in sys.modules:

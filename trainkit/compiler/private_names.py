@@ -62,6 +62,7 @@ PRIVATE_NAMES = (
     PrivateName("torch._inductor.async_compile", "maybe_warm_pool", "the first compile waits until workers start"),
     # autotuning
     PrivateName("torch._inductor.select_algorithm", "get_algorithm_selector_cache", "tuned_kernels"),
+    PrivateName("torch._inductor.runtime.compile_tasks", "_set_triton_ptxas_path", "kernels to try compile twice"),
     # generated code
     PrivateName("torch._inductor.codecache", "PyCodeCache.modules", "check_kernels_agree"),
     # settings
