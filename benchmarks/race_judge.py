@@ -4,15 +4,16 @@
     python benchmarks/race_judge.py judge NAME [--minutes 7.5] [--folder runs/judge]
     python benchmarks/race_judge.py compare NAME ... [--folder runs/judge]
 
-The spaces are in race_spaces.yaml. `race` runs a race within a budget; `judge` runs the same settings as a plain sweep.
-Both go on where the last command stopped, on the same device: the judge is interrupted after `--minutes`, the race
-after `--session`, if that is given. Exit status 0: it has ended. 130: it was interrupted, and the same command goes on.
+The spaces are in race_spaces.yaml. `race` runs a race within a budget; `judge` runs the same settings as a plain sweep,
+a job on each visible GPU. Both go on where the last command stopped, on the same device: the judge is interrupted after
+`--minutes`, the race after `--session`, if that is given. Exit status 0: it has ended. 130: it was interrupted, and the
+same command goes on.
 
 Run the race first: it finds the compile cache cold, and the judge finds it as warm as the race has left it.
 
 `compare` prints a line for each space: the choice of the race, how much slower it is than the judge's best by the
-judge's medians on the same device, and the time of the race over the time of the judge. Exits with status 1 if a choice
-is more than 2 % slower, or if the judge has not ended.
+judge's medians on the same device, and the time of the race over the time of the judge, which is that of all its GPUs
+together. Exits with status 1 if a choice is more than 2 % slower, or if the judge has not ended.
 """
 
 import argparse
@@ -128,11 +129,15 @@ def run_race(space: JudgedSpace, folder: Path, minutes: float, session_min: floa
 
 
 def run_judge(space: JudgedSpace, folder: Path, minutes: float) -> int:
-    """Run what is missing of the whole space, eager first. The seconds of each session go to a file."""
+    """Run what is missing of the whole space, eager first, a job on each GPU. Their seconds go to a file, those of each
+    session."""
     words = [
         f"sweep={space.name}-judge", f"hydra.sweep.dir={folder}/{space.name}-judge",
         f"hydra.launcher.repeats={REPEATS}", *short_training(STEPS), *space.fixed,
     ]  # fmt: skip
+    gpus = gpus_for(space)
+    if len(gpus) > 1:
+        words.append("hydra.launcher.parallel=auto")
     folder.mkdir(parents=True, exist_ok=True)
     started_s = time.monotonic()
     try:
@@ -145,7 +150,7 @@ def run_judge(space: JudgedSpace, folder: Path, minutes: float) -> int:
                 return status
     finally:
         with seconds_file(folder, space).open("a") as file:
-            file.write(f"{time.monotonic() - started_s:.1f}\n")
+            file.write(f"{(time.monotonic() - started_s) * max(1, len(gpus)):.1f}\n")
     return 0
 
 
@@ -172,7 +177,14 @@ def other_devices(space: JudgedSpace, folder: Path) -> set[str]:
     if "trainer.accelerator=cpu" in space.fixed:
         return set()
     devices = {row.device_name for path in folder.glob(f"{space.name}-*/") for row in read_rows(path)}
-    return {name for name in devices if name is not None and name not in gpu_names(visible_gpus())}
+    return {name for name in devices if name is not None and name not in gpu_names(gpus_for(space))}
+
+
+def gpus_for(space: JudgedSpace) -> list[str]:
+    """The GPUs that the jobs can use; none on a CPU."""
+    if "trainer.accelerator=cpu" in space.fixed:
+        return []
+    return visible_gpus()
 
 
 def judged(space: JudgedSpace, folder: Path, device_name: str | None) -> dict[Setting, float]:

@@ -1,5 +1,6 @@
 """A race beside its judge: the spaces as they are, rows made by hand, and a session that is interrupted."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -139,6 +140,22 @@ def test_a_judge_is_interrupted_after_its_minutes(tmp_path: Path):
     assert race_judge.run_judge(SPACE, tmp_path, minutes=0.1) == race_judge.INTERRUPTED
     (session,) = seconds_file(tmp_path, SPACE).read_text().split()
     assert float(session) > 0
+
+
+def test_a_judge_runs_a_job_on_each_gpu_and_counts_the_seconds_of_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    sweeps = []
+
+    def run_sweep(words, limit_s):
+        sweeps.append(words)
+        time.sleep(0.1)
+        return 0
+
+    monkeypatch.setattr(race_judge, "run_sweep", run_sweep)
+    monkeypatch.setattr(race_judge, "visible_gpus", lambda: ["0", "1"])
+    on_gpu = replace(SPACE, fixed=SPACE.fixed[:2])
+    assert race_judge.run_judge(on_gpu, tmp_path, minutes=1) == 0
+    assert ["hydra.launcher.parallel=auto" in words for words in sweeps] == [True, True]
+    assert float(seconds_file(tmp_path, on_gpu).read_text()) >= 0.4
 
 
 def test_a_race_is_interrupted_after_a_session(tmp_path: Path):
