@@ -5,15 +5,15 @@
     python benchmarks/race_judge.py compare NAME ... [--folder runs/judge]
 
 The spaces are in race_spaces.yaml. `race` runs a race within a budget; `judge` runs the same settings as a plain sweep,
-a job on each visible GPU. Both go on where the last command stopped, on the same device: the judge is interrupted after
-`--minutes`, the race after `--session`, if that is given. Exit status 0: it has ended. 130: it was interrupted, and the
-same command goes on.
+a job on each visible GPU, which share the host. Both go on where the last command stopped, on the same kind of device:
+the judge is interrupted after `--minutes`, the race after `--session`, if that is given. Exit status 0: it has ended.
+130: it was interrupted, and the same command goes on.
 
 Run the race first: it finds the compile cache cold, and the judge finds it as warm as the race has left it.
 
 `compare` prints a line for each space: the choice of the race, how much slower it is than the judge's best by the
 judge's medians on the same device, and the time of the race over the time of the judge, which is that of all its GPUs
-together. Exits with status 1 if a choice is more than 2 % slower, or if the judge has not ended.
+together, idle ones too. Exits with status 1 if a choice is more than 2 % slower, or if the judge has not ended.
 """
 
 import argparse
@@ -129,8 +129,8 @@ def run_race(space: JudgedSpace, folder: Path, minutes: float, session_min: floa
 
 
 def run_judge(space: JudgedSpace, folder: Path, minutes: float) -> int:
-    """Run what is missing of the whole space, eager first, a job on each GPU. Their seconds go to a file, those of each
-    session."""
+    """Run what is missing of the whole space, eager first, a job on each GPU. The seconds of each session, times the
+    number of GPUs, go to a file."""
     words = [
         f"sweep={space.name}-judge", f"hydra.sweep.dir={folder}/{space.name}-judge",
         f"hydra.launcher.repeats={REPEATS}", *short_training(STEPS), *space.fixed,

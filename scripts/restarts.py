@@ -1,6 +1,6 @@
 """Kill a rank of `torchrun --max-restarts` at random moments, and compare the parameters with an uninterrupted run's.
 
-python scripts/restarts.py --runs 20 -- model=simple_net trainer.max_epochs=4
+python scripts/restarts.py --runs 20 --ranks 2 -- model=simple_net trainer.max_epochs=4
 """
 
 import argparse
@@ -20,20 +20,21 @@ from trainkit.process_tree import running_processes
 from trainkit.results.files import read_row
 
 ROOT = Path(__file__).parent.parent
-TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=2")
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts=2")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--ranks", type=int, default=2, help="on this machine")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("overrides", nargs="*", help="settings of train.py, after --")
     arguments = parser.parse_args()
     rng = random.Random(arguments.seed)
     num_different = 0
     with tempfile.TemporaryDirectory() as folder:
-        torchrun = _launch(Path(folder, "whole"), arguments.overrides)
-        _wait_for_ranks(torchrun.pid)
+        torchrun = _launch(Path(folder, "whole"), arguments.ranks, arguments.overrides)
+        _wait_for_ranks(torchrun, arguments.ranks)
         start = time.monotonic()
         torchrun.wait()
         whole_s = time.monotonic() - start
@@ -41,9 +42,9 @@ def main() -> None:
         print(f"uninterrupted: {whole_s:.1f} s")
         for number in range(arguments.runs):
             run_dir = Path(folder, str(number))
-            torchrun = _launch(run_dir, arguments.overrides)
-            delay_s, rank = rng.uniform(0, whole_s), rng.randrange(2)
-            _wait_for_ranks(torchrun.pid)
+            torchrun = _launch(run_dir, arguments.ranks, arguments.overrides)
+            delay_s, rank = rng.uniform(0, whole_s), rng.randrange(arguments.ranks)
+            _wait_for_ranks(torchrun, arguments.ranks)
             time.sleep(delay_s)
             event = "killed" if _kill_rank(torchrun.pid, rank) else "had ended"
             exit_status = torchrun.wait()
@@ -60,12 +61,13 @@ def main() -> None:
     sys.exit(num_different > 0)
 
 
-def _launch(run_dir: Path, overrides: list[str]) -> subprocess.Popen[bytes]:
+def _launch(run_dir: Path, num_ranks: int, overrides: list[str]) -> subprocess.Popen[bytes]:
     run_dir.mkdir()
+    torchrun = [*TORCHRUN, f"--nproc-per-node={num_ranks}"]
     run_overrides = ["logger=none", "trainer.accelerator=cpu", *overrides, f"hydra.run.dir={run_dir}"]
     with (run_dir / "output.txt").open("wb") as output:
         return subprocess.Popen(
-            [*TORCHRUN, str(ROOT / "train.py"), *run_overrides], stdout=output, stderr=subprocess.STDOUT
+            [*torchrun, str(ROOT / "train.py"), *run_overrides], stdout=output, stderr=subprocess.STDOUT
         )
 
 
@@ -74,8 +76,8 @@ def _ranks(agent: int) -> list[int]:
     return sorted(process.pid for process in running_processes().values() if process.parent == agent)
 
 
-def _wait_for_ranks(agent: int) -> None:
-    while len(_ranks(agent)) < 2:
+def _wait_for_ranks(torchrun: subprocess.Popen[bytes], num_ranks: int) -> None:
+    while len(_ranks(torchrun.pid)) < num_ranks and torchrun.poll() is None:
         time.sleep(0.05)
 
 

@@ -1,24 +1,51 @@
 """The kernels that autotuning chose."""
 
-import os
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch._inductor.async_compile import AsyncCompile
-from torch._inductor.runtime import compile_tasks
 from torch._inductor.select_algorithm import get_algorithm_selector_cache
 
+from tests.conftest import ROOT
 from trainkit.compiler import private_names
 from trainkit.compiler.caches import compile_cache
 from trainkit.compiler.compiler import Compiler
-from trainkit.compiler.inductor import on_autotuning, use_ptxas_of_workers
+from trainkit.compiler.inductor import on_autotuning
 from trainkit.config.schema import CompileConfig, DdpConfig, Mode
 from trainkit.results.effective import CompileFacts
 from trainkit.results.facts import GraphSize
-from trainkit.training.run import run
 
 AUTOTUNED = Mode["max-autotune-no-cudagraphs"]
+
+PTXAS = """
+import os
+from torch._inductor import config
+from torch._inductor.async_compile import AsyncCompile
+from trainkit.compiler.compiler import Compiler
+from trainkit.config.schema import CompileConfig
+
+if __name__ == "__main__":
+    config.compile_threads = 2
+    Compiler(CompileConfig())
+    print(os.getenv("TRITON_PTXAS_PATH"))
+    print(AsyncCompile.process_pool().submit(os.getenv, "TRITON_PTXAS_PATH").result())
+"""
+LISTENING = """
+import runpy, sys
+from triton import knobs
+
+def listen(src, metadata, metadata_group, times, cache_hit):
+    print(f"kernel {src.name}: {cache_hit}", file=sys.stderr)
+
+if __name__ == "__main__":
+    knobs.compilation.listener = listen
+    del sys.argv[0]
+    runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 
 
 class Products(nn.Module):
@@ -62,28 +89,22 @@ def test_a_torch_that_does_not_report_autotuning_leaves_it_unknown(monkeypatch):
     assert facts_of_call(CompileConfig(mode=AUTOTUNED, backend="eager")).tuned_kernels is None
 
 
-def test_this_process_and_its_workers_take_one_ptxas(monkeypatch):
-    """Without use_ptxas_of_workers it fails in torch 2.11 and 2.12 for CUDA 13."""
-    monkeypatch.delenv("TRITON_PTXAS_PATH", raising=False)
-    compile_tasks._set_triton_ptxas_path.cache_clear()
-    use_ptxas_of_workers()
-    assert AsyncCompile.process_pool().submit(os.getenv, "TRITON_PTXAS_PATH").result() == os.getenv("TRITON_PTXAS_PATH")
+def test_this_process_and_its_workers_take_one_ptxas(tmp_path: Path):
+    """It fails in torch 2.11 and 2.12 for CUDA 13 if a compiler does not see to it."""
+    script = tmp_path / "ptxas.py"
+    script.write_text(PTXAS)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    here, in_worker = done.stdout.splitlines()
+    assert here == in_worker
 
 
 @pytest.mark.gpu
-def test_autotuning_finds_the_kernels_that_the_workers_have_compiled(compose):
-    """In a cold cache: all but those that are compiled for the first time outside of autotuning."""
-    from triton import knobs
-
-    hits = []
-
-    def listen(src, metadata, metadata_group, times, cache_hit):
-        if src.name.startswith("triton_mm"):
-            hits.append(cache_hit)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(knobs.compilation, "listener", listen)
-        row = run(compose("compile.mode=max-autotune-no-cudagraphs", "compile.cache=cold", "trainer.accelerator=gpu"))
-    assert row.status == "ok"
-    assert hits
-    assert all(hits)
+@pytest.mark.parametrize("command", ["train.py", "scripts/bench.py"])
+def test_autotuning_finds_the_kernels_that_the_workers_have_compiled(command: str, tmp_path: Path):
+    script = tmp_path / "listening.py"
+    script.write_text(LISTENING)
+    settings = ("compile.mode=max-autotune-no-cudagraphs", "compile.cache=cold", "logger=none")
+    command_line = [sys.executable, script, ROOT / command, *settings]
+    done = subprocess.run(command_line, cwd=tmp_path, capture_output=True, text=True, check=True)
+    hits = re.findall(r"^kernel triton_mm\w*: (\w+)$", done.stderr, re.MULTILINE)
+    assert set(hits) == {"True"}

@@ -51,6 +51,9 @@ def test_planted_settings_are_not_chosen_and_are_said_and_nothing_is_measured_tw
     lines = done.stdout.splitlines()
     assert lines[0] == "race planted: 6 settings at first, 10:00 in all"
     assert lines[1].endswith("left: eager: ok: step " + lines[1].rpartition("step ")[2])
+    for line, job in zip(lines[1:], jobs, strict=False):  # each line has the time at the end of its job
+        minutes, seconds = re.match(r"\[(\d+):(\d+) of 10:00\]", line).groups()
+        assert 60 * int(minutes) + int(seconds) == pytest.approx(job.used_s, abs=2)
     for reason in (
         "numbers differ from eager",
         "oom: OutOfMemoryError",

@@ -258,7 +258,7 @@ def test_a_combination_whose_batch_is_too_large_is_tried_with_a_smaller_one(tmp_
     again = machine.advisor(tmp_path, budget_s=36000, factors=[*FACTORS, SIZE], goal=goal)
     assert again.next_turn() is None
     assert chosen(again) == chosen(advisor)
-    assert advisor.tried_sizes()[640]
+    assert advisor.sizes.fits_by_size(advisor.entries.values())[640]
     assert chosen(advisor) == "compile.mode=reduce-overhead trainer.channels_last=true data.batch_size=256"
 
 
@@ -354,7 +354,7 @@ def test_the_largest_batch_that_fits_is_found_and_raced(tmp_path: Path):
     assert "compile.mode=default data.batch_size=512" in sizes
     assert advisor.entries["compile.mode=default data.batch_size=1024"].arm.excluded == "takes 64.0 GiB of 40 GiB"
     assert "data.batch_size=" in chosen(advisor)
-    assert max(size for size, fits in advisor.tried_sizes().items() if fits) == 640
+    assert max(size for size, fits in advisor.sizes.fits_by_size(advisor.entries.values()).items() if fits) == 640
 
 
 def test_a_batch_that_does_not_fit_at_first_is_halved(tmp_path: Path):
@@ -365,14 +365,14 @@ def test_a_batch_that_does_not_fit_at_first_is_halved(tmp_path: Path):
         machine.fails[f"data.batch_size={size}"] = {} if size < 32 else no_memory
     factors = [FACTORS[0], SIZE]
     advisor = race(machine, tmp_path, budget_s=7200, factors=factors, goal=Goal(batch_size=64))
-    assert advisor.tried_sizes() == {64: False, 32: False, 16: True, 24: True}
+    assert advisor.sizes.fits_by_size(advisor.entries.values()) == {64: False, 32: False, 16: True, 24: True}
     assert chosen(advisor) == "compile.mode=default data.batch_size=24"
 
 
 def test_a_batch_whose_job_hangs_is_not_too_large(tmp_path: Path):
     machine = Machine(hangs=("data.batch_size=128",))
     advisor = race(machine, tmp_path, budget_s=7200, factors=[*FACTORS, SIZE], goal=Goal(batch_size=64))
-    assert advisor.tried_sizes() == {64: True}
+    assert advisor.sizes.fits_by_size(advisor.entries.values()) == {64: True}
 
 
 def test_one_job_beside_another_process_does_not_cancel_the_combinations(tmp_path: Path):
@@ -550,7 +550,15 @@ def test_a_batch_size_that_predicts_worse_fits_all_the_same(tmp_path: Path):
     goal = Goal(memory_gib=40, batch_size=64)
     advisor = race(Machine(), tmp_path, budget_s=7200, factors=[*FACTORS, SIZE], goal=goal)
     advisor.entries["compile.mode=default data.batch_size=128"].arm.excluded = "accuracy 0.1 is worse than 0.9 at first"
-    assert advisor.tried_sizes() == {64: True, 128: True, 256: True, 512: True, 1024: False, 768: False, 640: True}
+    assert advisor.sizes.fits_by_size(advisor.entries.values()) == {
+        64: True,
+        128: True,
+        256: True,
+        512: True,
+        1024: False,
+        768: False,
+        640: True,
+    }
 
 
 def test_calls_are_judged_by_their_99th_percentile(tmp_path: Path):

@@ -55,6 +55,8 @@ class Compiler:
         self.config = config
         self.error: str | None = None  # why the objective runs uncompiled, with on_error=eager
         self._compiles = config.mode != "eager"
+        if self._compiles:
+            inductor.use_ptxas_of_workers()
         self._on_start, self._on_end, self._on_eager = on_start, on_end, on_eager
         self._observer = Observer(on_start, on_end)
         self.listening = self._observer.listening  # in place of entering, for several compilers in turn

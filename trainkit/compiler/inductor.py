@@ -32,12 +32,15 @@ def start_workers() -> None:
 
 
 def use_ptxas_of_workers() -> None:
-    """Have this process assemble kernels with the ptxas of inductor's compile workers, from before its first compile.
+    """Have this process assemble kernels with the ptxas of inductor's compile workers, from before its first compile
+    until it ends: Triton asks for the version once.
 
-    The wheels of torch 2.11 and 2.12 for CUDA 13 have a ptxas, which torch sets in the workers alone. Triton's cache
-    tells the versions of ptxas apart, so this process would not find what the workers have compiled for autotuning, and
-    compile each kernel that is tried again, one after another. No issue of torch's is known. From 2.13 on the workers
-    too take Triton's ptxas, and this can go when 2.13 is the oldest that is supported.
+    The wheels of torch 2.11 and 2.12 for CUDA 13 have a ptxas of their own
+    (https://github.com/pytorch/pytorch/pull/163988). Torch has the workers take it, and this process only after Triton
+    has asked. Triton's cache tells the versions apart, so this process would not find what the workers have compiled
+    for autotuning, and compile each kernel that is tried again, one after another. Before Blackwell, that is: there
+    Triton takes another one. 2.13 has none (https://github.com/pytorch/pytorch/pull/174716); when it is the oldest
+    that is supported, this can go.
     """
     set_path = find("_set_triton_ptxas_path")
     if set_path is not None:

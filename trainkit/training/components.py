@@ -96,14 +96,12 @@ def build(config: RunConfig, listeners: Listeners, watch: Watch, contexts: ExitS
 
 
 def prepare_compiles(config: RunConfig, devices: Devices, contexts: ExitStack) -> None:
-    """See that compiled code can be written, divide the cores among the ranks, and have inductor's workers start, which
-    assemble kernels as this process does."""
+    """See that compiled code can be written, divide the cores among the ranks, and have inductor's workers start."""
     if config.compile.mode == "eager":
         return
     require_writable_cache()
     contexts.enter_context(shared_cores(devices.per_node))
     if devices.type == "cuda" and config.compile.backend == "inductor":
-        inductor.use_ptxas_of_workers()
         inductor.start_workers()  # they import torch while the network is built
 
 

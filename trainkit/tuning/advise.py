@@ -106,17 +106,16 @@ class LiveRace:
         return line
 
     def measure(self, request: JobRequest) -> Row:
-        """Run a job, with its line."""
-        budget = self._advisor.budget
-        started_s = budget.used_s
-        title = f"{self._state()}: {arm_label(request.overrides)}"
+        """Run a job, with its line: in the end it has the time at the job's end, and the standing before the job."""
+        budget, setting = self._advisor.budget, arm_label(request.overrides)
+        started_s, state = budget.used_s, self._state()
 
         def text() -> str:
-            return f"{title}: {clock(budget.used_s - started_s)}"
+            return f"{state}: {setting}: {clock(budget.used_s - started_s)}"
 
         with LiveLine(text, DRAW_S if sys.stderr.isatty() else None):
             row = self._measure(request)
-        print(f"{title}: {summary.job_outcome(row)}", flush=True)
+        print(f"{self._state()}: {setting}: {summary.job_outcome(row)}", flush=True)
         return row
 
     def _state(self) -> str:
@@ -144,7 +143,7 @@ def advice_of(advisor: Advisor, plan: RacePlan) -> Advice:
     choice = next((arm for arm in tried if arm.is_choice), None)
     overrides = () if choice is None else choice.overrides
     not_tried, refused = unmeasured(advisor.entries.values())
-    fitting = [size for size, fits in advisor.tried_sizes().items() if fits]
+    fitting = [size for size, fits in advisor.sizes.fits_by_size(advisor.entries.values()).items() if fits]
     capped_at = None
     if not standing.is_decided and advisor.race.is_at_cap(standing):
         capped_at = advisor.race.rules.most_samples

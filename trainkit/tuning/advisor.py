@@ -7,18 +7,18 @@ from trainkit.analysis.advice import Round, arm_label
 from trainkit.analysis.arms import Arm, Turn
 from trainkit.analysis.dropping import OTHER_NUMBERS
 from trainkit.analysis.race import Race, Standing
-from trainkit.config.factors import AUTO, BATCH_SIZE, LeftOut
+from trainkit.config.factors import LeftOut
 from trainkit.results.ledger import Ledger, Measurement
 from trainkit.results.row import Row
 from trainkit.tuning.accuracy import LEAST_SEEDS, num_seeds, worse_metric
-from trainkit.tuning.batch_sizes import next_batch_size
+from trainkit.tuning.batch_sizes import BatchSizes
 from trainkit.tuning.budget import Budget, repeating
 from trainkit.tuning.combinations import combinations
 from trainkit.tuning.forecast import Entry, predicted_s
 from trainkit.tuning.goal import MEMORY, Goal, time_needed
 from trainkit.tuning.measuring import JobRequest, measurement_of
 from trainkit.tuning.rounds import add_round
-from trainkit.tuning.space import ArmSettings, Overrides, Space, value_in
+from trainkit.tuning.space import ArmSettings, Overrides, Space, chosen_values
 
 MOST_UNUSABLE = 3  # jobs of an arm, in a row, that left no figure through no fault of the arm
 MOST_CROSSED = 6  # combinations that are tried
@@ -42,6 +42,7 @@ class Advisor:
         complaint: Callable[[Overrides], str | None] = lambda overrides: None,
     ):
         self.space, self.goal, self.budget, self.ledger = space, goal, budget, ledger
+        self.sizes = BatchSizes(space, goal)
         self._complaint = complaint
         self.race = Race([], goal.rules())
         self.entries: dict[str, Entry] = {}
@@ -95,44 +96,12 @@ class Advisor:
             has_figures=bool(turn.arm.all_figures),
         )
 
-    def tried_sizes(self) -> dict[int, bool]:
-        """Whether a batch size fits, for those that were tried by themselves: a job has trained with it, or had too
-        little memory, or too few samples for it. A job that was disturbed or ended by its time limit tells nothing."""
-        fits = {}
-        for entry in self.entries.values():
-            size = self._own_size(entry.settings)
-            if size is None:
-                continue
-            if entry.first_figure is not None:
-                fits[size] = True
-            elif any(self._is_too_large(size, job) for job in entry.jobs):
-                fits[size] = False
-        return fits
-
     def is_unchecked(self, standing: Standing) -> bool:
         """Whether the choice is compiled, and none of its jobs was compared with eager."""
         if standing.choice is None:
             return False
         entry = self.entries[standing.choice.name]
         return entry.is_compiled and not entry.was_checked
-
-    def _is_too_large(self, size: int, job: Measurement) -> bool:
-        """Whether a job without a figure failed because of its batch size."""
-        is_larger = self.goal.batch_size is not None and size > self.goal.batch_size
-        is_refused = job.status == "failed" and is_larger  # the data has fewer samples
-        return is_refused or self._is_out_of_memory(job)
-
-    def _is_out_of_memory(self, job: Measurement) -> bool:
-        return job.status == "oom" or self.goal.is_too_much(job.peak_bytes)
-
-    def _own_size(self, settings: ArmSettings) -> int | None:
-        """The batch size of an arm that differs from the reference by nothing else."""
-        size = value_in(settings.overrides, BATCH_SIZE)
-        if size is None and self.space.values(BATCH_SIZE) and self.goal.batch_size is not None:
-            size = str(self.goal.batch_size)
-        if size is None or self._size_arm(size).overrides != settings.overrides:
-            return None
-        return int(size)
 
     def _needs_base(self, turn: Turn) -> bool:
         """Whether a comparison of the metric with the turn's arm needs another seed of the base."""
@@ -182,14 +151,12 @@ class Advisor:
         """
         if any(self._is_waiting(arm) for arm in self.race.arms):
             return
-        if self.goal.batch_size is not None and AUTO in self.space.values(BATCH_SIZE):
-            size = next_batch_size(self.goal.batch_size, self.tried_sizes())
-            if size is not None and self._is_waiting(self._add(self._size_arm(str(size))).arm):
-                return
-        for entry in list(self.entries.values()):
-            smaller = self._with_smaller_batch(entry)
-            if smaller is not None:
-                self._add(smaller)
+        entries = list(self.entries.values())
+        next_size = self.sizes.next_arm(entries)
+        if next_size is not None and self._is_waiting(self._add(next_size).arm):
+            return
+        for smaller in self.sizes.smaller_arms(entries):
+            self._add(smaller)
         num_crossed = 0
         for settings in combinations(self.space, self._screened_figures())[:MOST_COMPOSED]:
             entry = self._add(settings)
@@ -198,24 +165,13 @@ class Advisor:
             if num_crossed == MOST_CROSSED:
                 return
 
-    def _with_smaller_batch(self, entry: Entry) -> ArmSettings | None:
-        """The settings of a combination whose batch is too large, as with CUDA graphs, with the largest of the smaller
-        sizes that fit by themselves."""
-        size = value_in(entry.settings.overrides, BATCH_SIZE)
-        if size is None or entry.first_figure is not None or not any(self._is_out_of_memory(job) for job in entry.jobs):
-            return None
-        smaller = [other for other, fits in self.tried_sizes().items() if fits and other < int(size)]
-        if not smaller or self._own_size(entry.settings) is not None:
-            return None
-        return self.space.arm(_chosen_values(entry.settings.overrides) | {BATCH_SIZE: str(max(smaller))})
-
     def _screened_figures(self) -> dict[Overrides, float]:
         """The first figure of each arm of the screening that has one and can win, and of the reference."""
         screened = {settings.overrides for settings in self.space.screening()}
         figures = {}
         for entry in self.entries.values():
             overrides = entry.settings.overrides
-            is_screened = overrides in screened or self._own_size(entry.settings)
+            is_screened = overrides in screened or self.sizes.size_alone(entry.settings)
             can_win = entry.arm.excluded is None or overrides == self.space.arm(self.space.reference).overrides
             if entry.first_figure is not None and is_screened and can_win:
                 figures[overrides] = entry.first_figure
@@ -223,9 +179,6 @@ class Advisor:
 
     def _is_waiting(self, arm: Arm) -> bool:
         return arm.excluded is None and not arm.figures and self._may_run(Turn(arm, is_final=False))
-
-    def _size_arm(self, size: str) -> ArmSettings:
-        return self.space.arm(self.space.reference | {BATCH_SIZE: size})
 
     def _add(self, settings: ArmSettings) -> Entry:
         name = " ".join(settings.overrides) or "as it is"
@@ -237,7 +190,7 @@ class Advisor:
 
     def _take(self, job: Measurement) -> None:
         """Let a job count for its arm. One with a value that this race does not try counts for none."""
-        settings = self.space.arm(_chosen_values(job.overrides))
+        settings = self.space.arm(chosen_values(job.overrides))
         if set(settings.overrides) != set(job.overrides):
             return
         entry = self._add(settings)
@@ -275,10 +228,6 @@ class Advisor:
             if is_wrong and set(entry.settings.overrides) < set(settings.overrides):
                 return f"{OTHER_NUMBERS} with {arm_label(entry.settings.overrides)}"
         return None
-
-
-def _chosen_values(overrides: Iterable[str]) -> dict[str, str]:
-    return dict(override.split("=", 1) for override in overrides)
 
 
 def unmeasured(entries: Iterable[Entry]) -> tuple[list[LeftOut], list[LeftOut]]:

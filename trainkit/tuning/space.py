@@ -1,7 +1,7 @@
 """The settings that a race tries: each value of each factor by itself."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from trainkit.config.factors import AUTO, BATCH_SIZE, MODE, Factor
@@ -152,3 +152,8 @@ def value_in(overrides: Overrides, setting: str) -> str | None:
         if name == setting:
             return value
     return None
+
+
+def chosen_values(overrides: Iterable[str]) -> dict[str, str]:
+    """The values of an arm by setting."""
+    return dict(override.split("=", 1) for override in overrides)
