@@ -1,9 +1,6 @@
 """The benchmark of a bare DDP loop, called as a script with tiny sizes."""
 
-import os
 import re
-import subprocess
-import sys
 
 import pytest
 
@@ -40,8 +37,6 @@ def test_a_bare_loop_compiles_before_it_wraps_or_after(options: list[str], compi
     (tmp_path / "order.py").write_text(ORDER)
     words = ["model=simple_cnn", "model.width=4", "data=synthetic", "data.batch_size=4", "data.image_size=8"]
     words += ["data.num_batches=2", "trainer.accelerator=cpu", f"hydra.run.dir={tmp_path}"]
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", tmp_path / "order.py"]
-    env = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, *launch, *options, *words], env=env, capture_output=True, text=True)
+    done = forked.python(tmp_path / "order.py", *options, *words, cwd=tmp_path, ranks=2)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count(f"compiles a {compiled}") == 2
