@@ -27,6 +27,10 @@ hypothesis.settings.load_profile("suite")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def compile_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """One cache of compiled code for all tests and their subprocesses: coldness is the subject of few. One thread for

@@ -29,6 +29,7 @@ WRONG, OOM, HANG = "compile.backend=planted_wrong", "compile.backend=planted_oom
 PIECES = "trainer.channels_last=true"
 
 
+@pytest.mark.long
 def test_planted_settings_are_not_chosen_and_are_said_and_nothing_is_measured_twice(
     train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -147,6 +148,7 @@ def test_the_largest_batch_that_fits_is_found_on_two_ranks(tmp_path: Path):
     assert largest.samples_per_s == pytest.approx(2 * 80 / largest.step_time_ms * 1e3)
 
 
+@pytest.mark.long
 def test_ranks_race_with_each_strategy_that_averages_their_gradients(tmp_path: Path):
     """Two gloo ranks, until each strategy has a job. FSDP2 goes with compiled blocks alone, shares of the optimizer's
     work with gradients that are averaged in the graph."""
