@@ -63,6 +63,10 @@ class JudgedSpace:
     factors: dict[str, list[str]]
 
     @property
+    def uses_gpus(self) -> bool:
+        return "trainer.accelerator=cpu" not in self.fixed
+
+    @property
     def eager_factors(self) -> dict[str, list[str]]:
         """The factors of an eager run."""
         factors = {MODE: ["eager"]}
@@ -135,8 +139,8 @@ def run_judge(space: JudgedSpace, folder: Path, minutes: float) -> int:
         f"sweep={space.name}-judge", f"hydra.sweep.dir={folder}/{space.name}-judge",
         f"hydra.launcher.repeats={REPEATS}", *short_training(STEPS), *space.fixed,
     ]  # fmt: skip
-    gpus = gpus_for(space)
-    if len(gpus) > 1:
+    num_gpus = len(visible_gpus()) if space.uses_gpus else 0
+    if num_gpus > 1:
         words.append("hydra.launcher.parallel=auto")
     folder.mkdir(parents=True, exist_ok=True)
     started_s = time.monotonic()
@@ -150,7 +154,7 @@ def run_judge(space: JudgedSpace, folder: Path, minutes: float) -> int:
                 return status
     finally:
         with seconds_file(folder, space).open("a") as file:
-            file.write(f"{(time.monotonic() - started_s) * max(1, len(gpus)):.1f}\n")
+            file.write(f"{(time.monotonic() - started_s) * max(1, num_gpus):.1f}\n")
     return 0
 
 
@@ -174,17 +178,11 @@ def seconds_file(folder: Path, space: JudgedSpace) -> Path:
 
 def other_devices(space: JudgedSpace, folder: Path) -> set[str]:
     """The devices of the earlier jobs that this machine does not have: a sweep would go on beside their rows."""
-    if "trainer.accelerator=cpu" in space.fixed:
+    if not space.uses_gpus:
         return set()
+    here = gpu_names(visible_gpus())
     devices = {row.device_name for path in folder.glob(f"{space.name}-*/") for row in read_rows(path)}
-    return {name for name in devices if name is not None and name not in gpu_names(gpus_for(space))}
-
-
-def gpus_for(space: JudgedSpace) -> list[str]:
-    """The GPUs that the jobs can use; none on a CPU."""
-    if "trainer.accelerator=cpu" in space.fixed:
-        return []
-    return visible_gpus()
+    return {name for name in devices if name is not None and name not in here}
 
 
 def judged(space: JudgedSpace, folder: Path, device_name: str | None) -> dict[Setting, float]:

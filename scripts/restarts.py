@@ -34,7 +34,6 @@ def main() -> None:
     num_different = 0
     with tempfile.TemporaryDirectory() as folder:
         torchrun = _launch(Path(folder, "whole"), arguments.ranks, arguments.overrides)
-        _wait_for_ranks(torchrun, arguments.ranks)
         start = time.monotonic()
         torchrun.wait()
         whole_s = time.monotonic() - start
@@ -44,7 +43,6 @@ def main() -> None:
             run_dir = Path(folder, str(number))
             torchrun = _launch(run_dir, arguments.ranks, arguments.overrides)
             delay_s, rank = rng.uniform(0, whole_s), rng.randrange(arguments.ranks)
-            _wait_for_ranks(torchrun, arguments.ranks)
             time.sleep(delay_s)
             event = "killed" if _kill_rank(torchrun.pid, rank) else "had ended"
             exit_status = torchrun.wait()
@@ -62,23 +60,20 @@ def main() -> None:
 
 
 def _launch(run_dir: Path, num_ranks: int, overrides: list[str]) -> subprocess.Popen[bytes]:
+    """Start torchrun, and wait until all ranks run, or until it has ended."""
     run_dir.mkdir()
-    torchrun = [*TORCHRUN, f"--nproc-per-node={num_ranks}"]
     run_overrides = ["logger=none", "trainer.accelerator=cpu", *overrides, f"hydra.run.dir={run_dir}"]
+    command = [*TORCHRUN, f"--nproc-per-node={num_ranks}", str(ROOT / "train.py"), *run_overrides]
     with (run_dir / "output.txt").open("wb") as output:
-        return subprocess.Popen(
-            [*torchrun, str(ROOT / "train.py"), *run_overrides], stdout=output, stderr=subprocess.STDOUT
-        )
+        torchrun = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+    while len(_ranks(torchrun.pid)) < num_ranks and torchrun.poll() is None:
+        time.sleep(0.05)
+    return torchrun
 
 
 def _ranks(agent: int) -> list[int]:
     """The processes that torchrun's agent has started and that still run, in the order of ranks."""
     return sorted(process.pid for process in running_processes().values() if process.parent == agent)
-
-
-def _wait_for_ranks(torchrun: subprocess.Popen[bytes], num_ranks: int) -> None:
-    while len(_ranks(torchrun.pid)) < num_ranks and torchrun.poll() is None:
-        time.sleep(0.05)
 
 
 def _kill_rank(agent: int, rank: int) -> bool:

@@ -16,6 +16,7 @@ SCRIPT = ROOT / "benchmarks" / "overhead.py"
 def test_prints_a_line_of_ratios_for_each_mode():
     overrides = ["model=simple_net", "data.batch_size=4", "data.image_size=4", "data.num_batches=10"]
     modes = ["--mode", "eager", "--mode", "default", "compile.backend=aot_eager"]
+    # Not forked: what its pool of processes sends back is pickled by the name of __main__.
     command = [sys.executable, str(SCRIPT), *OWN, *modes, "--rounds", "2", *overrides]
     env = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=env)

@@ -107,32 +107,36 @@ class LiveRace:
 
     def measure(self, request: JobRequest) -> Row:
         """Run a job, with its line: in the end it has the time at the job's end, and the standing before the job."""
-        budget, setting = self._advisor.budget, arm_label(request.overrides)
-        started_s, state = budget.used_s, self._state()
+        budget = self._advisor.budget
+        started_s, started = budget.used_s, self._time()
+        title = f"{self._standing()}: {arm_label(request.overrides)}"
 
         def text() -> str:
-            return f"{state}: {setting}: {clock(budget.used_s - started_s)}"
+            return f"{started} {title}: {clock(budget.used_s - started_s)}"
 
         with LiveLine(text, DRAW_S if sys.stderr.isatty() else None):
             row = self._measure(request)
-        print(f"{self._state()}: {setting}: {summary.job_outcome(row)}", flush=True)
+        print(f"{self._time()} {title}: {summary.job_outcome(row)}", flush=True)
         return row
 
-    def _state(self) -> str:
-        """The time, the number of candidates that are left, and the leader with its lead."""
+    def _time(self) -> str:
+        budget = self._advisor.budget
+        return f"[{clock(budget.used_s)} of {clock(budget.limit_s)}]"
+
+    def _standing(self) -> str:
+        """The number of candidates that are left, and the leader with its lead."""
         advisor = self._advisor
         standing = advisor.race.standing()
-        used = f"[{clock(advisor.budget.used_s)} of {clock(advisor.budget.limit_s)}]"
         not_tried, _ = unmeasured(advisor.entries.values())
         num_left = len(standing.alive) + len(not_tried)
         if standing.leader is None:
-            return f"{used} {num_left} left"
+            return f"{num_left} left"
         leader = advisor.entries[standing.leader.name]
         lead = f"{arm_label(leader.settings.overrides)} leads"
         base = advisor.race.arms[0]
         if leader.arm is not base and base.figures:
             lead += f" with {factor(advisor.race.gain(leader.arm, base).value)}x"
-        return f"{used} {num_left} left, {lead}"
+        return f"{num_left} left, {lead}"
 
 
 def advice_of(advisor: Advisor, plan: RacePlan) -> Advice:
@@ -143,7 +147,7 @@ def advice_of(advisor: Advisor, plan: RacePlan) -> Advice:
     choice = next((arm for arm in tried if arm.is_choice), None)
     overrides = () if choice is None else choice.overrides
     not_tried, refused = unmeasured(advisor.entries.values())
-    fitting = [size for size, fits in advisor.sizes.fits_by_size(advisor.entries.values()).items() if fits]
+    fitting = advisor.sizes.fitting(advisor.entries.values())
     capped_at = None
     if not standing.is_decided and advisor.race.is_at_cap(standing):
         capped_at = advisor.race.rules.most_samples

@@ -34,6 +34,10 @@ class BatchSizes:
                 fits[size] = False
         return fits
 
+    def fitting(self, entries: Collection[Entry]) -> list[int]:
+        """The sizes that fit, of those that were tried by themselves."""
+        return [size for size, fits in self.fits_by_size(entries).items() if fits]
+
     def size_alone(self, settings: ArmSettings) -> int | None:
         """The batch size of an arm that differs from the reference by nothing else."""
         size = value_in(settings.overrides, BATCH_SIZE)
@@ -53,7 +57,7 @@ class BatchSizes:
     def smaller_arms(self, entries: Collection[Entry]) -> Iterator[ArmSettings]:
         """For each combination whose batch is too large, as with CUDA graphs, its settings with the largest of the
         smaller sizes that fit by themselves."""
-        fitting = [size for size, fits in self.fits_by_size(entries).items() if fits]
+        fitting = self.fitting(entries)
         for entry in entries:
             size = value_in(entry.settings.overrides, BATCH_SIZE)
             if size is None or entry.first_figure is not None or self.size_alone(entry.settings) is not None:

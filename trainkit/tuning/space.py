@@ -147,11 +147,7 @@ class Space:
 
 def value_in(overrides: Overrides, setting: str) -> str | None:
     """The value of a setting among the overrides of an arm."""
-    for override in overrides:
-        name, _, value = override.partition("=")
-        if name == setting:
-            return value
-    return None
+    return chosen_values(overrides).get(setting)
 
 
 def chosen_values(overrides: Iterable[str]) -> dict[str, str]:
