@@ -1,7 +1,7 @@
 """The jobs of a race: when each must end, and which rows of the folder are its own."""
 
+import os
 import time
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +15,7 @@ from tests.tuning.machine import IDENTITY
 from trainkit.results.files import write_row
 from trainkit.results.ledger import Ledger
 from trainkit.results.row import Row
+from trainkit.sweep.forkserver import Forkserver
 from trainkit.sweep.job import Deadline
 from trainkit.sweep.plan import Sweep
 from trainkit.sweep.slots import Slot
@@ -24,21 +25,26 @@ from trainkit.tuning.jobs import JobRunner
 from trainkit.tuning.measuring import BUDGET_END, BUDGET_SHARE, JobRequest
 
 OVERRIDES = ("compile.mode=eager",)
-REQUEST = JobRequest("eager", OVERRIDES, repeat=0, is_final=False, check=False, timeout_s=30.0)
+REQUEST = JobRequest("eager", OVERRIDES, repeat=0, is_final=False, check=False, timeout_s=30.0, budget_left_s=60.0)
 MADE = replace(ROW, run_id="race/made", overrides=list(OVERRIDES))
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """The limits of the jobs that are run; each leaves the row MADE."""
+def made(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """The limits and the servers of the jobs that are run; each leaves the row MADE. The servers import nothing."""
     limits: list[dict[str, Any]] = []
+    scratch = tmp_path_factory.mktemp("scratch")
+
+    def forkserver_of(sweep: Sweep, slot: Slot, number: int, lock: int) -> Forkserver:
+        return Forkserver([], dict(os.environ), scratch / str(number), lock)
 
     def run_job(sweep: Sweep, job, run_dir: Path, server, deadline: Deadline | None = None) -> tuple[Row, bool]:
-        limits.append({"timeout_s": sweep.timeout_s, "source": sweep.timeout_source, "deadline": deadline})
+        limit = {"timeout_s": sweep.timeout_s, "source": sweep.timeout_source, "deadline": deadline, "server": server}
+        limits.append(limit)
         return MADE, False
 
     monkeypatch.setattr(jobs, "run_job", run_job)
-    monkeypatch.setattr(jobs, "forkserver_of", lambda sweep, number, lock: nullcontext())
+    monkeypatch.setattr(jobs, "forkserver_of", forkserver_of)
     monkeypatch.setattr(jobs, "handle_signals", StopSignal)
     return limits
 
@@ -78,3 +84,13 @@ def test_a_row_without_a_ledger_is_of_another_race(made: list[dict], tmp_path: P
     Ledger(tmp_path, IDENTITY)
     with runner(tmp_path) as running:
         assert running.measure(REQUEST).run_id == "race/000-job"
+
+
+def test_the_repeats_of_an_arm_are_from_other_servers_which_start_three_at_once(made: list[dict], tmp_path: Path):
+    default = replace(REQUEST, name="default", overrides=("compile.mode=default",))
+    with runner(tmp_path) as running:
+        for request in (REQUEST, default, REQUEST, REQUEST, REQUEST):
+            running.measure(request)
+    first, of_default, second, third, fourth = [job["server"] for job in made]
+    assert of_default is first
+    assert len({first, second, third, fourth}) == 4

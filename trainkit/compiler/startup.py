@@ -9,6 +9,7 @@ import torch
 
 from trainkit.compiler import dynamo, inductor
 from trainkit.compiler.errors import is_compile_error
+from trainkit.config.schema import CompileConfig
 
 WORKERS_START_S = 60  # at most; a run goes on without them too
 
@@ -31,6 +32,13 @@ def num_cores() -> int:
     if hasattr(os, "sched_getaffinity"):  # not on macOS
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def start_workers(compile_: CompileConfig, device_type: str) -> None:
+    """Have inductor start its workers if it will compile for a GPU: they start while the network is built, and before
+    CUDA does, which a forked worker could not use."""
+    if compile_.mode != "eager" and compile_.backend == "inductor" and device_type == "cuda":
+        inductor.start_workers()
 
 
 def compile_throw_away(device: torch.device, backend: str) -> None:

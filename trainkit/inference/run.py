@@ -9,6 +9,7 @@ import torch
 from lightning.pytorch.loggers import Logger
 
 from trainkit.compiler.caches import compile_cache, require_writable_cache
+from trainkit.compiler.startup import start_workers
 from trainkit.config.errors import ConfigError
 from trainkit.config.schema import RunConfig
 from trainkit.config.validation import check
@@ -40,6 +41,7 @@ def run_forward(config: RunConfig, fallback: Sequence[RunConfig] = ()) -> Row:
         if config.compile.mode != "eager":
             require_writable_cache()
         devices = _select_device(config)
+        start_workers(config.compile, devices.type)
         data = build_data(config)
         meters = CallMeters(measured_first=bool(fallback))
         stages = build_stages(config, fallback, data, devices, meters)

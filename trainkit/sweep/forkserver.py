@@ -99,6 +99,10 @@ class Forkserver:
             raise RuntimeError(f"what forks the jobs has ended with exit status {self._process.wait()}")
         return int(line)
 
+    def wait_for_imports(self, timeout_s: float | None = None) -> None:
+        """Wait until the server has imported the modules, or has ended, for at most `timeout_s`."""
+        select.select([self], [], [], timeout_s)
+
     def fileno(self) -> int:
         assert self._process is not None
         assert self._process.stdout is not None

@@ -37,6 +37,7 @@ from trainkit.sweep.plan import Job, Sweep, SweptSetting, list_jobs, shared_over
 from trainkit.sweep.processes import job_environment
 from trainkit.sweep.progress import JobClock
 from trainkit.sweep.side_by_side import run_side_by_side
+from trainkit.sweep.slots import Slot, visible_gpus
 
 INDUCTOR = "torch._inductor.compile_fx"  # most of the imports of a process's first compile
 
@@ -171,7 +172,8 @@ def _run_repeats(sweep: Sweep, jobs: Sequence[Job], turn: int, lock: int, job_cl
         forkservers = []
         for number in range(min(len(sweep.slots), len(jobs))):
             slot_number = (turn + number) % len(sweep.slots)
-            forkservers.append(servers.enter_context(forkserver_of(sweep, slot_number, lock)))
+            slot = sweep.slots[slot_number]
+            forkservers.append(servers.enter_context(forkserver_of(sweep, slot, slot_number, lock)))
         if len(forkservers) == 1:
             for job in jobs:
                 yield _run_alone(sweep, job, forkservers[0], job_clock)
@@ -181,17 +183,20 @@ def _run_repeats(sweep: Sweep, jobs: Sequence[Job], turn: int, lock: int, job_cl
             yield row
 
 
-def forkserver_of(sweep: Sweep, number: int, lock: int) -> Forkserver:
-    """The server that starts the jobs of one repeat in the slot of this number.
+def forkserver_of(sweep: Sweep, slot: Slot, number: int, lock: int) -> Forkserver:
+    """The server of this number, which starts the jobs of one repeat in the slot.
 
-    It imports nothing if Hydra sets a job's environment: it would do so after the imports.
+    It imports nothing if Hydra sets a job's environment: it would do so after the imports. The compile workers of a job
+    on a GPU are forked from it, and have its imports: torch would have them import torch anew, for seconds of each job.
     """
     modules = ["trainkit.training.run", INDUCTOR]
     if sweep.config.job.kind == "forward":
         modules = ["trainkit.inference.run", INDUCTOR]
     if sweep.config.hydra.job.env_set:
         modules = []
-    slot, environment = sweep.slots[number], job_environment()
+    environment = job_environment()
+    if visible_gpus():
+        environment.setdefault("TORCHINDUCTOR_WORKER_START", "fork")
     if slot.gpu is not None:
         environment["CUDA_VISIBLE_DEVICES"] = slot.gpu
     scratch = scratch_folder(sweep, number)
@@ -200,7 +205,7 @@ def forkserver_of(sweep: Sweep, number: int, lock: int) -> Forkserver:
 
 
 def scratch_folder(sweep: Sweep, number: int) -> Path:
-    """The folder for the temporary files of the jobs in a slot: the same for each start of the sweep.
+    """The folder for the temporary files of the jobs of a server: the same for each start of the sweep.
 
     Its path is short: the addresses of sockets below it have at most 107 characters.
     """

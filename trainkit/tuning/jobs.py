@@ -20,19 +20,21 @@ from trainkit.sweep.sweep import StopSignal, finished_row, forkserver_of, handle
 from trainkit.tuning.measuring import BUDGET_END, BUDGET_SHARE, JobRequest
 from trainkit.tuning.plan import RacePlan
 
+NUM_SERVERS = 3  # as many repeats as most arms have
+
 
 class JobRunner:
     """Runs jobs while it is entered, and holds the lock of the race's folder. ConfigError if the race runs already.
 
-    A server starts one job of each arm, so each repeat of an arm is from another server.
+    A server starts one job of each arm, so each repeat of an arm is from another server. NUM_SERVERS are started at
+    once: their imports take about as long as those of one, and no job runs meanwhile.
     """
 
     def __init__(self, plan: RacePlan, sweep: Sweep, load_config: Callable[[list[str]], DictConfig]):
         self._plan, self._sweep, self._load_config = plan, sweep, load_config
         self._resources = ExitStack()
         self._servers = ExitStack()
-        self._server: Forkserver | None = None
-        self._served: set[str] = set()  # the arms that the server has started
+        self._started: dict[Forkserver, set[str]] = {}  # the arms whose jobs each server has started
         self._lock = 0
         self._earlier_rows: list[Row] = []
         self.stop = StopSignal()
@@ -63,8 +65,9 @@ class JobRunner:
         finished = finished_row(self._earlier_rows, sweep, job)
         if finished is not None:
             return finished
+        server = self._server_for(request.name, deadline)
         run_dir = new_run_dir(sweep.folder, job.label)
-        row, is_interrupted = run_job(sweep, job, run_dir, self._server_for(request.name), deadline)
+        row, is_interrupted = run_job(sweep, job, run_dir, server, deadline)
         if is_interrupted:
             raise KeyboardInterrupt
         return row
@@ -80,12 +83,22 @@ class JobRunner:
             return self._sweep
         return replace(self._sweep, timeout_s=request.timeout_s, timeout_source=BUDGET_SHARE)
 
-    def _server_for(self, arm: str) -> Forkserver | None:
+    def _server_for(self, arm: str, deadline: Deadline) -> Forkserver | None:
+        """A server that has started no job of the arm."""
         if sys.platform != "linux":  # a fork does not go well with the system's libraries
             return None
-        if self._server is None or arm in self._served:
-            self._servers.close()
-            self._server = self._servers.enter_context(forkserver_of(self._sweep, 0, self._lock))
-            self._served = set()
-        self._served.add(arm)
-        return self._server
+        if all(arm in arms for arms in self._started.values()):
+            self._start_servers(deadline)
+        server = next(server for server, arms in self._started.items() if arm not in arms)
+        self._started[server].add(arm)
+        return server
+
+    def _start_servers(self, deadline: Deadline) -> None:
+        """Start servers in place of those before."""
+        self._servers.close()
+        self._started = {}
+        for number in range(NUM_SERVERS):
+            server = forkserver_of(self._sweep, self._sweep.slots[0], number, self._lock)
+            self._started[self._servers.enter_context(server)] = set()
+        for server in self._started:
+            server.wait_for_imports(deadline.left_s)
