@@ -124,7 +124,7 @@ class CopyTraining:
             if step > 0:
                 self._load_reference(trained.objective, step - 1)
             if jitter > 0:
-                _add_noise(parameters, jitter, seed=step)
+                _add_noise(parameters, jitter, step, self._device)
             inputs, targets = to_device((inputs, targets), self._device)
             if trained.dtype == torch.float64:
                 inputs, targets = to_double((inputs, targets))
@@ -165,7 +165,7 @@ class CopyTraining:
         """
         parameters = list(objective.parameters())
         numels = [parameter.numel() for parameter in parameters]
-        values_of_all = self._reference[TensorKey("parameters", step, "")].split(numels)
+        values_of_all = self._reference[TensorKey("parameters", step, "")].to(self._device).split(numels)
         for parameter, values in zip(parameters, values_of_all, strict=True):
             parameter.copy_(values.view_as(parameter))
         for name, buffer in self._named_buffers(objective):
@@ -173,11 +173,11 @@ class CopyTraining:
 
 
 @torch.no_grad()
-def _add_noise(parameters: list[nn.Parameter], size: float, seed: int) -> None:
-    """Multiply the parameters by 1 + normal noise of a relative size."""
-    generator = torch.Generator().manual_seed(seed)
+def _add_noise(parameters: list[nn.Parameter], size: float, seed: int, device: torch.device) -> None:
+    """Multiply the parameters, which are on the device, by 1 + normal noise of a relative size."""
+    generator = torch.Generator(device).manual_seed(seed)
     for parameter in parameters:
-        noise = torch.randn(parameter.shape, generator=generator).to(parameter.device)
+        noise = torch.randn(parameter.shape, generator=generator, device=device)
         parameter.mul_(1 + size * noise)
 
 
@@ -214,7 +214,8 @@ def error_of(tensor: Tensor, reference: Tensor) -> Error:
     """The error of a tensor, in float64. Equal infinities have no difference."""
     tensor = tensor.detach()
     dtype = torch.promote_types(torch.promote_types(tensor.dtype, reference.dtype), torch.float64)
-    tensor, reference = tensor.to(dtype), reference.to(tensor.device, dtype)
+    tensor = tensor.to(dtype)
+    reference = reference.to(tensor.device).to(dtype)  # in one call the CPU would convert it
     difference = torch.where(tensor == reference, 0, tensor - reference)
     finite = torch.where(reference.isfinite(), reference, 0)
     norm, reference_norm = torch.linalg.vector_norm(difference), torch.linalg.vector_norm(finite)
