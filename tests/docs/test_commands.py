@@ -22,7 +22,7 @@ FOLDER = Path(__file__).parent / "folder"  # the networks and data that the guid
 NOT_RUN = {  # by the beginning of a command, the reason
     "make test": "runs this",
     "make setup": "ran before this",
-    "make studies": "takes hours",
+    "make studies": "takes hours on a GPU, and minutes on a CPU",
     "pip install": "would change the environment of the tests",
     "docker": "needs Docker",
     "torchrun --nnodes": "needs several hosts, or agents in the background",

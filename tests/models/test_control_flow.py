@@ -52,9 +52,12 @@ BREAKS = [name for name in NETWORKS if not name.startswith(WHOLE)]
 # The diagnosis of a problem that tests/defects.py does not have in this form.
 CAUSES = {
     "sample_branch": "tensor branch",
+    "tensor_branch_cond": "tensor branch",
     "weighted_branches": "tensor branch",
     "routing": "data-dependent shape",
     "data_loop": "data-dependent loop",
+    "data_loop_select": "data-dependent loop",
+    "data_loop_while": "data-dependent loop",
     "layer_per_shape": "layer that is made in forward",
     "sparse_attention": "data-dependent shape",
     "gru_recurrence": "recurrent layer of torch.nn",
@@ -118,11 +121,12 @@ def test_the_diagnosis_names_the_problem(name, compose):
     assert causes == {CAUSES[name]}
 
 
-def test_the_diagnosis_names_a_list_that_grows_and_nothing_of_its_rewrite(compose):
+@pytest.mark.parametrize("name", ["list_append", "list_append_scan", "list_append_associative_scan"])
+def test_the_diagnosis_names_a_list_that_grows_and_nothing_of_its_rewrite(name, compose):
     data = ("data=synthetic", "data.batch_size=8", "data.seq_len=16", "compile.backend=eager")
     found = {}
     for rewritten in ("false", "true"):
-        subject = build_subject(compose("model=list_append", f"model.rewritten={rewritten}", *data))
+        subject = build_subject(compose(f"model={name}", f"model.rewritten={rewritten}", *data))
         found[rewritten] = [(finding.kind, finding.num_repeats) for finding in examine(subject).findings]
     assert found == {"false": [("unrolled loop", 16)], "true": []}
 

@@ -14,3 +14,10 @@ def test_the_command_of_rows_has_the_jobs_that_ran_side_by_side():
         "`python scripts/bench.py -m experiment=studies/pipeline hydra.launcher.parallel=2`",
         "`python train.py -m experiment=studies/pipeline hydra.launcher.parallel=2`",
     ]
+
+
+def test_the_command_of_rows_has_what_was_typed_for_all_of_them():
+    study = ["model.num_ops=1", "experiment=studies/modes"]
+    first = replace(ops_row(1, 2.0, 0), overrides=[*study, "compile.cache=cold", "model.width=8"])
+    second = replace(first, overrides=[*study, "compile.cache=cold", "model.width=16"])
+    assert commands_of([first, second]) == ["`python train.py -m experiment=studies/modes compile.cache=cold`"]

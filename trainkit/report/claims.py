@@ -178,21 +178,22 @@ def _lowest_to_highest(ratios: Sequence[tuple[float, str]]) -> str:
 
 
 def published_summary(measured_claim: MeasuredClaim) -> str:
-    """The published figures in one line: each of a few, or the lowest and the highest ratio."""
+    """The published figures in one line: each of a few, or of each column the lowest and the highest ratio."""
     comparisons = measured_claim.comparisons
     texts = list(dict.fromkeys(published_text(measured.planned) for measured in comparisons))
     if measured_claim.claim.published is not None:
         texts.insert(0, escape(measured_claim.claim.published))
     if len(texts) <= MAX_SHOWN:
         return "<br>".join(texts)
-    ratios = []
+    by_column: dict[str | None, list[tuple[float, str]]] = {}
     for measured in comparisons:
         published = measured.planned.published
         if published is not None and published.ratio is not None:
-            ratios.append(published.ratio)
-    if not ratios:
+            of_column = by_column.setdefault(measured.planned.column, [])
+            of_column.append((published.ratio, f"{factor(published.ratio)}x"))
+    if not by_column:
         return "<br>".join(texts)
-    return f"{factor(min(ratios))}x to {factor(max(ratios))}x in {len(ratios)} comparisons"
+    return "; ".join(map(_lowest_to_highest, by_column.values()))
 
 
 def rows_of_pairs(pairs: Iterable[PairwiseComparison]) -> list[Row]:
@@ -203,8 +204,8 @@ def rows_of_pairs(pairs: Iterable[PairwiseComparison]) -> list[Row]:
 
 
 def commands_of(rows: Iterable[Row]) -> list[str]:
-    """The commands that measure these rows, as Markdown."""
-    commands: dict[str, None] = {}
+    """The commands that measure these rows, as Markdown, with what was typed behind the experiment for all of them."""
+    typed: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         script = "train.py"
         if row.kind == "forward":
@@ -212,7 +213,8 @@ def commands_of(rows: Iterable[Row]) -> list[str]:
         parallel = ""
         if row.num_parallel_jobs > 1:
             parallel = f" hydra.launcher.parallel={row.num_parallel_jobs}"
-        for override in row.overrides:
+        for number, override in enumerate(row.overrides):
             if override.startswith("experiment="):
-                commands[f"`python {script} -m {override}{parallel}`"] = None
-    return list(commands)
+                command, behind = (f"python {script} -m {override}", parallel), row.overrides[number + 1 :]
+                typed[command] = [shared for shared in typed.get(command, behind) if shared in behind]
+    return [f"`{' '.join([command, *overrides])}{parallel}`" for (command, parallel), overrides in typed.items()]
