@@ -1,6 +1,5 @@
 """The kernels that autotuning chose."""
 
-import os
 import re
 import subprocess
 import sys
@@ -44,22 +43,6 @@ def listen(src, metadata, metadata_group, times, cache_hit):
 
 if __name__ == "__main__":
     knobs.compilation.listener = listen
-    del sys.argv[0]
-    runpy.run_path(sys.argv[0], run_name="__main__")
-"""
-STARTING = """
-import runpy, sys
-import torch
-from trainkit.compiler import inductor
-
-start_workers = inductor.start_workers
-
-def start() -> None:
-    print(f"workers start, CUDA is initialized: {torch.cuda.is_initialized()}", file=sys.stderr)
-    start_workers()
-
-if __name__ == "__main__":
-    inductor.start_workers = start
     del sys.argv[0]
     runpy.run_path(sys.argv[0], run_name="__main__")
 """
@@ -125,14 +108,3 @@ def test_autotuning_finds_the_kernels_that_the_workers_have_compiled(command: st
     done = subprocess.run(command_line, cwd=tmp_path, capture_output=True, text=True, check=True)
     hits = re.findall(r"^kernel triton_mm\w*: (\w+)$", done.stderr, re.MULTILINE)
     assert set(hits) == {"True"}
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("command", ["train.py", "scripts/bench.py"])
-def test_forked_workers_start_before_cuda_does(command: str, tmp_path: Path):
-    script = tmp_path / "starting.py"
-    script.write_text(STARTING)
-    command_line = [sys.executable, script, ROOT / command, "compile.mode=default", "compile.cache=cold", "logger=none"]
-    environment = os.environ | {"TORCHINDUCTOR_WORKER_START": "fork"}
-    done = subprocess.run(command_line, cwd=tmp_path, capture_output=True, text=True, check=True, env=environment)
-    assert re.findall(r"^workers start, CUDA is initialized: (\w+)$", done.stderr, re.MULTILINE) == ["False"]

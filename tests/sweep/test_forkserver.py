@@ -10,17 +10,13 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from omegaconf import OmegaConf
 from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
 from benchmarks.kills import MARK, marked
 from tests.processes import children, is_running, wait_until, wait_until_gone
 from trainkit.sweep import processes
 from trainkit.sweep.forkserver import Forkserver
-from trainkit.sweep.plan import Sweep
 from trainkit.sweep.processes import default_compile_cache, stop_process
-from trainkit.sweep.slots import Slot
-from trainkit.sweep.sweep import forkserver_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="jobs are forked on Linux alone")
 
@@ -238,20 +234,3 @@ def test_a_rank_does_not_outlive_what_started_it(tmp_path):
         assert is_running(rank)
         parent.kill()
     wait_until_gone(rank)
-
-
-@pytest.mark.parametrize(
-    ("gpus", "chosen", "started_by"), [("0", None, "fork"), ("0", "spawn", "spawn"), ("", None, "None")]
-)
-def test_the_compile_workers_of_a_job_on_a_gpu_are_forked(gpus, chosen, started_by, tmp_path, monkeypatch):
-    """Unless the user has chosen how they start."""
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)
-    monkeypatch.delenv("TORCHINDUCTOR_WORKER_START", raising=False)
-    if chosen is not None:
-        monkeypatch.setenv("TORCHINDUCTOR_WORKER_START", chosen)
-    config = OmegaConf.create({"job": {"kind": "train"}, "hydra": {"job": {"env_set": {"IMPORTS": "nothing"}}}})
-    sweep = Sweep("sweep", tmp_path, config, None, 1, (Slot(),))
-    (tmp_path / "job.py").write_text("import os; print(os.environ.get('TORCHINDUCTOR_WORKER_START'))")
-    with (tmp_path / ".lock").open("w") as lock, forkserver_of(sweep, Slot(), 0, lock.fileno()) as forkserver:
-        assert forkserver.start([str(tmp_path / "job.py")], tmp_path / "log").wait() == 0
-    assert (tmp_path / "log").read_text().strip() == started_by

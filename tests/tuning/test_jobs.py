@@ -1,6 +1,7 @@
 """The jobs of a race: when each must end, and which rows of the folder are its own."""
 
 import os
+import select
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -62,8 +63,8 @@ def test_the_end_of_the_budget_counts_from_the_request_and_a_share_from_the_star
         running.measure(replace(REQUEST, budget_left_s=40.0))
     (limits,) = made
     assert (limits["timeout_s"], limits["source"]) == (30.0, BUDGET_SHARE)
-    assert limits["deadline"].at_s == pytest.approx(requested_s + 40, abs=0.1)
-    assert limits["deadline"].source == BUDGET_END
+    assert limits["deadline"].begin_s == pytest.approx(requested_s, abs=0.1)
+    assert (limits["deadline"].limit_s, limits["deadline"].source) == (40.0, BUDGET_END)
 
 
 def test_a_shorter_limit_of_the_users_does_not_outlast_the_budget(made: list[dict], tmp_path: Path):
@@ -71,7 +72,8 @@ def test_a_shorter_limit_of_the_users_does_not_outlast_the_budget(made: list[dic
         requested_s = time.monotonic()
         running.measure(replace(REQUEST, budget_left_s=30.0))
     assert (made[0]["timeout_s"], made[0]["source"]) == (20.0, "hydra.launcher.timeout_s")
-    assert made[0]["deadline"].at_s == pytest.approx(requested_s + 30, abs=0.1)
+    assert made[0]["deadline"].begin_s == pytest.approx(requested_s, abs=0.1)
+    assert made[0]["deadline"].limit_s == 30.0
 
 
 def test_a_row_without_a_ledger_is_of_another_race(made: list[dict], tmp_path: Path):
@@ -86,11 +88,26 @@ def test_a_row_without_a_ledger_is_of_another_race(made: list[dict], tmp_path: P
         assert running.measure(REQUEST).run_id == "race/000-job"
 
 
-def test_the_repeats_of_an_arm_are_from_other_servers_which_start_three_at_once(made: list[dict], tmp_path: Path):
+def test_the_repeats_of_an_arm_are_from_other_servers_which_start_three_at_once(
+    made: list[dict], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """All have imported before a job runs."""
+    ready, wait_for_imports = [], Forkserver.wait_for_imports
+
+    def wait_and_count(server: Forkserver, timeout_s: float | None = None) -> None:
+        wait_for_imports(server, timeout_s)
+        readable, _, _ = select.select([server], [], [], 0)
+        ready.append(readable == [server])
+
+    monkeypatch.setattr(Forkserver, "wait_for_imports", wait_and_count)
     default = replace(REQUEST, name="default", overrides=("compile.mode=default",))
+    num_ready = []
     with runner(tmp_path) as running:
         for request in (REQUEST, default, REQUEST, REQUEST, REQUEST):
             running.measure(request)
+            num_ready.append(len(ready))
     first, of_default, second, third, fourth = [job["server"] for job in made]
     assert of_default is first
     assert len({first, second, third, fourth}) == 4
+    assert num_ready == [3, 3, 3, 3, 6]
+    assert all(ready)

@@ -34,9 +34,8 @@ def num_cores() -> int:
     return os.cpu_count() or 1
 
 
-def start_workers(compile_: CompileConfig, device_type: str) -> None:
-    """Have inductor start its workers if it will compile for a GPU: they start while the network is built, and before
-    CUDA does, which a forked worker could not use."""
+def start_workers_for(compile_: CompileConfig, device_type: str) -> None:
+    """Have inductor start its workers if it will compile for a GPU: they import torch while the network is built."""
     if compile_.mode != "eager" and compile_.backend == "inductor" and device_type == "cuda":
         inductor.start_workers()
 

@@ -9,7 +9,7 @@ import torch
 from lightning.pytorch.loggers import Logger
 
 from trainkit.compiler.caches import compile_cache, require_writable_cache
-from trainkit.compiler.startup import start_workers
+from trainkit.compiler.startup import start_workers_for
 from trainkit.config.errors import ConfigError
 from trainkit.config.schema import RunConfig
 from trainkit.config.validation import check
@@ -41,7 +41,8 @@ def run_forward(config: RunConfig, fallback: Sequence[RunConfig] = ()) -> Row:
         if config.compile.mode != "eager":
             require_writable_cache()
         devices = _select_device(config)
-        start_workers(config.compile, devices.type)
+        for requested in (config, *fallback):
+            start_workers_for(requested.compile, devices.type)
         data = build_data(config)
         meters = CallMeters(measured_first=bool(fallback))
         stages = build_stages(config, fallback, data, devices, meters)

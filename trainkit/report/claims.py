@@ -1,13 +1,14 @@
 """Claims, their published and measured figures and their verdicts, as the lines of tables."""
 
-from collections.abc import Iterable, Sequence
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from trainkit.analysis.claims import judge_claim
 from trainkit.analysis.pairs import PairwiseComparison
 from trainkit.analysis.studies import MeasuredClaim, MeasuredComparison, OtherClaim, PlannedComparison, StudyResult
 from trainkit.formatting import factor
-from trainkit.report.labels import counted, pair_label
+from trainkit.report.labels import compared_label, counted, pair_label
 from trainkit.report.markdown import escape, text_table
 from trainkit.report.pairwise import (
     BESIDE_STOPPED,
@@ -151,12 +152,12 @@ def verdict_text(comparisons: Sequence[MeasuredComparison]) -> str:
 def summary(comparisons: Sequence[MeasuredComparison]) -> str:
     """The measured ratios in one line, as Markdown: each of a few, or of each column the lowest and the highest."""
     texts: list[str] = []
-    by_column: dict[str | None, list[tuple[float, str]]] = {}
+    by_column: dict[str, list[tuple[float, str]]] = {}
     for measured in comparisons:
         texts += measured_texts(measured)
         for pair in measured.pairs:
             if pair.ratio is not None:
-                of_column = by_column.setdefault(measured.planned.column, [])
+                of_column = by_column.setdefault(compared_label(measured.planned), [])
                 of_column.append((pair.ratio.value, _marked(measured, pair)))
     num_ratios = sum(map(len, by_column.values()))
     if not texts:
@@ -164,10 +165,21 @@ def summary(comparisons: Sequence[MeasuredComparison]) -> str:
     if len(texts) <= MAX_SHOWN or num_ratios < 2:
         more = f"; and {len(texts) - MAX_SHOWN} more" if len(texts) > MAX_SHOWN else ""
         return "; ".join(texts[:MAX_SHOWN]) + more
-    ranges = [_lowest_to_highest(ratios) for ratios in by_column.values()]
+    ranges = _ranges(by_column)
     if len(texts) > num_ratios:
         ranges.append(f"{len(texts) - num_ratios} of fractions")
     return escape("; ".join(ranges))
+
+
+def _ranges(by_column: Mapping[str, Sequence[tuple[float, str]]]) -> list[str]:
+    """The lowest and the highest of the values of each column, behind its title if there are several."""
+    ranges = []
+    for title, values in by_column.items():
+        text = _lowest_to_highest(values)
+        if len(by_column) > 1:
+            text = f"{title}: {text}"
+        ranges.append(text)
+    return ranges
 
 
 def _lowest_to_highest(ratios: Sequence[tuple[float, str]]) -> str:
@@ -185,15 +197,15 @@ def published_summary(measured_claim: MeasuredClaim) -> str:
         texts.insert(0, escape(measured_claim.claim.published))
     if len(texts) <= MAX_SHOWN:
         return "<br>".join(texts)
-    by_column: dict[str | None, list[tuple[float, str]]] = {}
+    by_column: dict[str, list[tuple[float, str]]] = {}
     for measured in comparisons:
         published = measured.planned.published
         if published is not None and published.ratio is not None:
-            of_column = by_column.setdefault(measured.planned.column, [])
+            of_column = by_column.setdefault(compared_label(measured.planned), [])
             of_column.append((published.ratio, f"{factor(published.ratio)}x"))
     if not by_column:
         return "<br>".join(texts)
-    return "; ".join(map(_lowest_to_highest, by_column.values()))
+    return escape("; ".join(_ranges(by_column)))
 
 
 def rows_of_pairs(pairs: Iterable[PairwiseComparison]) -> list[Row]:
@@ -205,7 +217,7 @@ def rows_of_pairs(pairs: Iterable[PairwiseComparison]) -> list[Row]:
 
 def commands_of(rows: Iterable[Row]) -> list[str]:
     """The commands that measure these rows, as Markdown, with what was typed behind the experiment for all of them."""
-    typed: dict[tuple[str, str], list[str]] = {}
+    shared_overrides: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         script = "train.py"
         if row.kind == "forward":
@@ -215,6 +227,12 @@ def commands_of(rows: Iterable[Row]) -> list[str]:
             parallel = f" hydra.launcher.parallel={row.num_parallel_jobs}"
         for number, override in enumerate(row.overrides):
             if override.startswith("experiment="):
-                command, behind = (f"python {script} -m {override}", parallel), row.overrides[number + 1 :]
-                typed[command] = [shared for shared in typed.get(command, behind) if shared in behind]
-    return [f"`{' '.join([command, *overrides])}{parallel}`" for (command, parallel), overrides in typed.items()]
+                command = (f"python {script} -m {override}", parallel)
+                others = row.overrides[number + 1 :]
+                shared = shared_overrides.get(command, others)
+                shared_overrides[command] = [word for word in shared if word in others]
+    commands = []
+    for (command_line, parallel), overrides in shared_overrides.items():
+        words = [command_line, *map(shlex.quote, overrides)]
+        commands.append(f"`{' '.join(words)}{parallel}`")
+    return commands

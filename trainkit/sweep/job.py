@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +30,15 @@ COMPLAINT = re.compile(r"[\w.]+ = .+: ")  # how a line of a ConfigError begins
 
 @dataclass(frozen=True)
 class Deadline:
-    """A time of time.monotonic() at which a job is ended, and the setting that it comes from."""
+    """A time limit that counts from when this is made, and the setting that it comes from."""
 
-    at_s: float
+    limit_s: float
     source: str
+    begin_s: float = field(default_factory=time.monotonic)
 
     @property
     def left_s(self) -> float:
-        return max(0.0, self.at_s - time.monotonic())
+        return max(0.0, self.begin_s + self.limit_s - time.monotonic())
 
 
 def run_job(
@@ -48,7 +49,6 @@ def run_job(
     The sweep's time limit counts from the start of the job, after the server's imports. The deadline holds for these
     too.
     """
-    begin_s = time.monotonic()
     process: subprocess.Popen[bytes] | ForkedJob | None = None
     returncode = 0
     stopped_by: str | None = None  # the status of a row that was stopped from here
@@ -58,7 +58,7 @@ def run_job(
     except subprocess.TimeoutExpired:
         stopped_by = "timeout"
         if deadline is not None and deadline.left_s < CLOCK_S:
-            sweep = replace(sweep, timeout_s=deadline.at_s - begin_s, timeout_source=deadline.source)
+            sweep = replace(sweep, timeout_s=deadline.limit_s, timeout_source=deadline.source)
     except KeyboardInterrupt:
         stopped_by = "interrupted"
     finally:

@@ -37,7 +37,7 @@ from trainkit.sweep.plan import Job, Sweep, SweptSetting, list_jobs, shared_over
 from trainkit.sweep.processes import job_environment
 from trainkit.sweep.progress import JobClock
 from trainkit.sweep.side_by_side import run_side_by_side
-from trainkit.sweep.slots import Slot, visible_gpus
+from trainkit.sweep.slots import Slot
 
 INDUCTOR = "torch._inductor.compile_fx"  # most of the imports of a process's first compile
 
@@ -186,8 +186,7 @@ def _run_repeats(sweep: Sweep, jobs: Sequence[Job], turn: int, lock: int, job_cl
 def forkserver_of(sweep: Sweep, slot: Slot, number: int, lock: int) -> Forkserver:
     """The server of this number, which starts the jobs of one repeat in the slot.
 
-    It imports nothing if Hydra sets a job's environment: it would do so after the imports. The compile workers of a job
-    on a GPU are forked from it, and have its imports: torch would have them import torch anew, for seconds of each job.
+    It imports nothing if Hydra sets a job's environment: it would do so after the imports.
     """
     modules = ["trainkit.training.run", INDUCTOR]
     if sweep.config.job.kind == "forward":
@@ -195,8 +194,6 @@ def forkserver_of(sweep: Sweep, slot: Slot, number: int, lock: int) -> Forkserve
     if sweep.config.hydra.job.env_set:
         modules = []
     environment = job_environment()
-    if visible_gpus():
-        environment.setdefault("TORCHINDUCTOR_WORKER_START", "fork")
     if slot.gpu is not None:
         environment["CUDA_VISIBLE_DEVICES"] = slot.gpu
     scratch = scratch_folder(sweep, number)

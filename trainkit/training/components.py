@@ -11,7 +11,7 @@ from torch import nn
 from trainkit.compiler import inductor
 from trainkit.compiler.caches import compile_cache, require_writable_cache
 from trainkit.compiler.compiler import Compiler
-from trainkit.compiler.startup import shared_cores, start_workers
+from trainkit.compiler.startup import shared_cores, start_workers_for
 from trainkit.config.schema import AUTOTUNE_MODES, RunConfig
 from trainkit.data.module import DataModule
 from trainkit.distributed.topology import Devices, select_devices, shares_autotuning
@@ -101,7 +101,7 @@ def prepare_compiles(config: RunConfig, devices: Devices, contexts: ExitStack) -
         return
     require_writable_cache()
     contexts.enter_context(shared_cores(devices.per_node))
-    start_workers(config.compile, devices.type)
+    start_workers_for(config.compile, devices.type)
 
 
 def choose_kernels(config: RunConfig, devices: Devices, contexts: ExitStack) -> None:

@@ -1,7 +1,6 @@
 """The jobs of a race: each in a fresh process, as those of a sweep, with a row like all others."""
 
 import sys
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -20,7 +19,7 @@ from trainkit.sweep.sweep import StopSignal, finished_row, forkserver_of, handle
 from trainkit.tuning.measuring import BUDGET_END, BUDGET_SHARE, JobRequest
 from trainkit.tuning.plan import RacePlan
 
-NUM_SERVERS = 3  # as many repeats as most arms have
+NUM_SERVERS = 3  # an arm that leads has as many repeats soon
 
 
 class JobRunner:
@@ -59,7 +58,7 @@ class JobRunner:
         The arm's share counts from the start of the job. The end of the budget counts from the request: the imports of
         a new server are part of the budget.
         """
-        deadline = Deadline(time.monotonic() + request.budget_left_s, BUDGET_END)
+        deadline = Deadline(request.budget_left_s, BUDGET_END)
         job = self._job(request)
         sweep = self._limited(request)
         finished = finished_row(self._earlier_rows, sweep, job)

@@ -1,6 +1,5 @@
 """A job of a race: what is requested, and what its row says of its arm."""
 
-import math
 from dataclasses import dataclass
 
 from trainkit.analysis.dropping import FOREIGN_PROCESS, why_dropped
@@ -31,7 +30,7 @@ class JobRequest:
     is_final: bool
     check: bool
     timeout_s: float
-    budget_left_s: float = math.inf
+    budget_left_s: float
     has_figures: bool = False
 
 
