@@ -55,6 +55,12 @@ def test_a_cpu_a_network_and_its_data_choose_the_factors(compose):
     assert reasons["amp"] == "changes the training; name it, as in amp=off,bf16,bf16_true"
 
 
+def test_a_network_of_images_tells_what_data_of_the_users_are(compose):
+    network = ("model=resnet18", "model.channels=1", "model.num_classes=10")
+    own = compose(*network, "data=module", "data.module._target_=mine.Digits", "trainer.accelerator=cpu")
+    assert "images" in conditions_of(own, 0, 1, False)
+
+
 def test_a_gpu_several_processes_varying_lengths_and_a_limit_add_theirs(compose):
     texts = compose("model=gpt2", "data=synthetic", "data.seq_lens=[32,64]", "trainer.accelerator=gpu")
     chosen, _ = narrow(FACTORS, split_typed([]), conditions_of(texts, 2, 2, True), "train")

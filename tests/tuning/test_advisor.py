@@ -150,6 +150,19 @@ def test_numbers_that_were_to_be_compared_and_were_not_are_kept(fields: dict, re
     assert [job.unchecked for job in advisor.entries[BEST].jobs][:3] == [None, None, reason]
 
 
+def test_a_setting_is_tried_in_the_time_of_a_final_that_does_not_fit(tmp_path: Path):
+    """And the numbers of the choice are compared with eager's after it."""
+    machine = Machine()
+    advisor = race(machine, tmp_path, budget_s=180)
+    assert [(job.name, job.check) for job in machine.jobs[2:]] == [
+        ("compile.mode=reduce-overhead", False),
+        (f"compile.mode=default {FAST}", False),
+        ("compile.mode=reduce-overhead", True),
+        (BEST, False),
+    ]
+    assert chosen(advisor) == BEST
+
+
 @pytest.mark.parametrize("budget_s", [200, 240, 280, 330])
 def test_a_leader_is_compared_with_eager_before_the_budget_ends(budget_s: float, tmp_path: Path):
     machine = Machine(fails={"compile.mode=reduce-overhead": {"check_passed": False, "check_reason": "loss"}})

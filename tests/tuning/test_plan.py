@@ -2,6 +2,8 @@
 
 import os
 import shlex
+import shutil
+import sys
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -9,6 +11,7 @@ from pathlib import Path
 import pynvml
 import pytest
 
+from trainkit.commands import train
 from trainkit.config.composition import compose_config
 from trainkit.config.errors import ConfigError
 from trainkit.config.factors import Typed
@@ -85,7 +88,11 @@ def test_a_race_is_of_its_gpus_or_of_the_processors(
     assert raced.identity.torch == metadata.version("torch")
 
 
-def test_the_command_that_trains_has_the_processes_and_the_configs_of_the_race(tmp_path: Path):
+def test_the_command_that_trains_has_the_processes_and_the_configs_of_the_race(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(sys, "argv", ["train.py"])
+    monkeypatch.setattr(shutil, "which", lambda name: sys.executable)
     alone = plan()
     tuned = "experiment=tuned/simple_cnn-digits"
     assert command_of(alone, None) == f"python train.py {tuned}"
@@ -93,3 +100,18 @@ def test_the_command_that_trains_has_the_processes_and_the_configs_of_the_race(t
     two = replace(alone, nproc_per_node=2, words=("--config-dir=/own",))
     assert command_of(two, None) == f"torchrun --nproc-per-node=2 train.py --config-dir=/own {tuned}"
     assert shlex.split(command_of(two, str(tmp_path)))[3] == f"hydra.searchpath=['/own','{tmp_path}']"
+
+
+def test_the_command_that_trains_is_one_of_trainkit_where_the_race_was(monkeypatch: pytest.MonkeyPatch):
+    """A wheel has no train.py."""
+    monkeypatch.setattr(sys, "argv", [train.__file__])
+    alone, tuned = plan(), "experiment=tuned/simple_cnn-digits"
+    assert command_of(alone, None) == f"trainkit train {tuned}"
+    assert command_of(replace(alone, goal=Goal(kind="forward")), None) == f"trainkit bench {tuned}"
+    two = replace(alone, nproc_per_node=2)
+    assert command_of(two, None) == f"torchrun --nproc-per-node=2 -m trainkit train {tuned}"
+
+
+def test_a_share_of_1_and_more_is_no_fraction():
+    with pytest.raises(ConfigError, match=r"^hydra\.sweeper\.slower_frac = 5: expected a fraction below 1"):
+        replace(SETTINGS, slower_frac=5)

@@ -23,8 +23,8 @@ MODE = "compile.mode"
 CONDITIONS = {
     "gpu": "needs a GPU",
     "images": "needs images",
-    "attention": "needs a network with attention (model.num_heads)",
-    "repeated_blocks": "needs a network with repeated blocks (model.depth)",
+    "attention": "needs attention, and no model.num_heads tells of any; name it if the network has some",
+    "repeated_blocks": "needs repeated blocks, and no model.depth tells of any; name it if the network has some",
     "varying_shapes": "needs batches of varying shapes",
     "fused_optimizer": "needs an optimizer with fused and foreach kernels",
     "several_processes": "needs several processes",
@@ -145,7 +145,7 @@ def conditions_of(config: RunConfig, num_gpus: int, num_processes: int, has_memo
     data, model = config.data, config.model
     met = {
         "gpu": num_gpus > 0 and config.trainer.accelerator != "cpu",
-        "images": data.get("inputs") == "images",
+        "images": "images" in (data.get("inputs"), model.get("inputs")),
         "attention": "num_heads" in model,
         "repeated_blocks": int(model.get("depth") or 0) > 1,
         "varying_shapes": bool(data.get("batch_sizes") or data.get("seq_lens"))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
+from trainkit import cli
 from trainkit.analysis.advice import Advice, arm_label, effects_of, tried_arms
 from trainkit.config.composition import CONF
 from trainkit.config.errors import ConfigError
@@ -192,16 +193,19 @@ def _tuned_into(into: str | None) -> Path:
 
 
 def command_of(plan: RacePlan, into: str | None) -> str:
-    """The command that trains with the choice of a race: on as many processes, with the configs that the race found,
-    and without the settings that it was told to leave out."""
-    launch = ["python"]
+    """The command that trains with the choice of a race: started as the race was, on as many processes, with the
+    configs that it found, and without the settings that it was told to leave out."""
+    command = "train" if plan.goal.kind == "train" else "bench"
+    launch = shlex.split(cli.started(command))
     if plan.nproc_per_node is not None and plan.nproc_per_node > 1:
-        launch = ["torchrun", f"--nproc-per-node={plan.nproc_per_node}"]
-    script = "train.py" if plan.goal.kind == "train" else "scripts/bench.py"
+        script = launch[1:]
+        if launch[0] == "trainkit":
+            script = ["-m", *launch]
+        launch = ["torchrun", f"--nproc-per-node={plan.nproc_per_node}", *script]
     words = list(plan.words)
     if into is not None and not words:
         words = [f"--config-dir={into}"]
     elif into is not None:  # Hydra takes one --config-dir
         words = search_path_override([*words, f"--config-dir={Path(into).resolve()}"])
     deletions = [override for override in plan.typed.fixed if override.startswith("~")]
-    return shlex.join([*launch, script, *words, f"experiment=tuned/{plan.save_as}", *deletions])
+    return shlex.join([*launch, *words, f"experiment=tuned/{plan.save_as}", *deletions])

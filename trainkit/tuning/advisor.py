@@ -70,11 +70,16 @@ class Advisor:
         self.ledger.note_time(self.budget.used_s)
 
     def next_turn(self) -> Turn | None:
-        """The next turn that fits into the budget: while nothing is decided, in the end into what was kept for a final
-        that does not fit."""
+        """The next turn that fits into the budget. In the end, while nothing is decided, what was kept for a final that
+        does not fit goes to settings that were not tried, to a comparison of the choice with eager, and to others."""
         self._extend()
-        turn = self.race.next_turn(self._may_run) or self._last_check()
-        if turn is None and not self.race.standing().is_decided:
+        turn = self.race.next_turn(self._may_run)
+        is_decided = self.race.standing().is_decided
+        if turn is None and not is_decided:
+            turn = self.race.next_turn(self._may_be_tried)
+        if turn is None:
+            turn = self._last_check()
+        if turn is None and not is_decided:
             turn = self.race.next_turn(self._is_last_to_fit)
         if turn is not None and self._needs_base(turn):
             return Turn(self.race.arms[0], is_final=False)
@@ -113,6 +118,13 @@ class Advisor:
 
     def _may_run(self, turn: Turn) -> bool:
         return self._fits(turn, self._final_s(turn))
+
+    def _may_be_tried(self, turn: Turn) -> bool:
+        """Whether a setting that was not tried fits beside a comparison of the choice with eager."""
+        standing, kept_s = self.race.standing(), 0.0
+        if standing.choice is not None and self.is_unchecked(standing):
+            kept_s = predicted_s(self.entries[standing.choice.name], True, list(self.entries.values()))
+        return not turn.arm.all_figures and self._fits(turn, kept_s)
 
     def _is_last_to_fit(self, turn: Turn) -> bool:
         return not turn.is_final and self._fits(turn, 0.0)

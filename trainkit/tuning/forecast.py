@@ -11,7 +11,7 @@ from trainkit.tuning.space import ArmSettings
 FIRST_COMPILE_S = 30.0  # of mode default, until an arm was compiled
 FIRST_JOB_S = 30.0  # of a job without its compile, where that of the base was ended
 WARM_SAVES = 0.5  # of the first job's compile time: every later job finds the cache warm
-CHECK_TIMES = 2.0  # the time of a job with check=true, over that of the job without
+CHECK_TIMES = 2.0  # the time of a job with check=true, over that of the job without, until an arm has both
 CHECKED_REPEAT = 2  # its numbers are checked before an arm gets many jobs, in the final at the latest
 COLD = (None, "cold")  # what a job has found in the compile cache for its graphs, as far as torch tells
 
@@ -95,14 +95,14 @@ def predicted_s(entry: Entry, is_final: bool, entries: Sequence[Entry]) -> float
     """The time of the next job of an arm. The first of the entries is the base. 0 while nothing was measured.
 
     It takes as long as the arm's last job with or without a check, as the next one has, or after the first one, which
-    found the cache cold, with half of its compile time. A first check takes twice as long. A first job takes as long as
-    a job of the base, with the compile time of the arms that are most like it.
+    found the cache cold, with half of its compile time. A first check takes as many times as long as that of other
+    arms. A first job takes as long as a job of the base, with the compile time of the arms that are most like it.
     """
     if entry.jobs:
         is_checked = entry.is_checked(is_final)
         times, last = 1.0, entry.last_job(is_checked)
         if last is None:
-            times, last = CHECK_TIMES, entry.jobs[-1]
+            times, last = _check_times(entries), entry.jobs[-1]
         saved_s = 0.0
         if last is entry.jobs[0] and last.status != "timeout":
             saved_s = WARM_SAVES * (last.compile_s or 0.0)
@@ -114,6 +114,20 @@ def predicted_s(entry: Entry, is_final: bool, entries: Sequence[Entry]) -> float
     if last.status != "timeout":
         job_s = last.wall_s - (last.compile_s or 0.0)
     return job_s + predicted_compile_s(entry, entries)
+
+
+def _check_times(entries: Iterable[Entry]) -> float:
+    """How many times as long a job takes that compares its numbers with eager's: the median of the arms that have jobs
+    with and without a check beyond their first, which compiles."""
+    times = []
+    for entry in entries:
+        checked_s = [job.wall_s for job in entry.jobs[1:] if job.check and job.figure is not None]
+        plain_s = [job.wall_s for job in entry.jobs[1:] if not job.check and job.figure is not None]
+        if checked_s and plain_s:
+            times.append(median(checked_s) / median(plain_s))
+    if not times:
+        return CHECK_TIMES
+    return median(times)
 
 
 def predicted_compile_s(entry: Entry, entries: Iterable[Entry]) -> float:

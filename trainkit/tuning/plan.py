@@ -64,6 +64,10 @@ class RaceSettings:
             value = getattr(self, name)
             if value is not None and not 0 < value <= MOST:
                 complaints.append(f"hydra.sweeper.{name} = {value}: expected a number above 0, and at most {MOST:,.0f}")
+        if MOST >= self.slower_frac >= 1:
+            complaints.append(
+                f"hydra.sweeper.slower_frac = {self.slower_frac:g}: expected a fraction below 1, as 0.05 for 5 %"
+            )
         if self.minimize not in (TIME, MEMORY):
             complaints.append(f"hydra.sweeper.minimize = {self.minimize}: expected one of {TIME}, {MEMORY}")
         if self.save_as is not None and not FILE_NAME.fullmatch(self.save_as):
@@ -184,15 +188,15 @@ def plan_race(
     for factor in factors:
         begins[factor.setting] = begins_with(factor.setting, config, hydra.runtime.choices)
     factors, constant = drop_constant(factors, begins)
+    space = Space(factors, begins)
     goal = Goal(
         kind=kind,
         minimize=settings.minimize,
         num_steps=settings.steps,
         memory_gib=settings.memory_gib,
         slower_frac=settings.slower_frac,
-        batch_size=config.data.get("batch_size"),
+        batch_size=_first_batch_size(space, config),
     )
-    space = Space(factors, begins)
     plan = RacePlan(settings, typed, words, config, config_name, space, goal, (*left_out, *constant), process_counts[0])
     complaint = plan.complaint([*typed.fixed, *space.base.overrides])
     if complaint is not None:
@@ -200,6 +204,14 @@ def plan_race(
             complaint += "; a race begins with eager, unless you give compile.mode one value, as compile.mode=default"
         raise ConfigError(complaint)
     return plan
+
+
+def _first_batch_size(space: Space, config: RunConfig) -> int | None:
+    """The batch size of the first arm."""
+    typed = value_in(space.base.overrides, BATCH_SIZE)
+    if typed is not None:
+        return int(typed)
+    return config.data.get("batch_size")
 
 
 def _num_processes(nproc_per_node: int | None, config: RunConfig) -> int:
