@@ -379,7 +379,7 @@ def test_a_batch_that_does_not_fit_at_first_is_halved(tmp_path: Path):
     factors = [FACTORS[0], SIZE]
     advisor = race(machine, tmp_path, budget_s=7200, factors=factors, goal=Goal(batch_size=64))
     assert advisor.sizes.fits_by_size(advisor.entries.values()) == {64: False, 32: False, 16: True, 24: True}
-    assert chosen(advisor) == "compile.mode=default data.batch_size=24"
+    assert chosen(advisor) == "compile.mode=reduce-overhead data.batch_size=24"
 
 
 def test_a_batch_whose_job_hangs_is_not_too_large(tmp_path: Path):
@@ -645,3 +645,25 @@ def test_a_round_has_intervals_that_close_and_the_settings_that_they_put_out(tmp
     assert advisor.rounds[0].eliminated == ()
     assert "eager" in advisor.rounds[-1].eliminated
     assert advisor.rounds[-1].leader in ("reduce-overhead", "max-autotune")
+
+
+def test_without_the_mode_default_values_are_combined_with_the_fastest_that_runs(tmp_path: Path):
+    machine = Machine(fails={"compile.mode=default": {"status": "compile_error", "error": "no kernel"}})
+    advisor = race(machine, tmp_path, budget_s=1200)
+    assert chosen(advisor) == BEST
+
+
+def test_what_fits_is_tried_with_what_makes_it_fit(tmp_path: Path):
+    """Without checkpointing nothing compiled fits."""
+    machine, fits = Machine(), "trainer.activation_checkpointing=true"
+    factors = [Factor("trainer.activation_checkpointing", {"true": FactorValue()}), *FACTORS]
+    begins = BEGINS | {"trainer.activation_checkpointing": "false"}
+
+    def measure(request: JobRequest) -> Row:
+        row = machine.measure(request)
+        return row if fits in request.overrides else replace(row, status="oom", error="CUDA out of memory")
+
+    budget = Budget(1200, 0.0, now=lambda: machine.now_s)
+    advisor = Advisor(Space(factors, begins), Goal(batch_size=64), budget, Ledger(tmp_path, IDENTITY))
+    advisor.run(measure)
+    assert set(chosen(advisor).split()) == {fits, *BEST.split()}

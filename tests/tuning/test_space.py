@@ -107,6 +107,15 @@ def test_without_the_reference_nothing_is_combined():
     assert combinations(space, {EAGER: 2.0}) == []
 
 
+def test_with_another_reference_its_values_stand_beside_all_others():
+    space = Space([LAYOUT, MODE], BEGINS, other_reference={"trainer.channels_last": "true", "compile.mode": "default"})
+    assert overrides(space.screening())[:3] == [
+        EAGER,
+        ("trainer.channels_last=true", "compile.mode=default"),
+        ("trainer.channels_last=true", "compile.mode=reduce-overhead"),
+    ]
+
+
 def test_the_effect_of_a_value_is_over_the_arm_without_it():
     effects = Space([LAYOUT, MODE], BEGINS).effects()
     assert effects[:2] == [

@@ -169,22 +169,39 @@ class Advisor:
             return
         for smaller in self.sizes.smaller_arms(entries):
             self._add(smaller)
+        space = self._space_that_runs()
+        for settings in space.screening():
+            self._add(settings)
+        if any(self._is_waiting(arm) for arm in self.race.arms):
+            return
         num_crossed = 0
-        for settings in combinations(self.space, self._screened_figures())[:MOST_COMPOSED]:
+        for settings in combinations(space, self._screened_figures(space))[:MOST_COMPOSED]:
             entry = self._add(settings)
             if entry.jobs or entry.arm.excluded is None:
                 num_crossed += 1
             if num_crossed == MOST_CROSSED:
                 return
 
-    def _screened_figures(self) -> dict[Overrides, float]:
-        """The first figure of each arm of the screening that has one and can win, and of the reference."""
-        screened = {settings.overrides for settings in self.space.screening()}
+    def _space_that_runs(self) -> Space:
+        """The space; with the fastest screened arm as its reference, compiled if there is one, if the reference has no
+        figure and is out, as for want of memory."""
+        reference = self._add(self.space.arm(self.space.reference))
+        figures = self._screened_figures(self.space)
+        if reference.first_figure is not None or reference.arm.excluded is None or not figures:
+            return self.space
+        able = [entry for entry in self.entries.values() if entry.settings.overrides in figures]
+        compiled = [entry for entry in able if entry.is_compiled]
+        fastest = min(compiled or able, key=lambda entry: figures[entry.settings.overrides])
+        return replace(self.space, other_reference=chosen_values(fastest.settings.overrides))
+
+    def _screened_figures(self, space: Space) -> dict[Overrides, float]:
+        """The first figure of each arm of the screening of a space that has one and can win, and of its reference."""
+        screened = {settings.overrides for settings in space.screening()}
         figures = {}
         for entry in self.entries.values():
             overrides = entry.settings.overrides
             is_screened = overrides in screened or self.sizes.size_alone(entry.settings)
-            can_win = entry.arm.excluded is None or overrides == self.space.arm(self.space.reference).overrides
+            can_win = entry.arm.excluded is None or overrides == space.arm(space.reference).overrides
             if entry.first_figure is not None and is_screened and can_win:
                 figures[overrides] = entry.first_figure
         return figures

@@ -68,7 +68,7 @@ def _fastest_modes(space: Space, figures: Mapping[Overrides, float]) -> list[dic
     """The choices of the modes with the least figures; no choice is the base's mode."""
     choices: list[dict[str, str]] = [{}]
     for mode in space.values(MODE):
-        choices.append({MODE: mode})
+        choices.append(space.reference | {MODE: mode})
     measured = [choice for choice in choices if space.arm(choice).overrides in figures]
     return sorted(measured, key=lambda choice: figures[space.arm(choice).overrides])[:NUM_MODES]
 

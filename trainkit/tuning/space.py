@@ -41,11 +41,13 @@ class Space:
     """The factors of a race. `begins` are the values of the run that the race begins with, by setting.
 
     A race begins with eager, unless the mode is fixed. The values of the other factors are tried in mode `default`, or
-    in the first of the modes. An arm has no value without an effect, as the scope of an eager run.
+    in the first of the modes, or beside the values of `other_reference`. An arm has no value without an effect, as the
+    scope of an eager run.
     """
 
     factors: Sequence[Factor]
     begins: Mapping[str, str]
+    other_reference: Mapping[str, str] | None = None
 
     @property
     def base(self) -> ArmSettings:
@@ -54,7 +56,9 @@ class Space:
 
     @property
     def reference(self) -> dict[str, str]:
-        """The mode in which the other factors are tried; empty if the mode is fixed."""
+        """The values beside which the others are tried: the mode; empty if the mode is fixed."""
+        if self.other_reference is not None:
+            return dict(self.other_reference)
         modes = self.values(MODE)
         if not modes:
             return {}
@@ -128,10 +132,9 @@ class Space:
         """By setting and value: the choice of a value that the base does not have, beside the reference."""
         choices = {}
         for factor in self.factors:
-            reference = {} if factor.setting == MODE else self.reference
             for value in factor.values:
                 if value != self._begin(factor) and (factor.setting, value) != SEARCHED:
-                    choices[factor.setting, value] = reference | self.choice_of(factor, value)
+                    choices[factor.setting, value] = self.reference | self.choice_of(factor, value)
         return choices
 
     def _begin(self, factor: Factor) -> str:
