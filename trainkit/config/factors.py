@@ -28,7 +28,7 @@ CONDITIONS = {
     "varying_shapes": "needs batches of varying shapes",
     "fused_optimizer": "needs an optimizer with fused and foreach kernels",
     "several_processes": "needs several processes",
-    "memory_limit": "needs a limit of memory",
+    "memory_limit": "needs a limit of memory (hydra.sweeper.memory_gib, or trainer.memory_limit_gib), or name it",
 }
 # Groups and settings that change the training, of those that have no file in conf/tune.
 TRAINING_CHANGES = (
@@ -153,7 +153,9 @@ def conditions_of(config: RunConfig, num_gpus: int, num_processes: int, has_memo
         "fused_optimizer": "foreach" in config.optimizer,
         "several_processes": num_processes > 1,
         # A run that checkpoints its blocks is short of memory, whatever the race was told.
-        "memory_limit": has_memory_limit or config.trainer.activation_checkpointing,
+        "memory_limit": has_memory_limit
+        or config.trainer.memory_limit_gib is not None
+        or config.trainer.activation_checkpointing,
     }
     return {name for name, holds in met.items() if holds}
 
