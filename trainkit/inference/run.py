@@ -41,8 +41,8 @@ def run_forward(config: RunConfig, fallback: Sequence[RunConfig] = ()) -> Row:
         if config.compile.mode != "eager":
             require_writable_cache()
         devices = _select_device(config)
-        for requested in (config, *fallback):
-            start_workers_for(requested.compile, devices.type)
+        for stage_config in (config, *fallback):
+            start_workers_for(stage_config.compile, devices.type)
         data = build_data(config)
         meters = CallMeters(measured_first=bool(fallback))
         stages = build_stages(config, fallback, data, devices, meters)

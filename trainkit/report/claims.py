@@ -229,8 +229,8 @@ def commands_of(rows: Iterable[Row]) -> list[str]:
             if override.startswith("experiment="):
                 command = (f"python {script} -m {override}", parallel)
                 others = row.overrides[number + 1 :]
-                shared = shared_overrides.get(command, others)
-                shared_overrides[command] = [word for word in shared if word in others]
+                words = shared_overrides.get(command, others)
+                shared_overrides[command] = [word for word in words if word in others]
     commands = []
     for (command_line, parallel), overrides in shared_overrides.items():
         words = [command_line, *map(shlex.quote, overrides)]
