@@ -189,9 +189,9 @@ class Advisor:
         figures = self._screened_figures(self.space)
         if reference.first_figure is not None or reference.arm.excluded is None or not figures:
             return self.space
-        able = [entry for entry in self.entries.values() if entry.settings.overrides in figures]
-        compiled = [entry for entry in able if entry.is_compiled]
-        fastest = min(compiled or able, key=lambda entry: figures[entry.settings.overrides])
+        entries = [entry for entry in self.entries.values() if entry.settings.overrides in figures]
+        compiled = [entry for entry in entries if entry.is_compiled]
+        fastest = min(compiled or entries, key=lambda entry: figures[entry.settings.overrides])
         return replace(self.space, other_reference=chosen_values(fastest.settings.overrides))
 
     def _screened_figures(self, space: Space) -> dict[Overrides, float]:

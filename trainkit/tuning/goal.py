@@ -25,7 +25,7 @@ class Goal:
     num_steps: int | None = None
     memory_gib: float | None = None
     slower_frac: float = 0.02
-    batch_size: int | None = None  # of the run that the race begins with
+    batch_size: int | None = None  # of the race's first arm
 
     @property
     def words(self) -> str:

@@ -208,9 +208,9 @@ def plan_race(
 
 def _first_batch_size(space: Space, config: RunConfig) -> int | None:
     """The batch size of the first arm."""
-    typed = value_in(space.base.overrides, BATCH_SIZE)
-    if typed is not None:
-        return int(typed)
+    size = value_in(space.base.overrides, BATCH_SIZE)
+    if size is not None:
+        return int(size)
     return config.data.get("batch_size")
 
 
