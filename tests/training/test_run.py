@@ -16,7 +16,9 @@ from tests import forked
 from tests.conftest import CONF, parameters, same
 from tests.networks import Raises, network
 from trainkit.config.errors import ConfigError
+from trainkit.metrics.foreign import ForeignProcesses
 from trainkit.results.files import read_epochs, read_row
+from trainkit.training import components
 from trainkit.training.recorder import Recorder
 from trainkit.training.run import run
 
@@ -57,6 +59,24 @@ def test_a_config_of_calls_is_not_trained(compose):
 def test_eager_compiles_nothing(compose):
     row = run(compose("compile.mode=eager", *QUICK))
     assert (row.num_graphs, row.compile_time_s, row.effective_mode) == (0, 0.0, "eager")
+
+
+def test_the_processes_on_the_device_are_counted_before_autotuning_starts_cuda(compose, monkeypatch):
+    order = []
+
+    def note_autotuning(on_start):
+        order.append("autotuning")
+        raise RuntimeError("all that is to be seen")
+
+    class Noted(ForeignProcesses):
+        def __init__(self, device):
+            order.append("count")
+            super().__init__(device)
+
+    monkeypatch.setattr(components, "ForeignProcesses", Noted)
+    monkeypatch.setattr(components.inductor, "on_autotuning", note_autotuning)
+    assert run(compose("compile.mode=max-autotune")).status == "failed"
+    assert order == ["count", "autotuning"]
 
 
 def test_a_second_run_of_the_process_compiles_anew(compose, tmp_path):
@@ -247,6 +267,7 @@ def test_a_cold_cache_does_not_try_out_the_vector_instructions_again(tmp_path, n
 import os
 from pathlib import Path
 from trainkit.config.composition import compose_config
+from trainkit.training import components
 from trainkit.training.recorder import Recorder
 from trainkit.training.run import run
 

@@ -1,4 +1,4 @@
-"""The objects of a run: built from its config, before any device is touched."""
+"""The objects of a run: built from its config, before a device is used."""
 
 import copy
 from collections.abc import Callable
@@ -16,6 +16,7 @@ from trainkit.config.schema import AUTOTUNE_MODES, RunConfig
 from trainkit.data.module import DataModule
 from trainkit.distributed.topology import Devices, select_devices, shares_autotuning
 from trainkit.distributed.watch import Watch
+from trainkit.metrics.foreign import ForeignProcesses
 from trainkit.metrics.memory import used_frac
 from trainkit.metrics.meters import Meters
 from trainkit.results.epoch import EpochRecord
@@ -55,12 +56,14 @@ class Components:
     task: Task
     recorder: Recorder
     trainer: Trainer
+    foreign_processes: ForeignProcesses
 
 
 def build(config: RunConfig, listeners: Listeners, watch: Watch, contexts: ExitStack) -> Components:
-    """Build all objects of a run, without touching a device.
+    """Build all objects of a run, without using a device.
 
-    What the run needs around it, such as its compile cache, is entered in `contexts`. Raises ConfigError.
+    What the run needs around it, such as its compile cache, is entered in `contexts`. Raises ConfigError, before any
+    device is touched.
     """
     seed_everything(config.seed, verbose=False)
     devices = select_devices(config)
@@ -75,10 +78,12 @@ def build(config: RunConfig, listeners: Listeners, watch: Watch, contexts: ExitS
     meters = Meters()
     progress = ProgressWriter(listeners.progress, config.trainer.max_steps, config.compile.mode != "eager")
     compiler = contexts.enter_context(build_compiler(config, watch, progress, meters))
-    modes = {config.compile.mode, *(part.mode for part in config.compile.parts)}
-    if not modes.isdisjoint(AUTOTUNE_MODES):
-        contexts.enter_context(inductor.on_autotuning(listeners.progress.tune))
     recorder = Recorder(config, watch, meters, compiler, listeners.on_epoch)
+    trainer = build_trainer(config, devices, watch, meters, recorder, progress)
+    foreign_processes = ForeignProcesses(trainer.strategy.root_device)
+    modes = {config.compile.mode, *(part.mode for part in config.compile.parts)}
+    if not modes.isdisjoint(AUTOTUNE_MODES):  # which starts CUDA: whose memory is in use can be told before
+        contexts.enter_context(inductor.on_autotuning(listeners.progress.tune))
     return Components(
         config=config,
         watch=watch,
@@ -91,7 +96,8 @@ def build(config: RunConfig, listeners: Listeners, watch: Watch, contexts: ExitS
         compiler=compiler,
         task=Task(net, compiler, optimizer, config, data.prepare, copy.deepcopy(criterion)),
         recorder=recorder,
-        trainer=build_trainer(config, devices, watch, meters, recorder, progress),
+        trainer=trainer,
+        foreign_processes=foreign_processes,
     )
 
 

@@ -23,7 +23,7 @@ from trainkit.distributed.restarts import meeting_apart
 from trainkit.distributed.watch import Watch
 from trainkit.inputs import to_device
 from trainkit.metrics.communication import CommunicationWindow
-from trainkit.metrics.foreign import ForeignProcesses, total_foreign
+from trainkit.metrics.foreign import total_foreign
 from trainkit.metrics.memory import limit_memory
 from trainkit.metrics.timer import Breakdown
 from trainkit.results.columns import columns
@@ -97,12 +97,11 @@ def fit(components: Components, on_stage: Callable[[str], None]) -> None:
     """Train, then measure the breakdown of a step and its communication, and check the numerics, if requested."""
     task, recorder, config = components.task, components.recorder, components.config
     device = components.trainer.strategy.root_device
-    foreign_processes = ForeignProcesses(device)
     if config.compile.mode != "eager":
         on_stage("starting torch.compile up, once in a process; it is not part of the compile time")
     components.trainer.fit(task, datamodule=components.data, ckpt_path=components.ckpt_path, weights_only=True)
     recorder.end_fit(task)
-    recorder.add({"foreign_processes": total_foreign(gather(foreign_processes.count()))})
+    recorder.add({"foreign_processes": total_foreign(gather(components.foreign_processes.count()))})
     if artifacts.is_requested(config) and recorder.artifacts.artifacts is None:
         recorder.add(asdict(artifacts.save_artifacts(config, device)))
     if config.meters.breakdown:
