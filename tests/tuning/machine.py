@@ -84,8 +84,15 @@ class Machine:
             fields = {}
         return Row(**(vars(ROW) | measured | fields))
 
-    def advisor(self, folder: Path, budget_s: float = 1200, goal: Goal | None = None, factors=FACTORS) -> Advisor:
+    def advisor(
+        self,
+        folder: Path,
+        budget_s: float = 1200,
+        goal: Goal | None = None,
+        factors=FACTORS,
+        job_limit_s: float | None = None,
+    ) -> Advisor:
         """An advisor whose clock is the machine's, as one start of the command makes it."""
         ledger = Ledger(folder, IDENTITY)
-        budget = Budget(budget_s, ledger.used_s, now=lambda: self.now_s)
+        budget = Budget(budget_s, ledger.used_s, job_limit_s=job_limit_s, now=lambda: self.now_s)
         return Advisor(Space(factors, BEGINS), goal or Goal(batch_size=64), budget, ledger)

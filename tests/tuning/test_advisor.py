@@ -107,6 +107,18 @@ def test_an_arm_whose_job_is_cut_off_by_the_end_of_the_budget_is_raced_with_a_la
     assert "reduce-overhead" in chosen(advisor)
 
 
+def test_an_arm_that_outlasts_the_users_limit_is_raced_with_a_larger_one(tmp_path: Path):
+    machine = Machine(compile_s={"compile.mode=reduce-overhead": 100.0})
+    machine.step_ms["compile.mode=max-autotune"] = 30.0
+    advisor = race(machine, tmp_path, budget_s=3600, job_limit_s=60)
+    assert advisor.entries["compile.mode=reduce-overhead"].arm.excluded is not None
+    num_jobs = len(machine.jobs)
+    race(machine, tmp_path, budget_s=3600, job_limit_s=60)
+    assert len(machine.jobs) == num_jobs
+    advisor = race(machine, tmp_path, budget_s=3600, job_limit_s=200)
+    assert "reduce-overhead" in chosen(advisor)
+
+
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [

@@ -115,7 +115,7 @@ class Advice:
 
     @property
     def ended(self) -> list[Tried]:
-        """Those that are out because a job outlasted its share of the budget."""
+        """Those that are out because a job outlasted the time that it had."""
         return [tried for tried in self.tried if tried.outcome == "excluded" and tried.jobs[-1].is_ended_by_share]
 
     @property

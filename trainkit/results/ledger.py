@@ -61,8 +61,8 @@ class Measurement:
     is lower for better ones, `reason` says why. `excludes` is true if the arm cannot win for that reason. `used_s` is
     the time that the race had taken when the job had ended, over all its starts. `before_inductor_s` is the part of
     `compile_s` that no mode changes. `cache_found` is the row's. `check`: its numbers were to be compared with eager's;
-    `unchecked` says why they were not. `share_s` is its time limit, if that ended it, and not the end of the budget or
-    the user's limit.
+    `unchecked` says why they were not. `share_s` is the time that it had, its share of the budget or the user's
+    limit, if it outlasted that.
     """
 
     overrides: list[str]
@@ -94,7 +94,7 @@ class Measurement:
 
     @property
     def is_ended_by_share(self) -> bool:
-        """Whether the arm is out because this job outlasted its share of the budget."""
+        """Whether the arm is out because this job outlasted the time that it had."""
         return self.excludes and self.share_s is not None
 
 

@@ -53,7 +53,7 @@ def advise(
     sweep = Sweep(folder.name, folder, config, timeout_s, 1, (Slot(),))
     with ExitStack() as last_act:
         with JobRunner(plan, sweep, load_config) as runner:
-            advisor = make_advisor(plan, folder)
+            advisor = make_advisor(plan, folder, timeout_s)
             advisor.note_time()  # a start that ends before its first job counts too
             last_act.callback(advisor.note_time)
             status = _run(advisor, runner, folder)
@@ -81,14 +81,16 @@ def _run(advisor: Advisor, runner: JobRunner, folder: Path) -> int:
     return DONE
 
 
-def make_advisor(plan: RacePlan, folder: Path) -> Advisor:
-    """The advisor of a race, with the jobs of its ledger. Raises ConfigError for a ledger that cannot be read, and for
-    that of another race."""
+def make_advisor(plan: RacePlan, folder: Path, timeout_s: float | None = None) -> Advisor:
+    """The advisor of a race, with the jobs of its ledger; `timeout_s` is the user's limit for a job.
+
+    Raises ConfigError for a ledger that cannot be read, and for that of another race.
+    """
     try:
         ledger = Ledger(folder, plan.identity)
     except ValueError as error:
         raise ConfigError(f"{error}; move its folder away, or give the race another, sweep=NAME") from error
-    budget = Budget(60 * plan.settings.budget_min, ledger.used_s, process_age_s())
+    budget = Budget(60 * plan.settings.budget_min, ledger.used_s, process_age_s(), timeout_s)
     return Advisor(plan.space, plan.goal, budget, ledger, lambda arm: plan.complaint([*plan.typed.fixed, *arm]))
 
 

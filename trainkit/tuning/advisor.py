@@ -225,7 +225,7 @@ class Advisor:
         entry = self._add(settings)
         arm = entry.arm
         if job.share_s is not None and job.share_s < self._share_s(entry, job.is_final or job.check):
-            job = replace(job, excludes=False, unchecked=None)  # ended with a smaller budget: it tells nothing
+            job = replace(job, excludes=False, unchecked=None)  # it had less time: it tells nothing
         entry.jobs.append(job)
         if job.figure is not None:
             Turn(arm, job.is_final).record(job.figure)

@@ -15,12 +15,17 @@ TIMES_PREDICTED = 3.0  # the share of a job, over its predicted time
 
 class Budget:
     """The wall-clock time of a race, `limit_s` over all its starts: that of the earlier starts, and of this process
-    since it has started."""
+    since it has started. No job may take longer than `job_limit_s`."""
 
     def __init__(
-        self, limit_s: float, earlier_s: float, process_age_s: float = 0.0, now: Callable[[], float] = time.monotonic
+        self,
+        limit_s: float,
+        earlier_s: float,
+        process_age_s: float = 0.0,
+        job_limit_s: float | None = None,
+        now: Callable[[], float] = time.monotonic,
     ):
-        self.limit_s = limit_s
+        self.limit_s, self.job_limit_s = limit_s, job_limit_s
         self._now = now
         self._start_s = now() - process_age_s - earlier_s
 
@@ -42,6 +47,8 @@ class Budget:
         share_s = max(TIMES_PREDICTED * expected_s, LEAST_SHARE * self.limit_s)
         if expected_s == 0:
             share_s = FIRST_SHARE * self.limit_s
+        if self.job_limit_s is not None:
+            share_s = min(share_s, self.job_limit_s)
         return share_s
 
     @property

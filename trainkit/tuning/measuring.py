@@ -21,8 +21,8 @@ UNFINISHED = {
 @dataclass(frozen=True)
 class JobRequest:
     """A job to run: the name and the overrides of its arm, the number of the arm's earlier jobs, whether it is one of
-    the final, whether to compare its numbers with eager's, its time limit in seconds, which is its share of the budget,
-    the seconds until the budget ends it, and whether the arm has figures."""
+    the final, whether to compare its numbers with eager's, its time limit in seconds, which is its share of the budget
+    or the user's limit, the seconds until the budget ends it, and whether the arm has figures."""
 
     name: str
     overrides: Overrides
@@ -80,7 +80,7 @@ def measurement_of(
         cache_found=row.cache_found,
         check=request.check,
         unchecked=_why_unchecked(row, request, figure),
-        share_s=request.timeout_s if _is_ended_by(BUDGET_SHARE, row) else None,
+        share_s=request.timeout_s if row.status == "timeout" and not _is_ended_by(BUDGET_END, row) else None,
     )
 
 
