@@ -1,4 +1,7 @@
-"""`python SCRIPT words...` in a process forked from one with all imports, which are most of a short run."""
+"""`python SCRIPT words...` in a process forked from one with all imports, which are most of a short run.
+
+So are the servers of a sweep, which import for its jobs: its process forks some before its script begins.
+"""
 
 import atexit
 import importlib
@@ -7,16 +10,21 @@ import os
 import runpy
 import select
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import NoReturn
 
 from trainkit import cli
+from trainkit.process_tree import signal_at_end_of_parent
+from trainkit.sweep import forkserver
 from trainkit.sweep.torchrun import NVML_CHECK, ONE_HOST, run_torchrun
 
 ROOT = Path(__file__).parent.parent
@@ -30,6 +38,7 @@ IMPORTED = (
     "sklearn.datasets",
 )
 TIMEOUT_S = 300
+NUM_SERVERS = 6  # a sweep that needs more starts them itself
 
 
 def python(
@@ -62,6 +71,15 @@ def python(
         except TimeoutError:
             raise subprocess.TimeoutExpired(argv, timeout_s, *(file.read_bytes() for file in said)) from None
         return subprocess.CompletedProcess(argv, status, *(file.read_text(encoding="utf-8") for file in said))
+
+
+def beside(act: Callable[[int], None]) -> Callable[[int], None]:
+    """For `on_start`: acts on the process while `python` waits for its end."""
+
+    def start(pid: int) -> None:
+        threading.Thread(target=act, args=[pid], daemon=True).start()
+
+    return start
 
 
 def _answer(server: subprocess.Popen[bytes], timeout_s: float) -> int:
@@ -143,6 +161,8 @@ def _run(argv: list[str], cwd: str, env: dict[str, str], said: list[str], ranks:
     sys.path[:] = [str(Path(argv[0]).parent), *own, *sys.path[1:]]
     sys.argv = argv
     if ranks == 1:
+        if "-m" in argv:
+            _fork_servers()
         _run_script(argv[0])
         return
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
@@ -158,3 +178,63 @@ def _run_script(path: str) -> None:
         if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
             raise
         os._exit(128 + signal.SIGINT)
+
+
+class ForkedServer(subprocess.Popen[bytes]):
+    """A process that was forked before, and becomes the server of a sweep when it is told to."""
+
+    def __init__(self) -> None:
+        self._control, told = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.pid = os.fork()
+        if self.pid == 0:
+            self._control.close()
+            _serve_sweep(told)
+        told.close()
+        self.args, self.returncode, self.stderr = (), None, None
+        self._child_created, self._waitpid_lock, self._sigint_wait_secs = True, threading.Lock(), 0.25
+
+    def begin(self, arguments: list[str], environment: dict[str, str], inherited: list[int]) -> None:
+        its_stdin, own_stdin = os.pipe()
+        own_stdout, its_stdout = os.pipe()
+        order = json.dumps({"arguments": arguments, "environment": environment})
+        socket.send_fds(self._control, [order.encode()], [its_stdin, its_stdout, *inherited])
+        self._control.close()
+        os.close(its_stdin)
+        os.close(its_stdout)
+        self.stdin, self.stdout = os.fdopen(own_stdin, "wb", 0), os.fdopen(own_stdout, "rb", 0)
+
+
+def _fork_servers() -> None:
+    """Let the first servers of the sweep be processes that are forked now."""
+    servers = [ForkedServer() for _ in range(NUM_SERVERS)]
+    start = forkserver.Forkserver._open
+
+    def open_forked(self: forkserver.Forkserver) -> None:
+        if not servers:
+            start(self)
+            return
+        self._scratch.mkdir(mode=0o700)
+        self._process = servers.pop()
+        self._process.begin(self._command[3:], self._environment, self._inherited)
+
+    forkserver.Forkserver._open = open_forked
+
+
+def _serve_sweep(control: socket.socket) -> NoReturn:
+    """Wait for the arguments of a server, and end as one of its jobs, or with the sweep."""
+    signal_at_end_of_parent(signal.SIGKILL)
+    order, (stdin, stdout, *_), *_ = socket.recv_fds(control, 2**20, 8)
+    control.close()
+    told = json.loads(order)
+    os.setsid()
+    os.dup2(stdin, 0)
+    os.dup2(stdout, 1)
+    os.environ.clear()
+    os.environ.update(told["environment"])
+    tempfile.tempdir = None
+    path, *arguments = told["arguments"]
+    sys.path[:] = path.split(os.pathsep)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    forkserver.serve(*arguments)
+    sys.exit()

@@ -25,7 +25,8 @@ asks = '''import os, signal, time
 from pathlib import Path
 from trainkit.process_tree import signal_at_end_of_parent
 parent = os.getppid()
-Path("pid").write_text(str(os.getpid()))
+Path("pid.new").write_text(str(os.getpid()))
+os.rename("pid.new", "pid")
 while os.getppid() == parent:
     time.sleep(0.01)
 signal_at_end_of_parent(signal.SIGKILL)

@@ -129,12 +129,14 @@ def test_after_a_restart_of_torchrun_a_rank_finds_the_keys_of_the_rank_before_it
     script = tmp_path / "keys.py"
     script.write_text("""
 import os, sys, torch.distributed as dist
+from tests.forked import together
 
 store, _, _ = next(dist.rendezvous("env://"))
 restarted = os.environ["TORCHELASTIC_RESTART_COUNT"] == "1"
 if os.environ["RANK"] == "0":
     print("key of the rank before:", store.check(["key"]), flush=True)
     store.set("key", "value")
+together()  # else the end of one rank may stop the other before it has got here
 sys.exit(not restarted)
 """)
     done = forked.python(script, cwd=tmp_path, ranks=2, max_restarts=1)

@@ -30,9 +30,11 @@ def test_the_start_up_waits_for_the_compile_workers_which_would_be_measured_with
     started = """
 import torch
 from torch._inductor.async_compile import AsyncCompile
+from trainkit.compiler import startup
 from trainkit.compiler.compiler import Compiler
 from trainkit.config.schema import CompileConfig
 
+startup.WORKERS_START_S = 600
 AsyncCompile.wakeup()  # as inductor does at its first compile for a GPU
 with Compiler(CompileConfig(backend="aot_eager"), print, print) as compiler:
     compiler.start_up(torch.device("cpu"))

@@ -114,7 +114,7 @@ def train(killed: KilledRun, folder: Path, *words: str, kill: Kill | None = None
 
     ended = forked.python(
         ROOT / "train.py", *killed.words, *words, cwd=folder, ranks=killed.num_ranks, timeout_s=TIMEOUT_S,
-        on_start=lambda pid: threading.Thread(target=send, args=[pid], daemon=True).start(),
+        on_start=forked.beside(send),
     )  # fmt: skip
     over.set()
     return Attempt(ended.returncode, ended.stderr, sent.is_set(), lock_time_ns(folder) != lock_before)

@@ -4,6 +4,7 @@ import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -49,6 +50,25 @@ def bench(tmp_path):
         return run_forward(config, compose_fallback(config, CONF))
 
     return called
+
+
+@pytest.fixture
+def napping(bench, monkeypatch):
+    """As `bench`, for networks that nap: a call takes as long as its nap and 0.05 ms, whatever the machine does."""
+    now_s = 0.0
+
+    def mark() -> float:
+        nonlocal now_s
+        now_s += 5e-5
+        return now_s
+
+    def sleep(seconds: float) -> None:
+        nonlocal now_s
+        now_s += seconds
+
+    monkeypatch.setattr("trainkit.metrics.calls.mark", mark)
+    monkeypatch.setattr("tests.networks.time", SimpleNamespace(sleep=sleep))
+    return bench
 
 
 def composed(*words: str, run_dir: str = "") -> RunConfig:
@@ -323,8 +343,8 @@ def test_what_cannot_be_compiled_is_a_row(bench, capsys):
     assert row.status == "compile_error"
 
 
-def test_a_stage_that_is_seldom_slow_and_mostly_fast_answers_where_none_fits(bench):
-    row = bench(
+def test_a_stage_that_is_seldom_slow_and_mostly_fast_answers_where_none_fits(napping):
+    row = napping(
         *EAGER, network("Naps"), "+model.ms=4", "forward.num_calls=20", "forward.deadline_ms=1", "data=synthetic",
         "forward.fallback=['+model.ms=40 +model.one_of=5']", "data.batch_size=4",
     )  # fmt: skip
@@ -334,8 +354,8 @@ def test_a_stage_that_is_seldom_slow_and_mostly_fast_answers_where_none_fits(ben
     assert [stage.num_calls for stage in row.chain] == [0, 20]
 
 
-def test_a_stage_that_is_too_slow_is_measured_and_never_called_again(bench, capsys, tmp_path):
-    row = bench(
+def test_a_stage_that_is_too_slow_is_measured_and_never_called_again(napping, capsys, tmp_path):
+    row = napping(
         *EAGER, network("Naps"), "+model.ms=50", "forward.num_calls=20", "forward.deadline_ms=20",
         "forward.fallback=['+model.ms=0']", "data=synthetic", "data.batch_size=4",
     )  # fmt: skip
@@ -351,8 +371,8 @@ def test_a_stage_that_is_too_slow_is_measured_and_never_called_again(bench, caps
     assert (row.num_steps, row.num_warmup_steps) == (20 + 2 * NUM_MEASURING, 2 * NUM_MEASURING)
 
 
-def test_a_stage_that_fits_answers_whatever_comes_after_it(bench):
-    row = bench(
+def test_a_stage_that_fits_answers_whatever_comes_after_it(napping):
+    row = napping(
         *EAGER, network("Naps"), "+model.ms=5", "forward.num_calls=20", "forward.deadline_ms=10000",
         "forward.fallback=['+model.ms=0']", "data=synthetic", "data.batch_sizes=[2,4]",
     )  # fmt: skip
@@ -361,8 +381,8 @@ def test_a_stage_that_fits_answers_whatever_comes_after_it(bench):
     assert [of.shape[0] for of in row.chain[1].expected_ms] == [2, 4]
 
 
-def test_a_late_call_is_answered_by_the_fastest_stage_at_the_deadline(bench, capsys, tmp_path):
-    row = bench(
+def test_a_late_call_is_answered_by_the_fastest_stage_at_the_deadline(napping, capsys, tmp_path):
+    row = napping(
         *EAGER, network("Naps"), "+model.ms=40", "+model.one_of=30", "+model.least_ms=5", "forward.num_calls=60",
         "forward.deadline_ms=35", "forward.fallback=['+model.ms=0 +model.least_ms=0']", "forward.late=fallback",
         "data=synthetic", "data.batch_size=4",
@@ -401,12 +421,12 @@ def test_requests_that_a_compile_lets_wait_miss_the_deadline_among_all_calls(ben
     assert cascade.all_calls_miss_frac is None
 
 
-def test_emergencies_go_first_where_calls_take_longer_than_requests_come(bench, capsys, tmp_path):
+def test_emergencies_go_first_where_calls_take_longer_than_requests_come(napping, capsys, tmp_path):
     words = (
         *EAGER, network("Naps"), "+model.ms=10", "forward.num_calls=60", "forward.deadline_ms=40",
         "forward.period_ms=8", "forward.emergency_frac=0.2", "data=synthetic", "data.batch_size=4",
     )  # fmt: skip
-    in_order, first = bench(*words), bench(*words, "forward.emergency_first=true")
+    in_order, first = napping(*words), napping(*words, "forward.emergency_first=true")
     assert in_order.emergency_time_ms_p99 > 60
     assert first.emergency_time_ms_p99 < in_order.emergency_time_ms_p99
     assert first.emergency_miss_frac < in_order.emergency_miss_frac

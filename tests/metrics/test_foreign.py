@@ -24,13 +24,13 @@ from trainkit.metrics.foreign import (
 TICKS = os.sysconf("SC_CLK_TCK")
 SLURM = {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0"}
 SUBMITIT = {"SUBMITIT_EXECUTOR": "local", "SUBMITIT_LOCAL_JOB_ID": "7", "SUBMITIT_LOCAL_GLOBALID": "0"}
-HALF_A_SECOND = "import time\nwhile time.process_time() < 0.5: pass\n"
+A_SECOND = "import time\nwhile time.process_time() < 1: pass\n"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc tells the load on Linux alone")
 @pytest.mark.parametrize("is_own", [True, False])
 def test_the_processor_time_of_a_child_is_own_and_that_of_an_orphan_is_not(is_own):
-    command = [sys.executable, "-c", HALF_A_SECOND]
+    command = [sys.executable, "-c", A_SECOND]
     if not is_own:  # its parent ends at once
         command = [sys.executable, "-c", f"import subprocess; print(subprocess.Popen({command}).pid)"]
     meter = CpuMeter()
@@ -39,8 +39,8 @@ def test_the_processor_time_of_a_child_is_own_and_that_of_an_orphan_is_not(is_ow
         process.stdout.read()  # until all that could write have ended
     meter.stop()
     others = meter.time.busy - meter.time.own
-    assert (meter.time.own if is_own else others) >= 0.4 * TICKS
-    assert (meter.time.own >= 0.4 * TICKS) == is_own
+    assert (meter.time.own if is_own else others) >= 0.9 * TICKS
+    assert (meter.time.own >= 0.9 * TICKS) == is_own
     assert 0 <= meter.time.busy <= meter.time.total
 
 

@@ -1,12 +1,15 @@
 """The line about a run's progress: its text, on a terminal, and where there is none."""
 
+import itertools
 import os
 import sys
+import threading
 import time
 from contextlib import contextmanager
 
 import pytest
 
+from tests.processes import wait_until
 from trainkit.report.progress import CLEAR, LiveLine, ProgressLine, Speed, clock, progress_text
 from trainkit.results.progress import Progress
 from trainkit.training.run import run
@@ -92,8 +95,16 @@ def test_on_a_terminal_the_line_is_drawn_over_and_cleared(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "21")
     master, slave = os.openpty()
-    with standard_error(slave), LiveLine(lambda: "step 1 and much more than fits", every_s=30) as line:
-        time.sleep(0.2)
+    num_asked = itertools.count()
+
+    def text() -> str:
+        if next(num_asked) == 1:
+            is_drawn.set()  # at the second time
+        return "step 1 and much more than fits"
+
+    is_drawn = threading.Event()
+    with standard_error(slave), LiveLine(text, every_s=30) as line:
+        assert is_drawn.wait(60)
         line.above(lambda: os.write(2, b"epoch 1\n"))
     os.close(slave)
     drawn = read_all(master).decode()
@@ -106,7 +117,10 @@ def test_without_a_terminal_a_line_is_written_now_and_then_and_none_if_none_is_a
     monkeypatch.setattr("trainkit.report.progress.DRAW_S", 0.01)
     for every_s, written in ((0.05, "step 1\n"), (30, ""), (None, "")):
         with (tmp_path / "log").open("w") as log, standard_error(log.fileno()), LiveLine(lambda: "step 1", every_s):
-            time.sleep(0.3)
+            if written:
+                wait_until(lambda: (tmp_path / "log").read_text())
+            else:
+                time.sleep(0.3)
         assert (tmp_path / "log").read_text()[:7] == written
 
 

@@ -128,7 +128,7 @@ def test_the_end_of_a_job_leaves_no_process_and_no_temporary_file(end, orphaning
         if end != "by itself":
             wait_until(partial(is_ready, log))
         if end == "stopped":
-            assert len(marked(str(tmp_path))) == 3  # the server, the job and the orphan
+            wait_until(lambda: len(marked(str(tmp_path))) == 3)  # the server, the job and the orphan
             assert stop_process(job) == -signal.SIGKILL
         if end == "killed":
             os.kill(job.pid, signal.SIGKILL)
@@ -168,12 +168,13 @@ def test_a_killed_sweep_takes_its_job_along_which_holds_the_lock_until_then(orph
     os.kill(server, signal.SIGSTOP)
     sweep.kill()
     sweep.wait()
-    assert len(marked(str(tmp_path))) == 3
+    wait_until(lambda: len(marked(str(tmp_path))) == 3)
     with lock.open() as file:
         with pytest.raises(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.kill(server, signal.SIGCONT)
         wait_until(lambda: not marked(str(tmp_path)), timeout_s=60)
+        wait_until_gone(server)  # it closes the file only after its environment cannot be read any more
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     assert not scratch.exists()
 

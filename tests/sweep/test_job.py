@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 from omegaconf import OmegaConf
@@ -21,7 +22,9 @@ LOST = "rank 1, step 4 (epoch 0): its process was lost (killed, or out of memory
 @pytest.mark.parametrize(("returncode", "reason"), [(1, LOST), (-9, "torchrun was killed by SIGKILL")])
 def test_a_torchrun_that_is_killed_is_the_cause_of_the_end_of_its_ranks(returncode, reason, tmp_path):
     write_row(tmp_path, Row(run_id="run", status="interrupted"))
-    write_report(tmp_path, RankReport(1, "a", "here", pid=1, time=1.0, place="step 4 (epoch 0)"))
+    disconnected = {"status": "failed", "reason": "connection reset", "failed_at": 2.0, "follows": True}
+    for rank, told in enumerate((disconnected, {})):
+        write_report(tmp_path, RankReport(rank, "a", "here", pid=1, time=1.0, place="step 4 (epoch 0)", **told))
     config = OmegaConf.create()
     sweep = Sweep("s", tmp_path, config, timeout_s=None, repeats=1, slots=())
     job = Job([], config, nproc_per_node=2, label="", repeat=0, number="[1/1]")
@@ -51,12 +54,13 @@ def slow_server(tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="jobs are forked on Linux alone")
-@pytest.mark.parametrize("left_s", [IMPORTS_S / 3, IMPORTS_S + 0.2], ids=["as it imports", "as it runs"])
+@pytest.mark.parametrize("left_s", [IMPORTS_S / 3, IMPORTS_S + 1], ids=["as it imports", "as it runs"])
 def test_a_deadline_holds_for_the_imports_of_the_server_too(left_s, slow_server, tmp_path):
     server, sweep, job = slow_server
+    sweep = replace(sweep, timeout_s=60)
     started_s = time.monotonic()
     row, is_interrupted = run_job(sweep, job, new_run_dir(tmp_path, ""), server, Deadline(left_s, "the end"))
-    assert left_s <= time.monotonic() - started_s < IMPORTS_S + 0.5  # the limit of the job itself
+    assert left_s <= time.monotonic() - started_s < sweep.timeout_s
     assert (row.status, is_interrupted) == ("timeout", False)
     assert row.error == f"stopped after {round(left_s, 1):g} s (the end)"
 

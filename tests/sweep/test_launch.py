@@ -354,7 +354,10 @@ def test_the_last_checkpoint_of_two_ranks_loads_in_one(single_process):
 def test_a_signal_that_python_loses_in_a_callback_of_its_own_comes_again(tmp_path):
     (tmp_path / "script.py").write_text("""
 import os, signal, time, weakref
+from trainkit import interruption
 from trainkit.sweep.sweep import handle_signals
+
+interruption.AGAIN_S = 2
 
 class Ended: pass
 

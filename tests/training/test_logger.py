@@ -1,10 +1,10 @@
 """Several loggers at once, and those whose packages need not be installed."""
 
-import time
 from importlib.util import find_spec
 
 import pytest
 
+from tests.processes import wait_until
 from trainkit.config.errors import ConfigError
 from trainkit.training.run import run
 
@@ -20,13 +20,8 @@ def test_two_loggers_get_the_same_figures_and_wandb_its_tags(compose, tmp_path):
     assert {"train/loss", "val/loss", "step/loss", "step/lr", "step/grad_norm"} < set(header.split(","))
     (recorded,) = (tmp_path / "run" / "wandb").glob("offline-run-*/*.wandb")
     expected = (b"step/grad_norm", b"train/loss", b"look", b"why")
-    for _ in range(100):  # W&B's own process writes the file, on a busy machine after the run has ended
-        content = recorded.read_bytes()
-        if all(written in content for written in expected):
-            break
-        time.sleep(0.1)
-    for written in expected:
-        assert written in content
+    for written in expected:  # W&B's own process writes the file, on a busy machine after the run has ended
+        wait_until(lambda written=written: written in recorded.read_bytes())
 
 
 def test_a_logger_without_a_name_and_what_is_no_logger_are_one_line(compose):

@@ -1,11 +1,9 @@
 """Real races: jobs in fresh processes, planted settings, the second start, what is left behind."""
 
+import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import pytest
 
 from tests import forked
 from tests.conftest import ROOT
+from tests.processes import wait_until
 from trainkit.results.ledger import LEDGER_FILE, Measurement, read_measurements
 from trainkit.results.runs import read_rows
 
@@ -20,7 +19,7 @@ BUDGET_S = 600
 PLANTED = Path(__file__).parent / "planted.py"
 RACE = (
     "-m", "hydra/sweeper=race", "sweep=planted", f"hydra.sweeper.budget_min={BUDGET_S // 60}",
-    "hydra.sweeper.job_steps=25", "hydra.sweeper.into=mine", "hydra.launcher.timeout_s=15",
+    "hydra.sweeper.job_steps=25", "hydra.sweeper.into=mine", "hydra.launcher.timeout_s=25",
     "model=own", "model._target_=planted.Net", "+model.inputs=images", "data=digits",
     "compile.mode=default,reduce-overhead", "compile.backend=eager,planted_wrong,planted_oom,planted_hang",
     "compile.scope=net", "trainer.channels_last=false,true", "optimizer.foreach=null",
@@ -44,7 +43,7 @@ def test_planted_settings_are_not_chosen_and_are_said_and_nothing_is_measured_tw
     assert reasons.keys() == {WRONG, OOM, HANG, PIECES}
     assert reasons[WRONG].startswith("numbers differ from eager: losses differ from float64 by ")
     assert reasons[OOM].startswith("oom: ")
-    assert reasons[HANG] == "timeout: stopped after 15 s (hydra.launcher.timeout_s)"
+    assert reasons[HANG] == "timeout: stopped after 25 s (hydra.launcher.timeout_s)"
     assert reasons[PIECES] == "requested default, effective eager: nothing was compiled"
     assert sorted(job.run_id for job in jobs) == sorted(row.run_id for row in read_rows(folder))
     assert not list(folder.rglob("checkpoints"))
@@ -54,7 +53,7 @@ def test_planted_settings_are_not_chosen_and_are_said_and_nothing_is_measured_tw
     assert lines[1].endswith("left: eager: ok: step " + lines[1].rpartition("step ")[2])
     for line, job in zip(lines[1:], jobs, strict=False):  # each line has the time at the end of its job
         minutes, seconds = re.match(r"\[(\d+):(\d+) of 10:00\]", line).groups()
-        assert 60 * int(minutes) + int(seconds) == pytest.approx(job.used_s, abs=2)
+        assert 60 * int(minutes) + int(seconds) == pytest.approx(job.used_s, abs=5)
     for reason in (
         "numbers differ from eager",
         "oom: OutOfMemoryError",
@@ -118,16 +117,16 @@ def test_what_was_typed_wrongly_is_one_line(words: list[str], complaint: str, tr
 def first_jobs(words: Sequence[str], folder: Path, number: int) -> list[Measurement]:
     """Run a race until it has measured so many jobs."""
     ledger = folder / LEDGER_FILE
-    cwd = folder.parents[2]
-    race = subprocess.Popen([sys.executable, str(ROOT / "train.py"), *words], cwd=cwd, stdout=subprocess.PIPE)
-    try:
-        while race.poll() is None and (not ledger.exists() or len(ledger.read_text().splitlines()) <= number):
-            time.sleep(0.2)
-        race.send_signal(signal.SIGINT)
-        output, _ = race.communicate()
-    finally:
-        race.kill()
-    assert race.returncode == 130, output
+
+    def has_measured() -> bool:
+        return ledger.exists() and len(ledger.read_text().splitlines()) > number
+
+    def interrupt(race: int) -> None:
+        wait_until(has_measured)
+        os.kill(race, signal.SIGINT)
+
+    done = forked.python(ROOT / "train.py", *words, cwd=folder.parents[2], on_start=forked.beside(interrupt))
+    assert done.returncode == 130, done.stdout + done.stderr
     return read_measurements(folder)[:number]
 
 
@@ -142,7 +141,7 @@ def test_the_largest_batch_that_fits_is_found_on_two_ranks(tmp_path: Path):
     ]  # fmt: skip
     jobs = first_jobs(words, tmp_path / "runs" / "sweeps" / "sizes", 4)
     sizes = [(job.batch_size, job.status) for job in jobs]
-    assert sizes == [(64, "ok"), (128, "failed"), (96, "failed"), (80, "ok")]
+    assert sizes == [(64, "ok"), (128, "failed"), (96, "failed"), (80, "ok")], [job.reason for job in jobs]
     assert "digits has 180 training samples, less than one batch for 2 process(es)" in jobs[1].reason
     largest = jobs[-1]
     assert largest.samples_per_s == pytest.approx(2 * 80 / largest.step_time_ms * 1e3)

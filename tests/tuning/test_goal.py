@@ -9,7 +9,7 @@ from trainkit.training.run import run
 from trainkit.tuning.goal import Goal, throughput
 
 SIZE = 32
-TRAINED = (f"data.batch_size={SIZE}", "compile.mode=eager", "trainer.max_epochs=9")
+TRAINED = ("model=simple_net", f"data.batch_size={SIZE}", "compile.mode=eager", "trainer.max_epochs=9")
 
 
 @pytest.mark.parametrize(

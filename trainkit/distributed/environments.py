@@ -6,7 +6,7 @@ from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 
 from trainkit.cluster import ClusterJob, cluster_job
 
-FIRST_PORT, NUM_PORTS = 20_000, 40_000
+FIRST_PORT, NUM_PORTS = 20_000, 12_000  # below those that Linux gives to connections
 
 
 def cluster_environments() -> list[ClusterEnvironment]:

@@ -168,8 +168,11 @@ def row_of_request(sweep: Sweep, job: Job, run_dir: Path) -> Row:
 def _cause_of_death(job: Job, returncode: int, run_dir: Path) -> str:
     """Why a job ended that could not say so: what its ranks reported, the signal that killed it, its complaint, or its
     last line."""
-    was_killed = returncode < 0  # then its ranks ended with it, and are no cause
-    cause = first_cause(read_reports(run_dir), is_gone=lambda report: not was_killed)
+    reports = read_reports(run_dir)
+    was_killed = returncode < 0  # then its ranks ended with it, or lost their connection to it, and are no cause
+    if was_killed:
+        reports = [report for report in reports if not report.follows]
+    cause = first_cause(reports, is_gone=lambda report: not was_killed)
     if cause is not None:
         return cause.reason
     if was_killed:
