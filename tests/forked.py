@@ -223,9 +223,11 @@ def _fork_servers() -> None:
 def _serve_sweep(control: socket.socket) -> NoReturn:
     """Wait for the arguments of a server, and end as one of its jobs, or with the sweep."""
     signal_at_end_of_parent(signal.SIGKILL)
-    order, (stdin, stdout, *_), *_ = socket.recv_fds(control, 2**20, 8)
+    order, descriptors, *_ = socket.recv_fds(control, 2**20, 8)
+    if not order:  # the sweep has ended
+        os._exit(0)
     control.close()
-    told = json.loads(order)
+    told, (stdin, stdout, *_) = json.loads(order), descriptors
     os.setsid()
     os.dup2(stdin, 0)
     os.dup2(stdout, 1)
