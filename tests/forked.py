@@ -149,9 +149,7 @@ def serve() -> None:
 
 
 def _run(argv: list[str], cwd: str, env: dict[str, str], said: list[str], ranks: int, max_restarts: int) -> None:
-    os.environ.clear()
-    os.environ.update(env)
-    tempfile.tempdir = None  # that of the server's environment
+    _take_environment(env)
     os.chdir(cwd)
     for descriptor, path in enumerate([os.devnull, *said]):
         opened = os.open(path, os.O_RDWR | os.O_CREAT)
@@ -167,6 +165,12 @@ def _run(argv: list[str], cwd: str, env: dict[str, str], said: list[str], ranks:
         return
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     run_torchrun([*ONE_HOST, f"--nproc-per-node={ranks}", f"--max-restarts={max_restarts}", *argv])
+
+
+def _take_environment(env: dict[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(env)
+    tempfile.tempdir = None  # that of the environment before
 
 
 def _run_script(path: str) -> None:
@@ -231,9 +235,7 @@ def _serve_sweep(control: socket.socket) -> NoReturn:
     os.setsid()
     os.dup2(stdin, 0)
     os.dup2(stdout, 1)
-    os.environ.clear()
-    os.environ.update(told["environment"])
-    tempfile.tempdir = None
+    _take_environment(told["environment"])
     path, *arguments = told["arguments"]
     sys.path[:] = path.split(os.pathsep)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -133,17 +133,9 @@ def test_a_fixed_mark_goes_on_uncompiled_where_it_is_asked_to(compose):
         (["compile.mark_dynamic=[{}]", "compile.dynamic=false"], "compile.dynamic = False: excludes compile.mark"),
     ],
 )  # fmt: skip
-def test_a_shape_typed_wrongly_is_one_line(compose, monkeypatch, words, line):
-    from tests.conftest import CONF
-    from trainkit.config.complaints import complaints
-
-    said = complaints(["data=synthetic", *words], CONF)
-    if not said:
-        with pytest.raises(ConfigError) as caught:
-            run(compose("data=synthetic", *words, "trainer.accelerator=cpu"))
-        said = caught.value.complaints
-    assert len(said) == 1
-    assert said[0].startswith(line)
+def test_a_shape_typed_wrongly_is_one_line(complaints_about, words, line):
+    (complaint,) = complaints_about("data=synthetic", *words, "trainer.accelerator=cpu")
+    assert complaint.startswith(line)
 
 
 @pytest.mark.parametrize(

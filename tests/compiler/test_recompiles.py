@@ -52,7 +52,7 @@ def test_each_recompile_has_its_shape_and_its_seconds(compose, tmp_path, capsys)
     assert row.recompile_shapes == [[[4, 10], [4]], [[4, 14], [4]]]
     assert "expected 6, actual 10" in row.recompiles[0]
     assert len(row.recompile_times_s) == 2
-    assert 0 < sum(row.recompile_times_s) == pytest.approx(row.compile_recompile_s, rel=0.5)
+    assert 0 < sum(row.recompile_times_s) == pytest.approx(row.compile_recompile_s, rel=0.2)
     assert read_row(tmp_path / "run") == row
     summary.print_run(row, tmp_path / "run")
     assert "(by a batch of [4, 14] and [4])" in " ".join(capsys.readouterr().out.split())

@@ -7,10 +7,9 @@ import torch
 from torch import nn
 
 import trainkit.models.local_optimized
-from tests.conftest import CONF, parameters, same
+from tests.conftest import parameters, same
 from tests.networks import network
 from trainkit.compiler import regions
-from trainkit.config.complaints import complaints
 from trainkit.config.errors import ConfigError
 from trainkit.config.schema import CompileConfig, Mode, PartConfig, Scope
 from trainkit.models.convnet_mix import ConvNetMix
@@ -109,14 +108,9 @@ def test_blocks_are_found_in_a_network_within_another_one(compose, more):
         ("compile.parts=[{mode: eager}]", "compile.parts: one has no match; name modules of the network or a function"),
     ],
 )  # fmt: skip
-def test_parts_typed_wrongly_are_one_line(compose, typed, line):
-    said = complaints([PARTS, typed], CONF)
-    if not said:
-        with pytest.raises(ConfigError) as caught:
-            run(compose(PARTS, typed))
-        said = caught.value.complaints
-    assert len(said) == 1
-    assert said[0].startswith(line)
+def test_parts_typed_wrongly_are_one_line(complaints_about, typed, line):
+    (complaint,) = complaints_about(PARTS, typed)
+    assert complaint.startswith(line)
 
 
 def test_wrong_parts_end_with_status_2_and_leave_no_row(train, tmp_path):
@@ -321,17 +315,19 @@ def test_two_ranks_train_parts_as_they_train_eager(train, tmp_path):
     )  # fmt: skip
     scopes = {
         "eager": ["compile.mode=eager"],
+        "blocks": ["compile.scope=blocks"],
         "parts": [PARTS, "compile.parts=[{match: blocks.*},{match: head}]"],
     }
     for name, words_of in scopes.items():
         done = train(*words, *words_of, f"hydra.run.dir={name}", ranks=2)
         assert done.returncode == 0, done.stderr
-    row = read_row(tmp_path / "parts")
-    assert (row.status, row.world_size, row.effective_mode) == ("ok", 2, "default")
-    assert [part.name for part in row.compiled_parts][:3] == ["blocks.0", "blocks.1", "blocks.2"]
     eager = parameters(tmp_path / "eager")
-    for key, tensor in parameters(tmp_path / "parts").items():
-        torch.testing.assert_close(tensor, eager[key])
+    for name in ("blocks", "parts"):
+        row = read_row(tmp_path / name)
+        assert (row.status, row.world_size, row.effective_mode) == ("ok", 2, "default")
+        assert [part.name for part in row.compiled_parts][:3] == ["blocks.0", "blocks.1", "blocks.2"]
+        for key, tensor in parameters(tmp_path / name).items():
+            torch.testing.assert_close(tensor, eager[key])
 
 
 def test_the_summary_and_the_report_name_the_parts(compose, tmp_path, capsys):

@@ -59,7 +59,7 @@ NINE_STEPS = (network("Dropout"), "trainer.limit_train_batches=9", "trainer.warm
     [
         ("compile.mode=eager", "data.num_workers=0"),
         ("compile.mode=eager", "data.num_workers=1", "trainer.accumulate_grad_batches=2"),
-        ("compile.backend=eager", "data=synthetic", "data.image_size=8", "data.batch_sizes=[8,16,32]"),
+        ("compile.backend=aot_eager", "data=synthetic", "data.image_size=8", "data.batch_sizes=[8,16,32]"),
     ],
     ids=" ".join,
 )
@@ -194,7 +194,8 @@ def test_two_ranks_resume_inside_of_an_epoch_and_between_two(train, tmp_path):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     assert train(*asked, f"hydra.run.dir={whole}", ranks=2).returncode == 0
     whole_losses = [(record.train_loss, record.val_loss) for record in read_epochs(whole)]
-    for end, num_workers in (("trainer.max_steps=13", 0), ("trainer.max_steps=13", 1), ("trainer.max_epochs=1", 4)):
+    within, between = "trainer.max_steps=13", "trainer.max_epochs=1"
+    for end, num_workers in ((within, 0), (within, 1), (between, 0), (between, 4)):
         words = (*asked, f"data.num_workers={num_workers}", f"hydra.run.dir={parts}")
         assert train(*words, end, "ckpt_path=null", ranks=2).returncode == 0
         done = train(*words, f"ckpt_path='{parts}/checkpoints/last.ckpt'", ranks=2)

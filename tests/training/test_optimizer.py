@@ -186,7 +186,7 @@ def test_a_run_goes_on_in_another_implementation_of_its_optimizer(compose, tmp_p
     assert close(parameters(tmp_path / "fused"), parameters(tmp_path / "foreach"))
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "muon"])  # adamw, the default: tests/training/test_run.py
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd", "muon"])
 def test_every_optimizer_learns(optimizer, compose):
     row = run(compose(f"optimizer={optimizer}", "compile.mode=eager", "trainer.max_epochs=4"))
     assert row.val_accuracy > 0.9

@@ -53,7 +53,7 @@ def test_planted_settings_are_not_chosen_and_are_said_and_nothing_is_measured_tw
     assert lines[1].endswith("left: eager: ok: step " + lines[1].rpartition("step ")[2])
     for line, job in zip(lines[1:], jobs, strict=False):  # each line has the time at the end of its job
         minutes, seconds = re.match(r"\[(\d+):(\d+) of 10:00\]", line).groups()
-        assert 60 * int(minutes) + int(seconds) == pytest.approx(job.used_s, abs=5)
+        assert 60 * int(minutes) + int(seconds) == pytest.approx(job.used_s, abs=2)
     for reason in (
         "numbers differ from eager",
         "oom: OutOfMemoryError",

@@ -82,7 +82,7 @@ def build(config: RunConfig, listeners: Listeners, watch: Watch, contexts: ExitS
     trainer = build_trainer(config, devices, watch, meters, recorder, progress)
     foreign_processes = ForeignProcesses(trainer.strategy.root_device)
     modes = {config.compile.mode, *(part.mode for part in config.compile.parts)}
-    if not modes.isdisjoint(AUTOTUNE_MODES):  # which starts CUDA: whose memory is in use can be told before
+    if not modes.isdisjoint(AUTOTUNE_MODES):  # This starts CUDA, so the other processes are counted first.
         contexts.enter_context(inductor.on_autotuning(listeners.progress.tune))
     return Components(
         config=config,

@@ -243,7 +243,7 @@ class Advisor:
         add_round(self.rounds, job, self.entries, self.race.standing())
 
     def _share_s(self, entry: Entry, is_final: bool) -> float:
-        return round(self.budget.share_s(entry, is_final, list(self.entries.values())), 1)
+        return self.budget.share_s(entry, is_final, list(self.entries.values()))
 
     def _coldest_compile_s(self, entry: Entry) -> float:
         """The longest compile of the arms with the same graphs: whichever of them came first found the cache cold."""

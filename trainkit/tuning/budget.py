@@ -47,6 +47,7 @@ class Budget:
         share_s = max(TIMES_PREDICTED * expected_s, LEAST_SHARE * self.limit_s)
         if expected_s == 0:
             share_s = FIRST_SHARE * self.limit_s
+        share_s = round(share_s, 1)
         if self.job_limit_s is not None:
             share_s = min(share_s, self.job_limit_s)
         return share_s

@@ -46,7 +46,7 @@ def measurement_of(
     # The row of a job may have been there already, after a kill: it did not take its time again.
     wall_s = max(wall_s, _least_job_s(row))
     reason = why_dropped(row)
-    is_forgiven = reason == FOREIGN_PROCESS or _is_ended_by(BUDGET_END, row) or _is_unfinished(row, request)
+    is_forgiven = reason == FOREIGN_PROCESS or _is_cut_off(row) or _is_unfinished(row, request)
     excludes = reason is not None and not is_forgiven
     if reason is None:
         reason = goal.violation(row)
@@ -80,19 +80,19 @@ def measurement_of(
         cache_found=row.cache_found,
         check=request.check,
         unchecked=_why_unchecked(row, request, figure),
-        share_s=request.timeout_s if row.status == "timeout" and not _is_ended_by(BUDGET_END, row) else None,
+        share_s=request.timeout_s if row.status == "timeout" and not _is_cut_off(row) else None,
     )
 
 
-def _is_ended_by(source: str, row: Row) -> bool:
-    """Whether a time limit from this source ended a job."""
-    return row.status == "timeout" and source in (row.error or "")
+def _is_cut_off(row: Row) -> bool:
+    """Whether the end of the budget ended a job."""
+    return row.status == "timeout" and BUDGET_END in (row.error or "")
 
 
 def _is_unfinished(row: Row, request: JobRequest) -> bool:
     """Whether the comparison with eager did not end. An arm that has figures can train."""
     is_checked = request.check and request.has_figures
-    return is_checked and row.status in UNFINISHED and not _is_ended_by(BUDGET_END, row)
+    return is_checked and row.status in UNFINISHED and not _is_cut_off(row)
 
 
 def _why_unchecked(row: Row, request: JobRequest, figure: float | None) -> str | None:
