@@ -1,5 +1,6 @@
 """What only a GPU can show. Run on one: pytest -m gpu."""
 
+import os
 import subprocess
 import sys
 
@@ -346,14 +347,15 @@ input()
 def test_a_row_measured_beside_another_process_says_so_and_one_measured_alone_does_not(tmp_path):
     words = (*ON_GPU, "logger=none", "trainer.max_epochs=2", "trainer.devices=1")
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    mode_of = {"beside": "eager", "alone": "eager", "tuned": "max-autotune"}
+    mode_of = {"beside": "eager", "alone": "eager", "tuned": "max-autotune", "forked": "max-autotune"}
     for name, mode in mode_of.items():
+        environment = {**os.environ, "TORCHINDUCTOR_WORKER_START": "fork" if name == "forked" else "subprocess"}
         other = None
         if name == "beside":
             other = subprocess.Popen([sys.executable, "-c", HOLDS_A_GIB], **pipes)
             assert other.stdout.readline() == "ready\n"
         command = [sys.executable, ROOT / "train.py", *words, f"compile.mode={mode}", f"hydra.run.dir={name}"]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, env=environment)
         if other is not None:
             other.communicate("\n")
         assert done.returncode == 0, done.stderr
@@ -362,7 +364,8 @@ def test_a_row_measured_beside_another_process_says_so_and_one_measured_alone_do
     assert why_dropped(beside) == FOREIGN_PROCESS
     if not torch.cuda.is_initialized():  # else this process too is on the device
         assert alone.foreign_processes in (0, None)
-        assert read_row(tmp_path / "tuned").foreign_processes == alone.foreign_processes
+        for name in ("tuned", "forked"):
+            assert read_row(tmp_path / name).foreign_processes == alone.foreign_processes, name
     assert 0 <= alone.foreign_cpu_frac < 1
 
 

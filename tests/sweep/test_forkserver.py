@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
 from benchmarks.kills import MARK, marked
@@ -17,9 +18,12 @@ from tests.processes import children, is_running, wait_until, wait_until_gone
 from trainkit.sweep import processes
 from trainkit.sweep.forkserver import Forkserver
 from trainkit.sweep.processes import default_compile_cache, stop_process
+from trainkit.sweep.slots import Slot
+from trainkit.sweep.sweep import Sweep, forkserver_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="jobs are forked on Linux alone")
 
+WORKER_START = "TORCHINDUCTOR_WORKER_START"
 JOB = """import atexit, json, os, signal, sys
 ours = os.getsid(0) == os.getpid()
 found = [__name__, sys.argv, sys.path[0], sys.stdin.read(), ours, hasattr(json, "left_behind"), hash("a")]
@@ -203,6 +207,18 @@ def test_a_server_that_dies_as_it_imports_is_the_end_of_its_job_alone(tmp_path, 
         assert stop_process(forkserver.start([str(tmp_path / "job.py")], log)) == 3
         assert log.read_text() == "what forks the jobs has ended with exit status 3\n"
         assert forkserver.start([str(tmp_path / "job.py")], log).wait(60) == 0
+
+
+@pytest.mark.parametrize(
+    ("env_set", "typed", "start"), [({}, None, "fork"), ({}, "subprocess", "subprocess"), ({"A": "1"}, None, None)]
+)
+def test_a_job_whose_imports_are_done_forks_its_compile_workers_too(env_set, typed, start, monkeypatch, tmp_path):
+    monkeypatch.delenv(WORKER_START, raising=False)
+    if typed is not None:
+        monkeypatch.setenv(WORKER_START, typed)
+    config = OmegaConf.create({"job": {"kind": "train"}, "hydra": {"job": {"env_set": env_set}}})
+    sweep = Sweep("name", tmp_path, config, None, 1, (Slot(),))
+    assert forkserver_of(sweep, Slot(), 0, lock=-1)._environment.get(WORKER_START) == start
 
 
 def test_the_users_compile_cache_is_where_torch_has_it_by_default(monkeypatch):

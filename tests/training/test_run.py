@@ -61,8 +61,11 @@ def test_eager_compiles_nothing(compose):
     assert (row.num_graphs, row.compile_time_s, row.effective_mode) == (0, 0.0, "eager")
 
 
-def test_the_processes_on_the_device_are_counted_before_autotuning_starts_cuda(compose, monkeypatch):
+def test_the_processes_on_the_device_are_counted_before_forked_workers_or_autotuning_start_cuda(compose, monkeypatch):
     order = []
+
+    def note_workers(compile_, device_type, forked):
+        order.append("forked workers" if forked else "workers")
 
     def note_autotuning(on_start):
         order.append("autotuning")
@@ -75,8 +78,9 @@ def test_the_processes_on_the_device_are_counted_before_autotuning_starts_cuda(c
 
     monkeypatch.setattr(components, "ForeignProcesses", Noted)
     monkeypatch.setattr(components.inductor, "on_autotuning", note_autotuning)
+    monkeypatch.setattr(components, "start_workers_for", note_workers)
     assert run(compose("compile.mode=max-autotune")).status == "failed"
-    assert order == ["count", "autotuning"]
+    assert order == ["workers", "count", "forked workers", "autotuning"]
 
 
 def test_a_second_run_of_the_process_compiles_anew(compose, tmp_path):

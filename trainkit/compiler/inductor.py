@@ -31,6 +31,11 @@ def start_workers() -> None:
         start()
 
 
+def forks_workers() -> bool:
+    """Whether inductor forks its workers from this process, as TORCHINDUCTOR_WORKER_START=fork asks it to."""
+    return find("worker_start_method") == "fork"
+
+
 def use_ptxas_of_workers() -> None:
     """Have this process assemble kernels with the ptxas of inductor's compile workers, from before its first compile
     until it ends: Triton asks for the version once.

@@ -34,9 +34,15 @@ def num_cores() -> int:
     return os.cpu_count() or 1
 
 
-def start_workers_for(compile_: CompileConfig, device_type: str) -> None:
-    """Have inductor start its workers if it will compile for a GPU: they import torch while the network is built."""
-    if compile_.mode != "eager" and compile_.backend == "inductor" and device_type == "cuda":
+def start_workers_for(compile_: CompileConfig, device_type: str, forked: bool) -> None:
+    """Have inductor start its workers if it will compile for a GPU, and if they are `forked` or not.
+
+    Those that are not import torch while the network is built. Before others torch starts CUDA in this process, so that
+    they come once the processes on the device are counted; they start at once.
+    """
+    if compile_.mode == "eager" or compile_.backend != "inductor" or device_type != "cuda":
+        return
+    if inductor.forks_workers() == forked:
         inductor.start_workers()
 
 

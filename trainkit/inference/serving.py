@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from trainkit.compiler import dynamo
+from trainkit.compiler.startup import start_workers_for
 from trainkit.config.schema import RunConfig
 from trainkit.data.module import DataModule
 from trainkit.inference.accuracy import accuracy_of, answer_of
@@ -58,6 +59,8 @@ class Serving:
     def begin(self) -> None:
         """Write the first row, `interrupted`, and compile something small, apart from the networks' own compiles."""
         self._foreign_processes = ForeignProcesses(self._device)
+        for stage in self._stages:
+            start_workers_for(stage.config.compile, self._device.type, forked=True)
         accelerator = "gpu" if self._device.type == "cuda" else "cpu"
         self._row = replace(self._row, strategy="single", accelerator=accelerator, **machine_columns(self._device))
         warn_of_other_machine(self._config.tuned, self._row)

@@ -186,7 +186,8 @@ def _run_repeats(sweep: Sweep, jobs: Sequence[Job], turn: int, lock: int, job_cl
 def forkserver_of(sweep: Sweep, slot: Slot, number: int, lock: int) -> Forkserver:
     """The server of this number, which starts the jobs of one repeat in the slot.
 
-    It imports nothing if Hydra sets a job's environment: it would do so after the imports.
+    It imports nothing if Hydra sets a job's environment: it would do so after the imports. Otherwise a job forks
+    inductor's compile workers too, which import torch for seconds else.
     """
     modules = ["trainkit.training.run", INDUCTOR]
     if sweep.config.job.kind == "forward":
@@ -194,6 +195,8 @@ def forkserver_of(sweep: Sweep, slot: Slot, number: int, lock: int) -> Forkserve
     if sweep.config.hydra.job.env_set:
         modules = []
     environment = job_environment()
+    if modules:
+        environment.setdefault("TORCHINDUCTOR_WORKER_START", "fork")
     if slot.gpu is not None:
         environment["CUDA_VISIBLE_DEVICES"] = slot.gpu
     scratch = scratch_folder(sweep, number)
