@@ -93,6 +93,27 @@ def test_compile_times_are_compared_in_one_state_of_the_cache():
     assert (pair.choice_values, pair.baseline_values, pair.notes) == ([40.0, 4.0], [9.0, 2.0], ())
 
 
+def test_runs_with_either_cache_are_repeats_in_steady_steps_and_apart_in_times_of_compiles():
+    def repeats(mode: str, step_ms: float, **seconds: float) -> list[Row]:
+        rows = []
+        for n, (cache, compile_s) in enumerate(seconds.items()):
+            facts = {"compile_cache": cache, "compile_time_s": compile_s, "first_answer_s": compile_s}
+            rows.append(ops_row(1, step_ms, n, compile_mode=mode, cache_found="cold", **facts))
+        return rows
+
+    rows = [*repeats("default", 4.0, warm=10.0, cold=20.0), *repeats("reduce-overhead", 2.0, warm=5.0, cold=30.0)]
+    choices = "compile.mode=reduce-overhead", "compile.mode=default"
+    (pair,) = compare_pairs(rows, *choices)
+    assert (len(pair.choice_rows), len(pair.baseline_rows), pair.conditions) == (2, 2, {})
+    times = compare_pairs(rows, *choices, column="compile_time_s")
+    assert [(pair.conditions, pair.ratio.value) for pair in times] == [
+        ({"compile.cache": "warm"}, pytest.approx(0.5)),
+        ({"compile.cache": "cold"}, pytest.approx(1.5)),
+    ]
+    with pytest.raises(ValueError, match=r"^compile\.mode=reduce-overhead: fits several settings"):
+        compare_pairs(rows, *choices, column="first_answer_s")
+
+
 def test_settings_that_are_no_repeats_of_each_other_are_never_one_side():
     with pytest.raises(ValueError, match=r"^compile\.mode=default: fits several settings"):
         compare_pairs(crossing(), "compile.mode=default", "compile.mode=eager")

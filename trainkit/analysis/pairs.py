@@ -14,6 +14,8 @@ from trainkit.results.row import Row
 from trainkit.stats import Ratio
 
 METRIC_COLUMNS = (METRIC, "val_accuracy")
+CACHE = "compile.cache"
+WITH_COMPILES = {"first_answer_s", "all_calls_miss_frac"}  # columns whose figures have compiles in them
 WARM_NOTES = {"mixed": "with a partly warm cache", "warm": "with a warm cache"}
 Conditions = tuple[tuple[str, str], ...]  # settings and machine, each a name and its value as text
 
@@ -101,17 +103,18 @@ def compare_pairs(
 
     A choice is a line of overrides, `compile.mode=default model.rewritten!=true`, a list as reports write it,
     `compile.parts=features+classifier`; `cache_found=warm` selects runs by the compile cache that they found. If either
-    names a setting of compile.*, the other settings of compile.* may differ. Rows that a comparison drops take no part,
-    except runs that were only partly compiled: those get a note. Compile times are those of repeats that found the
-    compile cache in the same state, the coldest that both sides have, unless a choice names `cache_found`; a pair
+    names a setting of compile.*, the other settings of compile.* may differ; times of compiles have a pair for each
+    `compile.cache`, and steady steps are repeats of each other whatever it is. Rows that a comparison drops take no
+    part, except runs that were only partly compiled: those get a note. Compile times are those of repeats that found
+    the compile cache in the same state, the coldest that both sides have, unless a choice names `cache_found`; a pair
     without such repeats is left out. Raises ValueError if a choice fits several candidates under the same conditions:
     they are no repeats of each other.
     """
     usable = _usable_rows(list(rows), column)
     chosen_names = {requirement.name for requirement in _requirements(choice) + _requirements(baseline)}
-    choice_repeats = _rows_by_conditions(usable, choice, chosen_names)
-    baseline_repeats = _rows_by_conditions(usable, baseline, chosen_names)
-    by_cache = column is not None and column.startswith("compile_") and "cache_found" not in chosen_names
+    choice_repeats = _rows_by_conditions(usable, choice, chosen_names, column)
+    baseline_repeats = _rows_by_conditions(usable, baseline, chosen_names, column)
+    by_cache = _is_of_compiles(column) and "cache_found" not in chosen_names
     distinguishing = _distinguishing(list(choice_repeats) + list(baseline_repeats), grouping.implied_names(usable))
     pairs = []
     for conditions, repeats in choice_repeats.items():
@@ -182,13 +185,22 @@ def _requirements(choice: str) -> list[_Requirement]:
     return requirements
 
 
-def _rows_by_conditions(rows: list[Row], choice: str, chosen_names: set[str]) -> dict[Conditions, list[Row]]:
+def _rows_by_conditions(
+    rows: list[Row], choice: str, chosen_names: set[str], column: str | None
+) -> dict[Conditions, list[Row]]:
     """The rows with the settings of a choice, by their other settings and their machine."""
-    by_conditions = grouping.group_by(rows_with(choice, rows), lambda row: _conditions(row, chosen_names))
+    by_conditions = grouping.group_by(rows_with(choice, rows), lambda row: _conditions(row, chosen_names, column))
     for repeats in by_conditions.values():
-        if len({grouping.candidate_key(row) for row in repeats}) > 1:
+        compared = repeats
+        if not _is_of_compiles(column) and column not in WITH_COMPILES:
+            compared = [replace(row, compile_cache="") for row in repeats]
+        if len({grouping.candidate_key(row) for row in compared}) > 1:
             raise ValueError(f"{choice}: fits several settings that were measured; add what tells them apart")
     return by_conditions
+
+
+def _is_of_compiles(column: str | None) -> bool:
+    return column is not None and column.startswith("compile_")
 
 
 def _of_common_cache(choice_rows: list[Row], baseline_rows: list[Row]) -> tuple[list[Row], list[Row]]:
@@ -216,11 +228,12 @@ def _cache_notes(row: Row) -> tuple[str, ...]:
     return (WARM_NOTES[state],) if state in WARM_NOTES else ()
 
 
-def _conditions(row: Row, chosen_names: set[str]) -> Conditions:
+def _conditions(row: Row, chosen_names: set[str], column: str | None) -> Conditions:
     compile_named = any(name.startswith("compile.") for name in chosen_names)
     conditions = []
     for name, value in (grouping.requested(row) | grouping.machine_facts(row)).items():
-        if name in chosen_names or (compile_named and name.startswith("compile.")):
+        may_differ = compile_named and name.startswith("compile.") and not (name == CACHE and _is_of_compiles(column))
+        if name in chosen_names or may_differ:
             continue
         conditions.append((name, grouping.value_text(name, value)))
     return tuple(conditions)
