@@ -64,8 +64,8 @@ def test_eager_compiles_nothing(compose):
 def test_the_processes_on_the_device_are_counted_before_forked_workers_or_autotuning_start_cuda(compose, monkeypatch):
     order = []
 
-    def note_workers(compile_, device_type, forked):
-        order.append("forked workers" if forked else "workers")
+    def note_workers(compile_, device_type, is_counted):
+        order.append("forked workers" if is_counted else "workers")
 
     def note_autotuning(on_start):
         order.append("autotuning")

@@ -15,7 +15,9 @@ from trainkit.stats import Ratio
 
 METRIC_COLUMNS = (METRIC, "val_accuracy")
 CACHE = "compile.cache"
-WITH_COMPILES = {"first_answer_s", "all_calls_miss_frac"}  # columns whose figures have compiles in them
+# None is the speed-up. A compile cache changes none of these, but of a network whose calls have several shapes.
+OF_CALLS_AND_STEPS = {None, "step_time_ms", "samples_per_s", "second_call_ms", "mean_after_first_ms"}
+SHARED_NOTE = "without these graphs in it"
 WARM_NOTES = {"mixed": "with a partly warm cache", "warm": "with a warm cache"}
 Conditions = tuple[tuple[str, str], ...]  # settings and machine, each a name and its value as text
 
@@ -128,7 +130,7 @@ def compare_pairs(
         choice_rows, baseline_rows = of_common_machines(choice_rows, baseline_rows)
         notes = _notes([*choice_rows, *baseline_rows])
         if by_cache:
-            notes += _cache_notes(choice_rows[0])
+            notes += _cache_notes(choice_rows[0], CACHE in distinguishing)
         pair = PairwiseComparison(
             column=column,
             choice=choice,
@@ -192,7 +194,7 @@ def _rows_by_conditions(
     by_conditions = grouping.group_by(rows_with(choice, rows), lambda row: _conditions(row, chosen_names, column))
     for repeats in by_conditions.values():
         compared = repeats
-        if not _is_of_compiles(column) and column not in WITH_COMPILES:
+        if column in OF_CALLS_AND_STEPS:
             compared = [replace(row, compile_cache="") for row in repeats]
         if len({grouping.candidate_key(row) for row in compared}) > 1:
             raise ValueError(f"{choice}: fits several settings that were measured; add what tells them apart")
@@ -222,9 +224,11 @@ def _cache_state(row: Row) -> str:
     return row.cache_found
 
 
-def _cache_notes(row: Row) -> tuple[str, ...]:
-    """A note on a compile cache that was not cold."""
+def _cache_notes(row: Row, caches_differ: bool) -> tuple[str, ...]:
+    """A note on a compile cache that was not cold, or on a shared one that was, where others had one of their own."""
     state = _cache_state(row)
+    if caches_differ and state == "cold" and row.compile_cache != "cold":
+        return (SHARED_NOTE,)
     return (WARM_NOTES[state],) if state in WARM_NOTES else ()
 
 

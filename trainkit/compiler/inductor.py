@@ -31,9 +31,10 @@ def start_workers() -> None:
         start()
 
 
-def forks_workers() -> bool:
-    """Whether inductor forks its workers from this process, as TORCHINDUCTOR_WORKER_START=fork asks it to."""
-    return find("worker_start_method") == "fork"
+def workers_start_cuda() -> bool:
+    """Whether torch starts CUDA in this process before it starts inductor's workers, as it does unless they are in a
+    process of torch's own, TORCHINDUCTOR_WORKER_START=subprocess."""
+    return find("worker_start_method") in ("fork", "spawn")
 
 
 def use_ptxas_of_workers() -> None:

@@ -60,7 +60,7 @@ PRIVATE_NAMES = (
     PrivateName("torch._inductor.cudagraph_trees", "log_cudagraph_skip_and_bump_counter", "cudagraph_skips in calls"),
     PrivateName("torch._inductor.async_compile", "AsyncCompile._ready_future", "start-up does not wait for workers"),
     PrivateName("torch._inductor.async_compile", "maybe_warm_pool", "the first compile waits until workers start"),
-    PrivateName("torch._inductor.config", "worker_start_method", "the first compile waits until forked workers start"),
+    PrivateName("torch._inductor.config", "worker_start_method", "foreign_processes beside forked workers"),
     # autotuning
     PrivateName("torch._inductor.select_algorithm", "get_algorithm_selector_cache", "tuned_kernels"),
     PrivateName("torch._inductor.runtime.compile_tasks", "_set_triton_ptxas_path", "kernels to try compile twice"),

@@ -34,15 +34,16 @@ def num_cores() -> int:
     return os.cpu_count() or 1
 
 
-def start_workers_for(compile_: CompileConfig, device_type: str, forked: bool) -> None:
-    """Have inductor start its workers if it will compile for a GPU, and if they are `forked` or not.
+def start_workers_for(compile_: CompileConfig, device_type: str, is_counted: bool) -> None:
+    """Have inductor start its workers if it will compile for a GPU.
 
-    Those that are not import torch while the network is built. Before others torch starts CUDA in this process, so that
-    they come once the processes on the device are counted; they start at once.
+    They import torch while the network is built. If torch starts CUDA in this process before it starts them, as before
+    it forks them, they wait until the processes on the device are counted: `is_counted`.
     """
-    if compile_.mode == "eager" or compile_.backend != "inductor" or device_type != "cuda":
+    backends = {compile_.backend, *(part.backend for part in compile_.parts)}
+    if compile_.mode == "eager" or "inductor" not in backends or device_type != "cuda":
         return
-    if inductor.forks_workers() == forked:
+    if inductor.workers_start_cuda() == is_counted:
         inductor.start_workers()
 
 

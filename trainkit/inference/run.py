@@ -42,7 +42,7 @@ def run_forward(config: RunConfig, fallback: Sequence[RunConfig] = ()) -> Row:
             require_writable_cache()
         devices = _select_device(config)
         for stage_config in (config, *fallback):
-            start_workers_for(stage_config.compile, devices.type, forked=False)
+            start_workers_for(stage_config.compile, devices.type, is_counted=False)
         data = build_data(config)
         meters = CallMeters(measured_first=bool(fallback))
         stages = build_stages(config, fallback, data, devices, meters)

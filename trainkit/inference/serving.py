@@ -60,7 +60,7 @@ class Serving:
         """Write the first row, `interrupted`, and compile something small, apart from the networks' own compiles."""
         self._foreign_processes = ForeignProcesses(self._device)
         for stage in self._stages:
-            start_workers_for(stage.config.compile, self._device.type, forked=True)
+            start_workers_for(stage.config.compile, self._device.type, is_counted=True)
         accelerator = "gpu" if self._device.type == "cuda" else "cpu"
         self._row = replace(self._row, strategy="single", accelerator=accelerator, **machine_columns(self._device))
         warn_of_other_machine(self._config.tuned, self._row)

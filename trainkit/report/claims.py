@@ -217,7 +217,7 @@ def rows_of_pairs(pairs: Iterable[PairwiseComparison]) -> list[Row]:
 
 def commands_of(rows: Iterable[Row]) -> list[str]:
     """The commands that measure these rows, as Markdown, with what was typed behind the experiment for all of them."""
-    shared_overrides: dict[tuple[str, str], list[str]] = {}
+    shared_overrides: dict[tuple[str, str, str], list[str]] = {}
     for row in rows:
         script = "train.py"
         if row.kind == "forward":
@@ -227,12 +227,13 @@ def commands_of(rows: Iterable[Row]) -> list[str]:
             parallel = f" hydra.launcher.parallel={row.num_parallel_jobs}"
         for number, override in enumerate(row.overrides):
             if override.startswith("experiment="):
-                command = (f"python {script} -m {override}", parallel)
                 others = row.overrides[number + 1 :]
+                cache = " ".join(word for word in others if word.startswith("compile.cache="))
+                command = (f"python {script} -m {override}", parallel, cache)
                 words = shared_overrides.get(command, others)
                 shared_overrides[command] = [word for word in words if word in others]
     commands = []
-    for (command_line, parallel), overrides in shared_overrides.items():
+    for (command_line, parallel, _), overrides in shared_overrides.items():
         words = [command_line, *map(shlex.quote, overrides)]
         commands.append(f"`{' '.join(words)}{parallel}`")
     return commands

@@ -81,7 +81,7 @@ def build(config: RunConfig, listeners: Listeners, watch: Watch, contexts: ExitS
     recorder = Recorder(config, watch, meters, compiler, listeners.on_epoch)
     trainer = build_trainer(config, devices, watch, meters, recorder, progress)
     foreign_processes = ForeignProcesses(trainer.strategy.root_device)
-    start_workers_for(config.compile, devices.type, forked=True)
+    start_workers_for(config.compile, devices.type, is_counted=True)
     modes = {config.compile.mode, *(part.mode for part in config.compile.parts)}
     if not modes.isdisjoint(AUTOTUNE_MODES):  # This starts CUDA, so the other processes are counted first.
         contexts.enter_context(inductor.on_autotuning(listeners.progress.tune))
@@ -108,7 +108,7 @@ def prepare_compiles(config: RunConfig, devices: Devices, contexts: ExitStack) -
         return
     require_writable_cache()
     contexts.enter_context(shared_cores(devices.per_node))
-    start_workers_for(config.compile, devices.type, forked=False)
+    start_workers_for(config.compile, devices.type, is_counted=False)
 
 
 def choose_kernels(config: RunConfig, devices: Devices, contexts: ExitStack) -> None:
