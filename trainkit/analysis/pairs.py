@@ -15,7 +15,7 @@ from trainkit.stats import Ratio
 
 METRIC_COLUMNS = (METRIC, "val_accuracy")
 CACHE = "compile.cache"
-# None is the speed-up. A compile cache changes none of these, but of a network whose calls have several shapes.
+# No compile is in these, whatever its cache, unless calls have several shapes. None is the speed-up.
 OF_CALLS_AND_STEPS = {None, "step_time_ms", "samples_per_s", "second_call_ms", "mean_after_first_ms"}
 SHARED_NOTE = "without these graphs in it"
 WARM_NOTES = {"mixed": "with a partly warm cache", "warm": "with a warm cache"}

@@ -186,8 +186,8 @@ def _run_repeats(sweep: Sweep, jobs: Sequence[Job], turn: int, lock: int, job_cl
 def forkserver_of(sweep: Sweep, slot: Slot, number: int, lock: int) -> Forkserver:
     """The server of this number, which starts the jobs of one repeat in the slot.
 
-    It imports nothing if Hydra sets a job's environment: it would do so after the imports. Otherwise a job forks
-    inductor's compile workers too, which import torch for seconds else.
+    It imports nothing if Hydra sets a job's environment: it would do so after the imports. A job of one that does
+    forks inductor's compile workers, too: new ones would import torch again, for seconds.
     """
     modules = ["trainkit.training.run", INDUCTOR]
     if sweep.config.job.kind == "forward":
