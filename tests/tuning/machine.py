@@ -1,6 +1,7 @@
 """A machine that is made up: it answers a race's jobs with rows, and its clock with their times."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from trainkit.results.row import Row
 from trainkit.tuning.advisor import Advisor
 from trainkit.tuning.budget import Budget
 from trainkit.tuning.goal import Goal
-from trainkit.tuning.measuring import BUDGET_END, BUDGET_SHARE, JobRequest
+from trainkit.tuning.measuring import BUDGET_END, BUDGET_SHARE, JobRequest, JobResult
 from trainkit.tuning.space import Space
 
 GIB = 2**30
@@ -47,7 +48,20 @@ class Machine:
     now_s: float = 0.0
     jobs: list[JobRequest] = field(default_factory=list)
 
-    def measure(self, request: JobRequest) -> Row:
+    def measure(self, request: JobRequest) -> JobResult:
+        return self.timed(self.row)(request)
+
+    def timed(self, row_of: Callable[[JobRequest], Row]) -> Callable[[JobRequest], JobResult]:
+        """What measures by `row_of`: the row of a job, for which the machine's clock goes on."""
+
+        def measure(request: JobRequest) -> JobResult:
+            started_s = self.now_s
+            row = row_of(request)
+            return JobResult(row, self.now_s - started_s)
+
+        return measure
+
+    def row(self, request: JobRequest) -> Row:
         is_first = request.name not in [job.name for job in self.jobs]
         chance = np.random.default_rng(len(self.jobs))
         self.jobs.append(request)

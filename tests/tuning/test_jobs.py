@@ -85,32 +85,39 @@ def test_a_row_without_a_ledger_is_of_another_race(made: list[dict], tmp_path: P
     run_dir.mkdir()
     write_row(run_dir, replace(MADE, run_id="race/000-job"))
     with runner(tmp_path) as running:
-        assert running.measure(REQUEST).run_id == "race/made"
+        assert running.measure(REQUEST).row.run_id == "race/made"
     Ledger(tmp_path, IDENTITY)
     with runner(tmp_path) as running:
-        assert running.measure(REQUEST).run_id == "race/000-job"
+        assert running.measure(REQUEST).row.run_id == "race/000-job"
 
 
-def test_the_repeats_of_an_arm_are_from_other_servers_which_start_three_at_once(
-    made: list[dict], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("num_cores", "num_servers"), [(1, 3), (8, 4), (64, 6)])
+def test_the_repeats_of_an_arm_are_from_other_servers_of_which_several_start_at_once(
+    num_cores: int, num_servers: int, made: list[dict], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """All have imported before a job runs."""
+    """All have imported before a job runs, whose time is without that."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(num_cores))
     ready, wait_for_imports = [], Forkserver.wait_for_imports
 
     def wait_and_count(server: Forkserver, timeout_s: float | None = None) -> None:
+        time.sleep(0.1)
         wait_for_imports(server, timeout_s)
         readable, _, _ = select.select([server], [], [], 0)
         ready.append(readable == [server])
 
     monkeypatch.setattr(Forkserver, "wait_for_imports", wait_and_count)
     default = replace(REQUEST, name="default", overrides=("compile.mode=default",))
-    num_ready = []
+    num_ready, waits_s, wall_s = [], [], []
     with runner(tmp_path) as running:
-        for request in (REQUEST, default, REQUEST, REQUEST, REQUEST):
-            running.measure(request)
+        for request in (REQUEST, default, *[REQUEST] * num_servers):
+            waits_s.append(running.imports_s(request.name))
+            wall_s.append(running.measure(request).wall_s)
             num_ready.append(len(ready))
-    first, of_default, second, third, fourth = [job["server"] for job in made]
+    first, of_default, *later = [job["server"] for job in made]
     assert of_default is first
-    assert len({first, second, third, fourth}) == 4
-    assert num_ready == [3, 3, 3, 3, 6]
+    assert len({first, *later}) == num_servers + 1
+    assert num_ready == [*[num_servers] * (num_servers + 1), 2 * num_servers]
     assert all(ready)
+    assert waits_s[:-1] == [0.0] * (num_servers + 1)
+    assert waits_s[-1] >= 0.1 * num_servers
+    assert max(wall_s) < 0.1 * num_servers

@@ -20,14 +20,13 @@ from trainkit.report.advice import print_advice, write_advice
 from trainkit.report.progress import DRAW_S, LiveLine, clock
 from trainkit.results.ledger import Ledger
 from trainkit.results.requested import run_overrides
-from trainkit.results.row import Row
 from trainkit.sweep.plan import Sweep
 from trainkit.sweep.slots import Slot
 from trainkit.tuning.advisor import Advisor, unmeasured
 from trainkit.tuning.budget import Budget
 from trainkit.tuning.goal import MEMORY
 from trainkit.tuning.jobs import JobRunner
-from trainkit.tuning.measuring import JobRequest
+from trainkit.tuning.measuring import JobRequest, JobResult
 from trainkit.tuning.plan import RacePlan, race_folder
 from trainkit.tuning.tuned import refuse_own_experiment, refuse_unwritable, write_tuned
 
@@ -53,7 +52,7 @@ def advise(
     sweep = Sweep(folder.name, folder, config, timeout_s, 1, (Slot(),))
     with ExitStack() as last_act:
         with JobRunner(plan, sweep, load_config) as runner:
-            advisor = make_advisor(plan, folder, timeout_s)
+            advisor = make_advisor(plan, folder, timeout_s, runner.imports_s)
             advisor.note_time()  # a start that ends before its first job counts too
             last_act.callback(advisor.note_time)
             status = _run(advisor, runner, folder)
@@ -81,8 +80,11 @@ def _run(advisor: Advisor, runner: JobRunner, folder: Path) -> int:
     return DONE
 
 
-def make_advisor(plan: RacePlan, folder: Path, timeout_s: float | None = None) -> Advisor:
-    """The advisor of a race, with the jobs of its ledger; `timeout_s` is the user's limit for a job.
+def make_advisor(
+    plan: RacePlan, folder: Path, timeout_s: float | None = None, imports_s: Callable[[str], float] = lambda name: 0.0
+) -> Advisor:
+    """The advisor of a race, with the jobs of its ledger; `timeout_s` is the user's limit for a job, `imports_s` what
+    the next job of an arm waits for.
 
     Raises ConfigError for a ledger that cannot be read, and for that of another race.
     """
@@ -91,13 +93,15 @@ def make_advisor(plan: RacePlan, folder: Path, timeout_s: float | None = None) -
     except ValueError as error:
         raise ConfigError(f"{error}; move its folder away, or give the race another, sweep=NAME") from error
     budget = Budget(60 * plan.settings.budget_min, ledger.used_s, process_age_s(), timeout_s)
-    return Advisor(plan.space, plan.goal, budget, ledger, lambda arm: plan.complaint([*plan.typed.fixed, *arm]))
+    return Advisor(
+        plan.space, plan.goal, budget, ledger, lambda arm: plan.complaint([*plan.typed.fixed, *arm]), imports_s
+    )
 
 
 class LiveRace:
     """Shows a race: a line for each job, and on a terminal the running job."""
 
-    def __init__(self, advisor: Advisor, measure: Callable[[JobRequest], Row]):
+    def __init__(self, advisor: Advisor, measure: Callable[[JobRequest], JobResult]):
         self._advisor, self._measure = advisor, measure
 
     def opening(self, folder: Path) -> str:
@@ -108,7 +112,7 @@ class LiveRace:
             return f"{line}; {len(advisor.ledger.measurements)} jobs are measured, {clock(advisor.budget.used_s)} used"
         return line
 
-    def measure(self, request: JobRequest) -> Row:
+    def measure(self, request: JobRequest) -> JobResult:
         """Run a job, with its line: in the end it has the time at the job's end, and the standing before the job."""
         budget = self._advisor.budget
         started_s, started = budget.used_s, self._time()
@@ -118,9 +122,9 @@ class LiveRace:
             return f"{started} {title}: {clock(budget.used_s - started_s)}"
 
         with LiveLine(text, DRAW_S if sys.stderr.isatty() else None):
-            row = self._measure(request)
-        print(f"{self._time()} {title}: {summary.job_outcome(row)}", flush=True)
-        return row
+            result = self._measure(request)
+        print(f"{self._time()} {title}: {summary.job_outcome(result.row)}", flush=True)
+        return result
 
     def _time(self) -> str:
         budget = self._advisor.budget

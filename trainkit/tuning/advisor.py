@@ -9,14 +9,13 @@ from trainkit.analysis.dropping import OTHER_NUMBERS
 from trainkit.analysis.race import Race, Standing
 from trainkit.config.factors import LeftOut
 from trainkit.results.ledger import Ledger, Measurement
-from trainkit.results.row import Row
 from trainkit.tuning.accuracy import LEAST_SEEDS, num_seeds, worse_metric
 from trainkit.tuning.batch_sizes import BatchSizes
 from trainkit.tuning.budget import Budget, repeating
 from trainkit.tuning.combinations import combinations
-from trainkit.tuning.forecast import Entry, predicted_s
+from trainkit.tuning.forecast import Entry, predicted_check_s, predicted_s
 from trainkit.tuning.goal import MEMORY, Goal, time_needed
-from trainkit.tuning.measuring import JobRequest, measurement_of
+from trainkit.tuning.measuring import JobRequest, JobResult, measurement_of
 from trainkit.tuning.rounds import add_round
 from trainkit.tuning.space import ArmSettings, Overrides, Space, chosen_values
 
@@ -30,7 +29,8 @@ class Advisor:
     """A race over a space of settings within a budget.
 
     The ledger holds its whole state: an advisor that is made from a ledger goes on where the last one stopped.
-    `complaint` says why overrides contradict each other. Arms with a complaint are not measured.
+    `complaint` says why overrides contradict each other. Arms with a complaint are not measured. `imports_s` is the
+    time that the next job of an arm waits before it begins.
     """
 
     def __init__(
@@ -40,10 +40,11 @@ class Advisor:
         budget: Budget,
         ledger: Ledger,
         complaint: Callable[[Overrides], str | None] = lambda overrides: None,
+        imports_s: Callable[[str], float] = lambda name: 0.0,
     ):
         self.space, self.goal, self.budget, self.ledger = space, goal, budget, ledger
         self.sizes = BatchSizes(space, goal)
-        self._complaint = complaint
+        self._complaint, self._imports_s = complaint, imports_s
         self.race = Race([], goal.rules())
         self.entries: dict[str, Entry] = {}
         self.rounds: list[Round] = []
@@ -52,16 +53,14 @@ class Advisor:
         for job in ledger.measurements:
             self._take(job)
 
-    def run(self, measure: Callable[[JobRequest], Row]) -> None:
+    def run(self, measure: Callable[[JobRequest], JobResult]) -> None:
         """Measure until the race is decided, or until no job fits into the budget."""
         while (turn := self.next_turn()) is not None:
             request = self.request(turn)
-            started_s = self.budget.used_s
             with repeating(self.note_time, NOTE_S):
-                row = measure(request)
-            used_s = self.budget.used_s
+                result = measure(request)
             coldest_s = self._coldest_compile_s(self.entries[request.name])
-            job = measurement_of(row, request, self.goal, coldest_s, wall_s=used_s - started_s, used_s=used_s)
+            job = measurement_of(result, request, self.goal, coldest_s, used_s=self.budget.used_s)
             self.ledger.append(job)
             self._take(job)
 
@@ -71,15 +70,12 @@ class Advisor:
 
     def next_turn(self) -> Turn | None:
         """The next turn that fits into the budget. In the end, while nothing is decided, what was kept for a final that
-        does not fit goes to settings that were not tried, to a comparison of the choice with eager, and to others."""
+        does not fit goes to a comparison of the choice with eager, and to others."""
         self._extend()
         turn = self.race.next_turn(self._may_run)
-        is_decided = self.race.standing().is_decided
-        if turn is None and not is_decided:
-            turn = self.race.next_turn(self._may_be_tried)
         if turn is None:
             turn = self._last_check()
-        if turn is None and not is_decided:
+        if turn is None and not self.race.standing().is_decided:
             turn = self.race.next_turn(self._is_last_to_fit)
         if turn is not None and self._needs_base(turn):
             return Turn(self.race.arms[0], is_final=False)
@@ -117,14 +113,22 @@ class Advisor:
         return len(base.jobs) < needed and self._may_run(Turn(base.arm, is_final=False))
 
     def _may_run(self, turn: Turn) -> bool:
-        return self._fits(turn, self._final_s(turn))
+        """Whether a turn fits beside the final. A setting that was not tried need leave no more time than a comparison
+        of the choice with eager takes: it may be better by far more than the final can tell."""
+        if turn.arm.all_figures:
+            return self._fits(turn, self._final_s(turn))
+        return self._fits(turn, self._check_s(self.entries[turn.arm.name]))
 
-    def _may_be_tried(self, turn: Turn) -> bool:
-        """Whether a setting that was not tried fits beside a comparison of the choice with eager."""
-        standing, kept_s = self.race.standing(), 0.0
-        if standing.choice is not None and self.is_unchecked(standing):
-            kept_s = predicted_s(self.entries[standing.choice.name], True, list(self.entries.values()))
-        return not turn.arm.all_figures and self._fits(turn, kept_s)
+    def _check_s(self, tried: Entry) -> float:
+        """The time of a comparison with eager, of the present choice or of what is tried. While nothing compiled is the
+        choice, to try comes first."""
+        standing, entries = self.race.standing(), list(self.entries.values())
+        if standing.choice is None or not self.entries[standing.choice.name].is_compiled:
+            return 0.0
+        check_s = predicted_check_s(tried, entries)
+        if self.is_unchecked(standing):
+            check_s = max(check_s, predicted_s(self.entries[standing.choice.name], True, entries))
+        return check_s
 
     def _is_last_to_fit(self, turn: Turn) -> bool:
         return not turn.is_final and self._fits(turn, 0.0)
@@ -141,7 +145,7 @@ class Advisor:
         return Turn(standing.choice, is_final=False)
 
     def _fits(self, turn: Turn, kept_s: float) -> bool:
-        entries = list(self.entries.values())
+        entries, kept_s = list(self.entries.values()), kept_s + self._imports_s(turn.arm.name)
         return self.budget.has_room(self.entries[turn.arm.name], turn.is_final, entries, kept_s)
 
     def _final_s(self, turn: Turn) -> float:

@@ -1,6 +1,8 @@
 """The jobs of a race: each in a fresh process, as those of a sweep, with a row like all others."""
 
+import os
 import sys
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -16,17 +18,18 @@ from trainkit.sweep.forkserver import Forkserver
 from trainkit.sweep.job import Deadline, new_run_dir, run_job
 from trainkit.sweep.plan import Job, Sweep
 from trainkit.sweep.sweep import StopSignal, finished_row, forkserver_of, handle_signals, locked
-from trainkit.tuning.measuring import BUDGET_END, BUDGET_SHARE, JobRequest
+from trainkit.tuning.measuring import BUDGET_END, BUDGET_SHARE, JobRequest, JobResult
 from trainkit.tuning.plan import RacePlan
 
-NUM_SERVERS = 3  # an arm that leads has as many repeats soon
+MIN_SERVERS, MAX_SERVERS = 3, 6  # an arm that leads has 3 repeats soon, and a winner has more
+CORES_OF_SERVER = 2  # with so many cores for each, the imports of 6 take 1.1 times as long as those of 3
 
 
 class JobRunner:
     """Runs jobs while it is entered, and holds the lock of the race's folder. ConfigError if the race runs already.
 
-    A server starts one job of each arm, so each repeat of an arm is from another server. NUM_SERVERS are started at
-    once: their imports take about as long as those of one, and no job runs meanwhile.
+    A server starts one job of each arm, so each repeat of an arm is from another server. Several are started at once:
+    their imports take about as long as those of one, and no job runs meanwhile.
     """
 
     def __init__(self, plan: RacePlan, sweep: Sweep, load_config: Callable[[list[str]], DictConfig]):
@@ -34,6 +37,7 @@ class JobRunner:
         self._resources = ExitStack()
         self._servers = ExitStack()
         self._started: dict[Forkserver, set[str]] = {}  # the arms whose jobs each server has started
+        self._imports_s = 0.0  # that the last servers took
         self._lock = 0
         self._earlier_rows: list[Row] = []
         self.stop = StopSignal()
@@ -51,25 +55,32 @@ class JobRunner:
     ) -> None:
         self._resources.__exit__(kind, error, trace)
 
-    def measure(self, request: JobRequest) -> Row:
+    def imports_s(self, arm: str) -> float:
+        """The time that the next job of an arm waits for the imports of new servers, as long as the last ones took."""
+        if any(arm not in arms for arms in self._started.values()):
+            return 0.0
+        return self._imports_s
+
+    def measure(self, request: JobRequest) -> JobResult:
         """Run a job to its end. A start that was killed may have left its row: then the job does not run again. Raises
         KeyboardInterrupt if the user stops the job.
 
         The arm's share counts from the start of the job. The end of the budget counts from the request: the imports of
-        a new server are part of the budget.
+        a new server are part of the budget, and not of the job.
         """
         deadline = Deadline(request.budget_left_s, BUDGET_END)
         job = self._job(request)
         sweep = self._limited(request)
         finished = finished_row(self._earlier_rows, sweep, job)
         if finished is not None:
-            return finished
+            return JobResult(finished, wall_s=0.0)
         server = self._server_for(request.name, deadline)
+        started_s = time.monotonic()
         run_dir = new_run_dir(sweep.folder, job.label)
         row, is_interrupted = run_job(sweep, job, run_dir, server, deadline)
         if is_interrupted:
             raise KeyboardInterrupt
-        return row
+        return JobResult(row, time.monotonic() - started_s)
 
     def _job(self, request: JobRequest) -> Job:
         overrides = self._plan.job_overrides(request.overrides, request.repeat, request.check)
@@ -94,10 +105,13 @@ class JobRunner:
 
     def _start_servers(self, deadline: Deadline) -> None:
         """Start servers in place of those before."""
+        started_s = time.monotonic()
         self._servers.close()
         self._started = {}
-        for number in range(NUM_SERVERS):
+        num_cores = len(os.sched_getaffinity(0))
+        for number in range(max(MIN_SERVERS, min(MAX_SERVERS, num_cores // CORES_OF_SERVER))):
             server = forkserver_of(self._sweep, self._sweep.slots[0], number, self._lock)
             self._started[self._servers.enter_context(server)] = set()
         for server in self._started:
             server.wait_for_imports(deadline.left_s)
+        self._imports_s = time.monotonic() - started_s

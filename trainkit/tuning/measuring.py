@@ -34,17 +34,25 @@ class JobRequest:
     has_figures: bool = False
 
 
+@dataclass(frozen=True)
+class JobResult:
+    """The row of a job, and the seconds that the job took, without the imports of a server before it. A row that was
+    there already, after a kill, took none."""
+
+    row: Row
+    wall_s: float
+
+
 def measurement_of(
-    row: Row, request: JobRequest, goal: Goal, coldest_s: float, *, wall_s: float, used_s: float
+    result: JobResult, request: JobRequest, goal: Goal, coldest_s: float, *, used_s: float
 ) -> Measurement:
     """The measurement of a job: its figure, or the reason why it has none.
 
     `coldest_s` is the longest compile of the arm's graphs so far. A process beside the job, the end of the budget, and
     a comparison with eager that does not end are not the arm's fault; every other reason excludes the arm.
     """
+    row = result.row
     compile_s = all_compile_s(row)
-    # The row of a job may have been there already, after a kill: it did not take its time again.
-    wall_s = max(wall_s, _least_job_s(row))
     reason = why_dropped(row)
     is_forgiven = reason == FOREIGN_PROCESS or _is_cut_off(row) or _is_unfinished(row, request)
     excludes = reason is not None and not is_forgiven
@@ -60,7 +68,7 @@ def measurement_of(
         is_final=request.is_final,
         run_id=row.run_id,
         status=row.status,
-        wall_s=wall_s,
+        wall_s=max(result.wall_s, _least_job_s(row)),
         used_s=used_s,
         figure=figure,
         reason=reason,
