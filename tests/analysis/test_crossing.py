@@ -8,10 +8,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.conftest import ROOT
+from trainkit.analysis.choices import rows_with
 from trainkit.analysis.crossing import Crossing, Line, Times, difference_at, find_crossing, fit_line
 from trainkit.analysis.dropping import step_times_ms
 from trainkit.analysis.grouping import requested
-from trainkit.analysis.pairs import rows_with
 from trainkit.analysis.studies import read_other_claims
 from trainkit.results.runs import read_rows
 

@@ -7,6 +7,7 @@ from statistics import median
 
 from trainkit.analysis import grouping
 from trainkit.analysis.candidates import metrics_differ, values_of
+from trainkit.analysis.choices import requirements_of, rows_with
 from trainkit.analysis.dropping import drop_reasons, step_times_ms
 from trainkit.analysis.machines import of_common_machines, ratio_within_machines, step_ratio
 from trainkit.results.optimized import METRIC, is_maximized
@@ -69,32 +70,9 @@ class PairwiseComparison:
         return self.of_metric and metrics_differ(self.choice_rows, self.baseline_rows)
 
 
-@dataclass(frozen=True)
-class _Requirement:
-    """That a setting has a value, or that it is set to any other."""
-
-    name: str
-    value: str
-    excluded: bool
-
-    def holds(self, row: Row) -> bool:
-        requested = grouping.requested(row) | {"cache_found": row.cache_found}
-        if self.name not in requested:
-            return False
-        requested_value = grouping.one_spelling(self.name, grouping.value_text(self.name, requested[self.name]))
-        equal = requested_value == grouping.one_spelling(self.name, self.value)
-        return equal != self.excluded
-
-
 def is_fraction(column: str | None) -> bool:
     """Whether a column holds fractions, which may be 0."""
     return column is not None and column.endswith("_frac")
-
-
-def rows_with(choice: str, rows: Iterable[Row]) -> list[Row]:
-    """The rows with the settings of a choice, all rows for an empty one."""
-    requirements = _requirements(choice)
-    return [row for row in rows if all(requirement.holds(row) for requirement in requirements)]
 
 
 def compare_pairs(
@@ -103,17 +81,15 @@ def compare_pairs(
     """Compare rows with the settings of `choice` with rows with those of `baseline`, a pair for each set of conditions,
     numbers ascending.
 
-    A choice is a line of overrides, `compile.mode=default model.rewritten!=true`, a list as reports write it,
-    `compile.parts=features+classifier`; `cache_found=warm` selects runs by the compile cache that they found. If either
-    names a setting of compile.*, the other settings of compile.* may differ; times of compiles have a pair for each
-    `compile.cache`, and steady steps are repeats of each other whatever it is. Rows that a comparison drops take no
-    part, except runs that were only partly compiled: those get a note. Compile times are those of repeats that found
-    the compile cache in the same state, the coldest that both sides have, unless a choice names `cache_found`; a pair
-    without such repeats is left out. Raises ValueError if a choice fits several candidates under the same conditions:
-    they are no repeats of each other.
+    If either choice names a setting of compile.*, the other settings of compile.* may differ; times of compiles have a
+    pair for each `compile.cache`, and steady steps are repeats of each other whatever it is. Rows that a comparison
+    drops take no part, except runs that were only partly compiled: those get a note. Compile times are those of repeats
+    that found the compile cache in the same state, the coldest that both sides have, unless a choice names
+    `cache_found`; a pair without such repeats is left out. Raises ValueError if a choice fits several candidates under
+    the same conditions: they are no repeats of each other.
     """
     usable = _usable_rows(list(rows), column)
-    chosen_names = {requirement.name for requirement in _requirements(choice) + _requirements(baseline)}
+    chosen_names = {requirement.name for requirement in requirements_of(choice) + requirements_of(baseline)}
     choice_repeats = _rows_by_conditions(usable, choice, chosen_names, column)
     baseline_repeats = _rows_by_conditions(usable, baseline, chosen_names, column)
     by_cache = _is_of_compiles(column) and "cache_found" not in chosen_names
@@ -177,14 +153,6 @@ def _usable_rows(rows: list[Row], column: str | None) -> list[Row]:
         if reason is None and _values([row], column):
             usable.append(row)
     return usable
-
-
-def _requirements(choice: str) -> list[_Requirement]:
-    requirements = []
-    for override in choice.split():
-        name, value = override.split("=", 1)
-        requirements.append(_Requirement(name.removesuffix("!"), value, excluded=name.endswith("!")))
-    return requirements
 
 
 def _rows_by_conditions(

@@ -9,9 +9,10 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from trainkit.analysis.choices import rows_with
 from trainkit.analysis.claims import ClaimedRatio, Outcome, Published, read_claimed, read_published
 from trainkit.analysis.comparison import Comparison, compare
-from trainkit.analysis.pairs import PairwiseComparison, compare_pairs, rows_with
+from trainkit.analysis.pairs import PairwiseComparison, compare_pairs
 from trainkit.config.schema import ClaimConfig, ComparisonConfig, StudyConfig
 from trainkit.results.row import Row
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
+from trainkit.analysis.choices import rows_with
 from trainkit.analysis.grouping import machine_facts
-from trainkit.analysis.pairs import compare_pairs, rows_with
+from trainkit.analysis.pairs import compare_pairs
 from trainkit.report.claims import MARKS
 from trainkit.report.labels import machine_label
 from trainkit.report.markdown import escape, text_table
