@@ -33,7 +33,8 @@ IDENTITY = RaceIdentity(
 
 @dataclass
 class Machine:
-    """Step times by override, which multiply; compile seconds by mode, at an arm's first job alone."""
+    """Step times by override, which multiply; compile seconds by mode, at an arm's first job alone; and the seconds of
+    imports before the first job of each start."""
 
     step_ms: dict[str, float] = field(
         default_factory=lambda: {
@@ -45,6 +46,8 @@ class Machine:
     fails: dict[str, dict] = field(default_factory=dict)  # the fields of the row, by an override of the arm
     hangs: tuple[str, ...] = ()
     spread: float = 0.001
+    imports_s: float = 0.0
+    is_started: bool = False
     now_s: float = 0.0
     jobs: list[JobRequest] = field(default_factory=list)
 
@@ -55,9 +58,12 @@ class Machine:
         """What measures by `row_of`: the row of a job, for which the machine's clock goes on."""
 
         def measure(request: JobRequest) -> JobResult:
+            imports_s = 0.0 if self.is_started else self.imports_s
+            self.is_started = True
+            self.now_s += imports_s
             started_s = self.now_s
             row = row_of(request)
-            return JobResult(row, self.now_s - started_s)
+            return JobResult(row, self.now_s - started_s, imports_s)
 
         return measure
 
@@ -107,6 +113,8 @@ class Machine:
         job_limit_s: float | None = None,
     ) -> Advisor:
         """An advisor whose clock is the machine's, as one start of the command makes it."""
+        self.is_started = False
         ledger = Ledger(folder, IDENTITY)
         budget = Budget(budget_s, ledger.used_s, job_limit_s=job_limit_s, now=lambda: self.now_s)
-        return Advisor(Space(factors, BEGINS), goal or Goal(batch_size=64), budget, ledger)
+        space, goal = Space(factors, BEGINS), goal or Goal(batch_size=64)
+        return Advisor(space, goal, budget, ledger, waits_for_imports=lambda name: not self.is_started)

@@ -1,10 +1,21 @@
 """How long a race expects its jobs to take."""
 
+from dataclasses import replace
+
 import pytest
 
 from trainkit.analysis.arms import Arm
 from trainkit.results.ledger import Measurement
-from trainkit.tuning.forecast import FIRST_COMPILE_S, FIRST_JOB_S, WARM_SAVES, Entry, predicted_compile_s, predicted_s
+from trainkit.tuning.forecast import (
+    CHECK_TIMES,
+    FIRST_COMPILE_S,
+    FIRST_JOB_S,
+    WARM_SAVES,
+    Entry,
+    predicted_check_s,
+    predicted_compile_s,
+    predicted_s,
+)
 from trainkit.tuning.space import ArmSettings
 
 
@@ -42,7 +53,8 @@ def test_the_arm_with_the_most_shared_overrides_tells_the_compile_time():
 
 
 def test_a_compile_that_was_ended_by_its_limit_is_expected_to_take_at_least_as_long():
-    ended = entry("compile.mode=max-autotune", 10.0, 0.0, status="timeout", figure=None, wall_s=300.0)
+    fields = {"status": "timeout", "figure": None, "wall_s": 300.0, "share_s": 300.0}
+    ended = entry("compile.mode=max-autotune", 10.0, 0.0, **fields)
     crossed = entry("compile.mode=max-autotune trainer.channels_last=true", 10.0)
     assert predicted_compile_s(crossed, [EAGER, ended]) == pytest.approx(300.0)
 
@@ -55,12 +67,26 @@ def test_a_warm_compile_is_not_expected_to_be_warmer_the_next_time():
     assert predicted_s(default, False, [EAGER, default]) == 40.0
 
 
-@pytest.mark.parametrize(("num_jobs", "is_final", "times"), [(1, False, 1), (1, True, 2), (2, False, 2)])
-def test_the_first_job_whose_numbers_are_checked_takes_twice_as_long(num_jobs: int, is_final: bool, times: float):
+def test_a_first_job_that_found_the_cache_warm_was_as_warm_as_the_next_one():
+    default = entry("compile.mode=default", 1.0, 3.0, cache_found="warm")
+    assert predicted_s(default, False, [EAGER, default]) == 13.0
+
+
+@pytest.mark.parametrize(("num_jobs", "is_final", "is_checked"), [(1, False, False), (1, True, True), (2, False, True)])
+def test_the_first_job_whose_numbers_are_checked_takes_longer(num_jobs: int, is_final: bool, is_checked: bool):
     default = entry("compile.mode=default", 1.0)
     for repeat in range(num_jobs):
         default.jobs += entry("compile.mode=default", 1.0, 0.0, repeat=repeat, wall_s=10.0).jobs
+    times = CHECK_TIMES if is_checked else 1
     assert predicted_s(default, is_final, [EAGER, default]) == 10 * times
+
+
+def test_the_check_of_an_arm_without_a_job_follows_its_first_job():
+    tried = entry("compile.mode=default", 1.0)
+    warm_s = 10 + (1 - WARM_SAVES) * FIRST_COMPILE_S
+    assert predicted_check_s(tried, [EAGER, tried]) == pytest.approx(CHECK_TIMES * warm_s)
+    assert predicted_check_s(EAGER, [EAGER, tried]) == 0
+    assert predicted_check_s(tried, [entry("compile.mode=eager", 0.0), tried]) == 0
 
 
 def test_a_mode_multiplies_the_stages_of_inductor_alone():
@@ -71,15 +97,24 @@ def test_a_mode_multiplies_the_stages_of_inductor_alone():
     assert predicted_compile_s(by_shape, [EAGER, default]) == pytest.approx(4 * (8 + 10 * 12))
 
 
-def test_a_job_is_expected_to_take_as_long_as_the_last_one_that_was_checked_as_it_is():
-    """The end of the budget cut the check off, so there is another one."""
+@pytest.mark.parametrize(("cut_off_s", "expected_s"), [(0.01, 10 * CHECK_TIMES), (40.0, 40.0)])
+def test_a_check_that_the_end_of_the_budget_cut_off_tells_how_long_another_one_takes_at_least(
+    cut_off_s: float, expected_s: float
+):
     default = entry("compile.mode=default", 1.0)
-    for repeat, wall_s in enumerate([10.0, 10.0, 13.0, 10.0]):
+    for repeat, wall_s in enumerate([10.0, 10.0, cut_off_s, 10.0]):
         fields = {"check": True, "status": "timeout", "figure": None} if repeat == 2 else {}
         default.jobs += entry("compile.mode=default", 1.0, 0.0, repeat=repeat, wall_s=wall_s, **fields).jobs
-    assert predicted_s(default, True, [EAGER, default]) == 13
+    assert predicted_s(default, True, [EAGER, default]) == expected_s
     default.jobs += entry("compile.mode=default", 1.0, 0.0, repeat=4, wall_s=14.0, check=True).jobs
     assert predicted_s(default, True, [EAGER, default]) == 10  # once is enough
+
+
+def test_a_first_job_that_the_end_of_the_budget_cut_off_is_expected_as_one_that_did_not_run():
+    default = entry("compile.mode=default", 1.0, 0.0, wall_s=0.01, status="timeout", figure=None)
+    assert predicted_s(default, False, [EAGER, default]) == 10 + FIRST_COMPILE_S
+    tuned = entry("compile.mode=max-autotune", 10.0)
+    assert predicted_compile_s(tuned, [EAGER, default]) == 10 * FIRST_COMPILE_S
 
 
 def test_a_compile_that_found_its_graphs_in_the_cache_tells_nothing_of_another_one():
@@ -91,6 +126,8 @@ def test_a_compile_that_found_its_graphs_in_the_cache_tells_nothing_of_another_o
 
 
 def test_a_base_that_was_ended_says_nothing_of_the_time_of_others():
-    base = entry("compile.mode=eager", 0.0, 0.0, status="timeout", figure=None, wall_s=600.0)
+    base = entry("compile.mode=eager", 0.0, 0.0, status="timeout", figure=None, wall_s=600.0, share_s=600.0)
     default = entry("compile.mode=default", 1.0)
     assert predicted_s(default, False, [base, default]) == FIRST_JOB_S + FIRST_COMPILE_S
+    base.jobs = [*EAGER.jobs, replace(base.jobs[0], wall_s=0.01, share_s=None)]
+    assert predicted_s(default, False, [base, default]) == 10 + FIRST_COMPILE_S

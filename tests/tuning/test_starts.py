@@ -28,8 +28,8 @@ class Runner:
     def __exit__(self, *error: object) -> None:
         time.sleep(CLOSING_S)
 
-    def imports_s(self, arm: str) -> float:
-        return 0.0
+    def waits_for_imports(self, arm: str) -> bool:
+        return True
 
     def measure(self, request: JobRequest) -> None:
         raise KeyboardInterrupt

@@ -58,12 +58,11 @@ class Measurement:
     """A job of a race.
 
     `overrides` tell its arm from the base, `is_final` says that it was one of the last two's. Without a `figure`, which
-    is lower for better ones, `reason` says why. `excludes` is true if the arm cannot win for that reason. `wall_s`
-    is the job's own time, without imports of a server before it; `used_s` is what the race had taken when the job had
-    ended, over all its starts. `before_inductor_s` is the part of
-    `compile_s` that no mode changes. `cache_found` is the row's. `check`: its numbers were to be compared with eager's;
-    `unchecked` says why they were not. `share_s` is the time that it had, its share of the budget or the user's
-    limit, if it outlasted that.
+    is lower for better ones, `reason` says why. `excludes` is true if the arm cannot win for that reason. `wall_s` is
+    the job's own time, after the `imports_s` that it waited for its server; `used_s` is what the race had taken when
+    the job had ended, over all its starts. `before_inductor_s` is the part of `compile_s` that no mode changes.
+    `cache_found` is the row's. `check`: its numbers were to be compared with eager's; `unchecked` says why they were
+    not. `share_s` is the time that it had, its share of the budget or the user's limit, if it outlasted that.
     """
 
     overrides: list[str]
@@ -92,6 +91,12 @@ class Measurement:
     check: bool = False
     unchecked: str | None = None
     share_s: float | None = None
+    imports_s: float = 0.0
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether the end of the budget ended this job."""
+        return self.status == "timeout" and self.share_s is None
 
     @property
     def is_ended_by_share(self) -> bool:

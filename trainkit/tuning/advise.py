@@ -28,6 +28,7 @@ from trainkit.tuning.goal import MEMORY
 from trainkit.tuning.jobs import JobRunner
 from trainkit.tuning.measuring import JobRequest, JobResult
 from trainkit.tuning.plan import RacePlan, race_folder
+from trainkit.tuning.space import Overrides
 from trainkit.tuning.tuned import refuse_own_experiment, refuse_unwritable, write_tuned
 
 DONE, NOTHING = 0, 1
@@ -52,7 +53,7 @@ def advise(
     sweep = Sweep(folder.name, folder, config, timeout_s, 1, (Slot(),))
     with ExitStack() as last_act:
         with JobRunner(plan, sweep, load_config) as runner:
-            advisor = make_advisor(plan, folder, timeout_s, runner.imports_s)
+            advisor = make_advisor(plan, folder, timeout_s, runner.waits_for_imports)
             advisor.note_time()  # a start that ends before its first job counts too
             last_act.callback(advisor.note_time)
             status = _run(advisor, runner, folder)
@@ -81,10 +82,12 @@ def _run(advisor: Advisor, runner: JobRunner, folder: Path) -> int:
 
 
 def make_advisor(
-    plan: RacePlan, folder: Path, timeout_s: float | None = None, imports_s: Callable[[str], float] = lambda name: 0.0
+    plan: RacePlan,
+    folder: Path,
+    timeout_s: float | None = None,
+    waits_for_imports: Callable[[str], bool] = lambda name: False,
 ) -> Advisor:
-    """The advisor of a race, with the jobs of its ledger; `timeout_s` is the user's limit for a job, `imports_s` what
-    the next job of an arm waits for.
+    """The advisor of a race, with the jobs of its ledger; `timeout_s` is the user's limit for a job.
 
     Raises ConfigError for a ledger that cannot be read, and for that of another race.
     """
@@ -93,9 +96,11 @@ def make_advisor(
     except ValueError as error:
         raise ConfigError(f"{error}; move its folder away, or give the race another, sweep=NAME") from error
     budget = Budget(60 * plan.settings.budget_min, ledger.used_s, process_age_s(), timeout_s)
-    return Advisor(
-        plan.space, plan.goal, budget, ledger, lambda arm: plan.complaint([*plan.typed.fixed, *arm]), imports_s
-    )
+
+    def complaint(arm: Overrides) -> str | None:
+        return plan.complaint([*plan.typed.fixed, *arm])
+
+    return Advisor(plan.space, plan.goal, budget, ledger, complaint, waits_for_imports)
 
 
 class LiveRace:

@@ -29,8 +29,8 @@ class Advisor:
     """A race over a space of settings within a budget.
 
     The ledger holds its whole state: an advisor that is made from a ledger goes on where the last one stopped.
-    `complaint` says why overrides contradict each other. Arms with a complaint are not measured. `imports_s` is the
-    time that the next job of an arm waits before it begins.
+    `complaint` says why overrides contradict each other. Arms with a complaint are not measured. `waits_for_imports`
+    says whether the next job of an arm begins after imports, which take as long as the longest so far.
     """
 
     def __init__(
@@ -40,11 +40,11 @@ class Advisor:
         budget: Budget,
         ledger: Ledger,
         complaint: Callable[[Overrides], str | None] = lambda overrides: None,
-        imports_s: Callable[[str], float] = lambda name: 0.0,
+        waits_for_imports: Callable[[str], bool] = lambda name: False,
     ):
         self.space, self.goal, self.budget, self.ledger = space, goal, budget, ledger
         self.sizes = BatchSizes(space, goal)
-        self._complaint, self._imports_s = complaint, imports_s
+        self._complaint, self._waits_for_imports = complaint, waits_for_imports
         self.race = Race([], goal.rules())
         self.entries: dict[str, Entry] = {}
         self.rounds: list[Round] = []
@@ -69,8 +69,8 @@ class Advisor:
         self.ledger.note_time(self.budget.used_s)
 
     def next_turn(self) -> Turn | None:
-        """The next turn that fits into the budget. In the end, while nothing is decided, what was kept for a final that
-        does not fit goes to a comparison of the choice with eager, and to others."""
+        """The next turn that fits into the budget. In the end, what was kept for a final that does not fit goes to a
+        comparison of the choice with eager, and while nothing is decided to any job."""
         self._extend()
         turn = self.race.next_turn(self._may_run)
         if turn is None:
@@ -113,21 +113,21 @@ class Advisor:
         return len(base.jobs) < needed and self._may_run(Turn(base.arm, is_final=False))
 
     def _may_run(self, turn: Turn) -> bool:
-        """Whether a turn fits beside the final. A setting that was not tried need leave no more time than a comparison
-        of the choice with eager takes: it may be better by far more than the final can tell."""
-        if turn.arm.all_figures:
-            return self._fits(turn, self._final_s(turn))
-        return self._fits(turn, self._check_s(self.entries[turn.arm.name]))
+        """Whether a turn fits beside the final. While a compiled choice is not decided, a setting that was not tried
+        need leave no more time than a comparison with eager takes: it may be better by more than a final can tell."""
+        standing, kept_s = self.race.standing(), self._final_s(turn)
+        is_new = not turn.arm.all_figures
+        if is_new and standing.choice is not None and self.entries[standing.choice.name].is_compiled:
+            check_s = self._check_s(turn, standing.choice)
+            kept_s = max(kept_s, check_s) if standing.is_decided else check_s
+        return self._fits(turn, kept_s)
 
-    def _check_s(self, tried: Entry) -> float:
-        """The time of a comparison with eager, of the present choice or of what is tried. While nothing compiled is the
-        choice, to try comes first."""
-        standing, entries = self.race.standing(), list(self.entries.values())
-        if standing.choice is None or not self.entries[standing.choice.name].is_compiled:
-            return 0.0
-        check_s = predicted_check_s(tried, entries)
-        if self.is_unchecked(standing):
-            check_s = max(check_s, predicted_s(self.entries[standing.choice.name], True, entries))
+    def _check_s(self, turn: Turn, choice: Arm) -> float:
+        """The time of a comparison with eager, of the choice or of what the turn tries, whichever takes longer."""
+        entries = list(self.entries.values())
+        check_s = predicted_check_s(self.entries[turn.arm.name], entries)
+        if not self.entries[choice.name].was_checked:
+            check_s = max(check_s, predicted_s(self.entries[choice.name], True, entries))
         return check_s
 
     def _is_last_to_fit(self, turn: Turn) -> bool:
@@ -145,7 +145,9 @@ class Advisor:
         return Turn(standing.choice, is_final=False)
 
     def _fits(self, turn: Turn, kept_s: float) -> bool:
-        entries, kept_s = list(self.entries.values()), kept_s + self._imports_s(turn.arm.name)
+        entries = list(self.entries.values())
+        if self._waits_for_imports(turn.arm.name):
+            kept_s += max([job.imports_s for job in self.ledger.measurements], default=0.0)
         return self.budget.has_room(self.entries[turn.arm.name], turn.is_final, entries, kept_s)
 
     def _final_s(self, turn: Turn) -> float:

@@ -38,7 +38,7 @@ class Budget:
         return max(0.0, self.limit_s - self.used_s)
 
     def has_room(self, entry: Entry, is_final: bool, entries: Sequence[Entry], kept_s: float = 0.0) -> bool:
-        """Whether the next job of an arm fits, with the time that is kept for what comes after it."""
+        """Whether the next job of an arm fits, with the time that is kept for what comes before and after it."""
         return GRACE_S + predicted_s(entry, is_final, entries) + kept_s <= self.left_s
 
     def share_s(self, entry: Entry, is_final: bool, entries: Sequence[Entry]) -> float:

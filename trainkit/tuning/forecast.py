@@ -11,7 +11,7 @@ from trainkit.tuning.space import ArmSettings
 FIRST_COMPILE_S = 30.0  # of mode default, until an arm was compiled
 FIRST_JOB_S = 30.0  # of a job without its compile, where that of the base was ended
 WARM_SAVES = 0.8  # of the compile time of a job that found the cache cold: 0.74 to 0.90 in races on H200s
-CHECK_TIMES = 2.0  # the time of a job with check=true, over that of the job without, until an arm has both
+CHECK_TIMES = 2.5  # the time of a job with check=true, over that of the job without, until an arm has both
 CHECKED_REPEAT = 2  # its numbers are checked before an arm gets many jobs, in the final at the latest
 COLD = (None, "cold")  # what a job has found in the compile cache for its graphs, as far as torch tells
 
@@ -56,12 +56,21 @@ class Entry:
         is_due = is_final or len(self.jobs) >= CHECKED_REPEAT
         return is_due and self.is_compiled and not self.was_checked
 
+    @property
+    def whole_jobs(self) -> list[Measurement]:
+        """The jobs that the end of the budget did not cut off."""
+        return [job for job in self.jobs if not job.is_cut_off]
+
     def last_job(self, is_checked: bool) -> Measurement | None:
-        """The last job whose numbers were compared with eager's, or were not."""
-        for job in reversed(self.jobs):
+        """The last whole job whose numbers were compared with eager's, or were not."""
+        for job in reversed(self.whole_jobs):
             if job.check == is_checked:
                 return job
         return None
+
+    def least_s(self, is_checked: bool) -> float:
+        """The time that a job with or without a comparison takes at least: that of the longest one that was cut off."""
+        return max([job.wall_s for job in self.jobs if job.is_cut_off and job.check == is_checked], default=0.0)
 
     @property
     def compile_s(self) -> float:
@@ -71,15 +80,16 @@ class Entry:
     @property
     def least_compile_s(self) -> float:
         """The compile time that the arm takes at least. A job that was ended by its time limit was still compiling, or
-        had only just ended."""
-        if self.jobs and all(job.status == "timeout" for job in self.jobs):
-            return max(job.wall_s for job in self.jobs)
+        had only just ended; one that the end of the budget cut off tells nothing."""
+        jobs = self.whole_jobs
+        if jobs and all(job.status == "timeout" for job in jobs):
+            return max(job.wall_s for job in jobs)
         return self.compile_s
 
     @property
     def found_no_graph(self) -> bool:
-        """Whether a job had to compile all its graphs, or was ended while it did."""
-        return any(job.cache_found in COLD for job in self.jobs)
+        """Whether a job had to compile all its graphs, or was ended by its time limit while it did."""
+        return any(job.cache_found in COLD for job in self.whole_jobs)
 
     @property
     def before_inductor_s(self) -> float:
@@ -94,28 +104,29 @@ class Entry:
 def predicted_s(entry: Entry, is_final: bool, entries: Sequence[Entry]) -> float:
     """The time of the next job of an arm. The first of the entries is the base. 0 while nothing was measured.
 
-    It takes as long as the arm's last job with or without a check, as the next one has, or after the first one, which
-    found the cache cold, without WARM_SAVES of its compile time. A first check takes as many times as long as that of
-    other arms. A first job takes as long as a job of the base, with the compile time of the arms most like it.
+    A job takes as long as the arm's last one, of those with a check or of those without. If that was the first and
+    found the compile cache cold, it takes less by WARM_SAVES of the compile. The arm's first check takes as many times
+    as long as a job without one as those of other arms did. The arm's first job takes as long as one of the base, with
+    the compile of the arms most like it.
+
+    Jobs that the end of the budget cut off tell no more than that the next one takes at least as long.
     """
-    if entry.jobs:
-        is_checked = entry.is_checked(is_final)
-        times, last = 1.0, entry.last_job(is_checked)
-        if last is None:
-            times, last = _check_times(entries), entry.jobs[-1]
-        saved_s = 0.0
-        if last is entry.jobs[0] and last.status != "timeout":
-            saved_s = WARM_SAVES * (last.compile_s or 0.0)
-        return times * (last.wall_s - saved_s)
-    base = entries[0]
-    if not base.jobs:
+    is_checked = entry.is_checked(is_final)
+    last = entry.last_job(is_checked)
+    if last is not None:
+        expected_s = _warm_job_s(entry, last)
+    elif entry.whole_jobs:
+        expected_s = _check_times(entries) * _warm_job_s(entry, entry.whole_jobs[-1])
+    elif not entries[0].jobs:
         return 0.0
-    return _job_without_compile_s(base) + predicted_compile_s(entry, entries)
+    else:
+        expected_s = _job_without_compile_s(entries[0]) + predicted_compile_s(entry, entries)
+    return max(expected_s, entry.least_s(is_checked))
 
 
 def predicted_check_s(entry: Entry, entries: Sequence[Entry]) -> float:
-    """The time of a comparison with eager for an arm without a job, after its first one. 0 for one that is eager, and
-    while nothing was measured."""
+    """The time of a comparison with eager, after its first job, for an arm that has no figure. 0 for one that is eager,
+    and while nothing was measured."""
     base = entries[0]
     if not entry.is_compiled or not base.jobs:
         return 0.0
@@ -123,11 +134,19 @@ def predicted_check_s(entry: Entry, entries: Sequence[Entry]) -> float:
     return _check_times(entries) * (_job_without_compile_s(base) + warm_s)
 
 
+def _warm_job_s(entry: Entry, job: Measurement) -> float:
+    """The time of a job like this one of the arm's that finds the compile cache warm."""
+    was_cold = job is entry.whole_jobs[0] and job.cache_found in COLD
+    if not was_cold or job.status == "timeout":
+        return job.wall_s
+    return job.wall_s - WARM_SAVES * (job.compile_s or 0.0)
+
+
 def _job_without_compile_s(base: Entry) -> float:
     """The time of a job without its compile, from the base's last one."""
-    last = base.jobs[-1]
-    if last.status == "timeout":
+    if not base.whole_jobs or base.whole_jobs[-1].status == "timeout":
         return FIRST_JOB_S
+    last = base.whole_jobs[-1]
     return last.wall_s - (last.compile_s or 0.0)
 
 

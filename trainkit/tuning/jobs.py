@@ -37,7 +37,6 @@ class JobRunner:
         self._resources = ExitStack()
         self._servers = ExitStack()
         self._started: dict[Forkserver, set[str]] = {}  # the arms whose jobs each server has started
-        self._imports_s = 0.0  # that the last servers took
         self._lock = 0
         self._earlier_rows: list[Row] = []
         self.stop = StopSignal()
@@ -55,11 +54,9 @@ class JobRunner:
     ) -> None:
         self._resources.__exit__(kind, error, trace)
 
-    def imports_s(self, arm: str) -> float:
-        """The time that the next job of an arm waits for the imports of new servers, as long as the last ones took."""
-        if any(arm not in arms for arms in self._started.values()):
-            return 0.0
-        return self._imports_s
+    def waits_for_imports(self, arm: str) -> bool:
+        """Whether the next job of an arm waits for new servers: each server has started one of its jobs."""
+        return all(arm in arms for arms in self._started.values())
 
     def measure(self, request: JobRequest) -> JobResult:
         """Run a job to its end. A start that was killed may have left its row: then the job does not run again. Raises
@@ -74,13 +71,14 @@ class JobRunner:
         finished = finished_row(self._earlier_rows, sweep, job)
         if finished is not None:
             return JobResult(finished, wall_s=0.0)
+        requested_s = time.monotonic()
         server = self._server_for(request.name, deadline)
         started_s = time.monotonic()
         run_dir = new_run_dir(sweep.folder, job.label)
         row, is_interrupted = run_job(sweep, job, run_dir, server, deadline)
         if is_interrupted:
             raise KeyboardInterrupt
-        return JobResult(row, time.monotonic() - started_s)
+        return JobResult(row, time.monotonic() - started_s, imports_s=started_s - requested_s)
 
     def _job(self, request: JobRequest) -> Job:
         overrides = self._plan.job_overrides(request.overrides, request.repeat, request.check)
@@ -97,7 +95,7 @@ class JobRunner:
         """A server that has started no job of the arm."""
         if sys.platform != "linux":  # a fork does not go well with the system's libraries
             return None
-        if all(arm in arms for arms in self._started.values()):
+        if self.waits_for_imports(arm):
             self._start_servers(deadline)
         server = next(server for server, arms in self._started.items() if arm not in arms)
         self._started[server].add(arm)
@@ -105,7 +103,6 @@ class JobRunner:
 
     def _start_servers(self, deadline: Deadline) -> None:
         """Start servers in place of those before."""
-        started_s = time.monotonic()
         self._servers.close()
         self._started = {}
         num_cores = len(os.sched_getaffinity(0))
@@ -114,4 +111,3 @@ class JobRunner:
             self._started[self._servers.enter_context(server)] = set()
         for server in self._started:
             server.wait_for_imports(deadline.left_s)
-        self._imports_s = time.monotonic() - started_s

@@ -36,11 +36,12 @@ class JobRequest:
 
 @dataclass(frozen=True)
 class JobResult:
-    """The row of a job, and the seconds that the job took, without the imports of a server before it. A row that was
-    there already, after a kill, took none."""
+    """The row of a job, the seconds that the job took, and those that it waited for the imports of new servers before
+    that. A row that was there already, after a kill, took none."""
 
     row: Row
     wall_s: float
+    imports_s: float = 0.0
 
 
 def measurement_of(
@@ -69,6 +70,7 @@ def measurement_of(
         run_id=row.run_id,
         status=row.status,
         wall_s=max(result.wall_s, _least_job_s(row)),
+        imports_s=result.imports_s,
         used_s=used_s,
         figure=figure,
         reason=reason,
