@@ -17,9 +17,10 @@ from benchmarks.kills import MARK, marked
 from tests.processes import children, is_running, wait_until, wait_until_gone
 from trainkit.sweep import processes
 from trainkit.sweep.forkserver import Forkserver
+from trainkit.sweep.plan import Sweep
 from trainkit.sweep.processes import default_compile_cache, stop_process
+from trainkit.sweep.servers import forkserver_of
 from trainkit.sweep.slots import Slot
-from trainkit.sweep.sweep import Sweep, forkserver_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="jobs are forked on Linux alone")
 

@@ -16,6 +16,7 @@ from tests.tuning.machine import IDENTITY
 from trainkit.results.files import write_row
 from trainkit.results.ledger import Ledger
 from trainkit.results.row import Row
+from trainkit.sweep import servers
 from trainkit.sweep.forkserver import Forkserver
 from trainkit.sweep.job import Deadline
 from trainkit.sweep.plan import Sweep
@@ -48,7 +49,7 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFacto
         return MADE, False
 
     monkeypatch.setattr(jobs, "run_job", run_job)
-    monkeypatch.setattr(jobs, "forkserver_of", forkserver_of)
+    monkeypatch.setattr(servers, "forkserver_of", forkserver_of)
     monkeypatch.setattr(jobs, "handle_signals", StopSignal)
     return limits
 

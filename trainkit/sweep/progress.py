@@ -22,14 +22,8 @@ class JobClock:
     @contextmanager
     def running(self, job: Job, title: str) -> Iterator[None]:
         """A job runs while this is entered."""
-        start_s, expected_s = time.monotonic(), self._expected_s(job)
-
-        def text() -> str:
-            line = f"{title}: {clock(time.monotonic() - start_s)}"
-            return line if expected_s is None else f"{line} of about {clock(expected_s)}"
-
-        every_s = DRAW_S if sys.stderr.isatty() else None  # a log has the line about its end
-        with LiveLine(text, every_s):
+        start_s = time.monotonic()
+        with timed_line(title, self._expected_s(job)):
             yield
         self._durations_s[tuple(job.overrides)] = time.monotonic() - start_s
 
@@ -37,3 +31,17 @@ class JobClock:
         if not self._durations_s:
             return None
         return self._durations_s.get(tuple(job.overrides), median(self._durations_s.values()))
+
+
+@contextmanager
+def timed_line(title: str, expected_s: float | None = None) -> Iterator[None]:
+    """Show on a terminal how long this has been entered."""
+    start_s = time.monotonic()
+
+    def text() -> str:
+        line = f"{title}: {clock(time.monotonic() - start_s)}"
+        return line if expected_s is None else f"{line} of about {clock(expected_s)}"
+
+    every_s = DRAW_S if sys.stderr.isatty() else None  # a log has the line about its end
+    with LiveLine(text, every_s):
+        yield

@@ -5,17 +5,13 @@ one's measurement.
 """
 
 import fcntl
-import hashlib
 import os
-import shutil
 import signal
 import stat
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NoReturn
 
 from omegaconf import DictConfig
@@ -34,12 +30,9 @@ from trainkit.results.runs import read_rows, read_runs
 from trainkit.sweep.forkserver import Forkserver
 from trainkit.sweep.job import new_run_dir, run_job, timeout_reason
 from trainkit.sweep.plan import Job, Sweep, SweptSetting, list_jobs, shared_overrides
-from trainkit.sweep.processes import job_environment
-from trainkit.sweep.progress import JobClock
+from trainkit.sweep.progress import JobClock, timed_line
+from trainkit.sweep.servers import num_servers_at_once, start_servers
 from trainkit.sweep.side_by_side import run_side_by_side
-from trainkit.sweep.slots import Slot
-
-INDUCTOR = "torch._inductor.compile_fx"  # most of the imports of a process's first compile
 
 
 @dataclass(frozen=True)
@@ -137,7 +130,7 @@ def _print_into_nothing() -> None:
 def _run_jobs(sweep: Sweep, settings: Sequence[SweptSetting], lock: int) -> Iterator[Row]:
     """Run the whole list of settings again for each repeat, so that drift of the machine hits all settings alike.
 
-    Several repeats run side by side if there are slots for all their jobs."""
+    A turn is a repeat; or several of them side by side, if there are slots for all their jobs."""
     shared = shared_overrides(settings)
     jobs = list_jobs(settings, sweep.repeats)
     shown = []
@@ -145,72 +138,60 @@ def _run_jobs(sweep: Sweep, settings: Sequence[SweptSetting], lock: int) -> Iter
         if override in shared and not override.startswith("sweep="):
             shown.append(override)
     print(f"sweep {sweep.name}: {len(jobs)} job(s), each with {' '.join(shown) or 'the defaults'}", flush=True)
-    job_clock, num_at_once = JobClock(), max(len(settings), len(sweep.slots))
-    for first in range(0, len(jobs), num_at_once):
-        rows, waiting = read_rows(sweep.folder, _leave_out), []
-        for job in jobs[first : first + num_at_once]:
+    job_clock, num_jobs = JobClock(), max(len(settings), len(sweep.slots))
+    turns = [Turn(number, jobs[first : first + num_jobs]) for number, first in enumerate(range(0, len(jobs), num_jobs))]
+    num_turns = max(1, num_servers_at_once() // len(sweep.slots))
+    for first in range(0, len(turns), num_turns):
+        yield from _run_turns(sweep, turns[first : first + num_turns], lock, job_clock)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Jobs of which each needs a server that has not run its setting: the turn's own, one in each slot."""
+
+    number: int
+    jobs: list[Job]
+
+    def slot_numbers(self, num_slots: int) -> list[int]:
+        """The slots of the servers. At each turn the jobs begin with another slot: cards of one kind differ, and no
+        setting may have the best in every repeat."""
+        return [(self.number + offset) % num_slots for offset in range(min(num_slots, len(self.jobs)))]
+
+
+def _run_turns(sweep: Sweep, turns: Sequence[Turn], lock: int, job_clock: JobClock) -> Iterator[Row]:
+    """Run what is missing of several turns, whose servers start at once, and print the outcomes."""
+    rows = read_rows(sweep.folder, _leave_out)
+    unfinished = []
+    for turn in turns:
+        waiting = []
+        for job in turn.jobs:
             finished = finished_row(rows, sweep, job)
             if finished is None:
                 waiting.append(job)
             else:
                 print(f"{_title(sweep, job)}: finished before, {summary.job_outcome(finished)}", flush=True)
                 yield finished
-        yield from _run_repeats(sweep, waiting, first // num_at_once, lock, job_clock)
+        unfinished.append(Turn(turn.number, waiting))
+    slot_numbers: list[int] = []
+    for turn in unfinished:
+        slot_numbers += turn.slot_numbers(len(sweep.slots))
+    with ExitStack() as stack:
+        with timed_line("importing"):
+            servers = stack.enter_context(start_servers(sweep, slot_numbers, lock))
+        for turn in unfinished:
+            num_servers = len(turn.slot_numbers(len(sweep.slots)))
+            yield from _run_turn(sweep, turn.jobs, servers[:num_servers], job_clock)
+            servers = servers[num_servers:]
 
 
-def _run_repeats(sweep: Sweep, jobs: Sequence[Job], turn: int, lock: int, job_clock: JobClock) -> Iterator[Row]:
-    """Run the jobs of a repeat, or one job in each slot, and print their outcomes. Each server runs a setting once.
-
-    At each turn the jobs begin with another slot: cards of one kind differ, and no setting may have the best in every
-    repeat.
-    """
-    if sys.platform != "linux":  # a fork does not go well with the system's libraries
-        for job in jobs:
-            yield _run_alone(sweep, job, None, job_clock)
-        return
-    with ExitStack() as servers:
-        forkservers = []
-        for number in range(min(len(sweep.slots), len(jobs))):
-            slot_number = (turn + number) % len(sweep.slots)
-            slot = sweep.slots[slot_number]
-            forkservers.append(servers.enter_context(forkserver_of(sweep, slot, slot_number, lock)))
-        if len(forkservers) == 1:
-            for job in jobs:
-                yield _run_alone(sweep, job, forkservers[0], job_clock)
-            return
-        for job, row in run_side_by_side(sweep, jobs, forkservers):
+def _run_turn(sweep: Sweep, jobs: Sequence[Job], servers: Sequence[Forkserver], job_clock: JobClock) -> Iterator[Row]:
+    if len(servers) > 1:
+        for job, row in run_side_by_side(sweep, jobs, servers):
             print(f"{_title(sweep, job)}: {summary.job_outcome(row)}", flush=True)
             yield row
-
-
-def forkserver_of(sweep: Sweep, slot: Slot, number: int, lock: int) -> Forkserver:
-    """The server of this number, which starts the jobs of one repeat in the slot.
-
-    It imports nothing if Hydra sets a job's environment: it would do so after the imports. A job of one that does
-    forks inductor's compile workers, too: new ones would import torch again, for seconds.
-    """
-    modules = ["trainkit.training.run", INDUCTOR]
-    if sweep.config.job.kind == "forward":
-        modules = ["trainkit.inference.run", INDUCTOR]
-    if sweep.config.hydra.job.env_set:
-        modules = []
-    environment = job_environment()
-    if modules:
-        environment.setdefault("TORCHINDUCTOR_WORKER_START", "fork")
-    if slot.gpu is not None:
-        environment["CUDA_VISIBLE_DEVICES"] = slot.gpu
-    scratch = scratch_folder(sweep, number)
-    shutil.rmtree(scratch, ignore_errors=True)  # of an earlier start that was killed with all its processes
-    return Forkserver(modules, environment, scratch, lock, slot.cores)
-
-
-def scratch_folder(sweep: Sweep, number: int) -> Path:
-    """The folder for the temporary files of the jobs of a server: the same for each start of the sweep.
-
-    Its path is short: the addresses of sockets below it have at most 107 characters.
-    """
-    name = hashlib.sha256(os.fsencode(sweep.folder.resolve())).hexdigest()[:12]
-    return Path(tempfile.gettempdir(), f"trainkit-{name}-{number}")
+        return
+    for job in jobs:
+        yield _run_alone(sweep, job, servers[0] if servers else None, job_clock)
 
 
 def _run_alone(sweep: Sweep, job: Job, forkserver: Forkserver | None, job_clock: JobClock) -> Row:

@@ -1,6 +1,5 @@
 """The jobs of a race: each in a fresh process, as those of a sweep, with a row like all others."""
 
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -17,19 +16,16 @@ from trainkit.results.runs import read_rows
 from trainkit.sweep.forkserver import Forkserver
 from trainkit.sweep.job import Deadline, new_run_dir, run_job
 from trainkit.sweep.plan import Job, Sweep
-from trainkit.sweep.sweep import StopSignal, finished_row, forkserver_of, handle_signals, locked
+from trainkit.sweep.servers import num_servers_at_once, start_servers
+from trainkit.sweep.sweep import StopSignal, finished_row, handle_signals, locked
 from trainkit.tuning.measuring import BUDGET_END, BUDGET_SHARE, JobRequest, JobResult
 from trainkit.tuning.plan import RacePlan
-
-MIN_SERVERS, MAX_SERVERS = 3, 6  # an arm that leads has 3 repeats soon, and a winner has more
-CORES_OF_SERVER = 2  # with so many cores for each, the imports of 6 take 1.1 times as long as those of 3
 
 
 class JobRunner:
     """Runs jobs while it is entered, and holds the lock of the race's folder. ConfigError if the race runs already.
 
-    A server starts one job of each arm, so each repeat of an arm is from another server. Several are started at once:
-    their imports take about as long as those of one, and no job runs meanwhile.
+    A server starts one job of each arm, so each repeat of an arm is from another server.
     """
 
     def __init__(self, plan: RacePlan, sweep: Sweep, load_config: Callable[[list[str]], DictConfig]):
@@ -105,9 +101,6 @@ class JobRunner:
         """Start servers in place of those before."""
         self._servers.close()
         self._started = {}
-        num_cores = len(os.sched_getaffinity(0))
-        for number in range(max(MIN_SERVERS, min(MAX_SERVERS, num_cores // CORES_OF_SERVER))):
-            server = forkserver_of(self._sweep, self._sweep.slots[0], number, self._lock)
-            self._started[self._servers.enter_context(server)] = set()
-        for server in self._started:
-            server.wait_for_imports(deadline.left_s)
+        slot_numbers = [0] * num_servers_at_once()
+        for server in self._servers.enter_context(start_servers(self._sweep, slot_numbers, self._lock, deadline)):
+            self._started[server] = set()
