@@ -1,66 +1,131 @@
 """The servers of a sweep's jobs: how many start at once, and that nothing imports while a job runs."""
 
-import json
 import os
 import select
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
 
-from tests import forked
-from tests.conftest import ROOT
-from trainkit.results.runs import read_rows
-from trainkit.sweep.plan import Sweep
-from trainkit.sweep.servers import num_servers_at_once, start_servers
+from tests.sweeps import ROW
+from trainkit.results.files import write_row
+from trainkit.results.row import Row
+from trainkit.sweep import servers, sweep
+from trainkit.sweep.forkserver import Forkserver
+from trainkit.sweep.job import new_run_dir
+from trainkit.sweep.plan import Job, Sweep, SweptSetting
 from trainkit.sweep.slots import Slot
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: a fork does not go well elsewhere")
-# Each job notes its server, when that started, and the time, in seconds since the machine has booted.
-NOTES_SERVER = """import json, os, time
-from pathlib import Path
-from tests.networks import Plain
-class Net(Plain):
-    def __init__(self, name="net", **sizes):
-        super().__init__(**sizes)
-        ticks = int(Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[19])
-        start_s, now_s = ticks / os.sysconf("SC_CLK_TCK"), time.clock_gettime(time.CLOCK_BOOTTIME)
-        Path(os.environ["NOTES"], f"{name}-{os.getpid()}").write_text(json.dumps([os.getppid(), start_s, now_s]))
-"""
+SETTINGS = ("compile.mode=eager", "compile.mode=default")
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """(repeats, slots, settings) -> the slots of the servers that a sweep starts at once, and the jobs of each server.
+    The servers import nothing, and the jobs are made up."""
+    config = OmegaConf.create({"job": {"kind": "train"}, "model": {}, "hydra": {"job": {"env_set": {"A": "1"}}}})
+    started: list[list[int]] = []
+    jobs: list[tuple[Forkserver, str, int]] = []
+
+    def start_servers(sweep: Sweep, slot_numbers: Sequence[int], lock: int) -> AbstractContextManager[list[Forkserver]]:
+        started.append(list(slot_numbers))
+        return servers.start_servers(sweep, slot_numbers, lock)
+
+    def run_job(sweep: Sweep, job: Job, run_dir: Path, server: Forkserver) -> tuple[Row, bool]:
+        jobs.append((server, job.label, job.repeat))
+        row = replace(ROW, run_id=f"s/{run_dir.name}", overrides=job.overrides, repeat=job.repeat)
+        write_row(run_dir, row)
+        return row, False
+
+    def run_side_by_side(sweep: Sweep, jobs: Sequence[Job], servers: Sequence[Forkserver]) -> Iterator[tuple[Job, Row]]:
+        for number, job in enumerate(jobs):
+            row, _ = run_job(sweep, job, new_run_dir(sweep.folder, job.label), servers[number % len(servers)])
+            yield job, row
+
+    def swept(repeats: int, num_slots: int = 1, settings: Sequence[str] = SETTINGS):
+        started.clear()
+        jobs.clear()
+        of_sweep = Sweep("s", tmp_path / "s", config, None, repeats, (Slot(),) * num_slots)
+        sweep.run_sweep(of_sweep, [SweptSetting([setting], config, None) for setting in settings], reports=False)
+        return list(started), list(jobs)
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(2))
+    monkeypatch.setattr(sweep, "handle_signals", sweep.StopSignal)
+    monkeypatch.setattr(sweep, "start_servers", start_servers)
+    monkeypatch.setattr(sweep, "run_job", run_job)
+    monkeypatch.setattr(sweep, "run_side_by_side", run_side_by_side)
+    return swept
+
+
+def test_the_servers_of_three_repeats_start_at_once_and_each_runs_a_setting_once(run):
+    started, jobs = run(repeats=4)
+    assert started == [[0, 0, 0], [0]]
+    assert [(label, repeat) for _, label, repeat in jobs] == [(label, n) for n in range(4) for label in SETTINGS]
+    by_repeat = [{server for server, _, of in jobs if of == repeat} for repeat in range(4)]
+    assert [len(of_repeat) for of_repeat in by_repeat] == [1] * 4
+    assert len(set.union(*by_repeat)) == 4
+
+
+def test_servers_start_for_what_is_missing_alone(run, capsys):
+    run(repeats=1)
+    started, jobs = run(repeats=2)
+    assert started == [[0]]
+    assert {repeat for _, _, repeat in jobs} == {1}
+    started, jobs = run(repeats=2)
+    assert (started, jobs) == ([], [])
+    assert capsys.readouterr().out.count("finished before") == 2 + 4
+
+
+def test_each_lap_begins_with_another_slot(run):
+    """With more slots than servers that start at once, a lap has one in each of its slots."""
+    started, jobs = run(repeats=3, num_slots=2)
+    assert started == [[0, 1], [1, 0], [0, 1]]
+    assert len({server for server, _, _ in jobs}) == 6
+    started, _ = run(repeats=1, num_slots=4, settings=["compile.mode=reduce-overhead"])
+    assert started == [[0]]
+
+
+def test_a_server_that_was_killed_while_it_waited_is_started_again_before_its_lap(tmp_path):
+    config = OmegaConf.create({"job": {"kind": "train"}, "hydra": {"job": {"env_set": {"A": "1"}}}})
+    of_sweep = Sweep("name", tmp_path, config, None, 1, (Slot(),))
+    with servers.start_servers(of_sweep, [0, 0], lock=lock_of(tmp_path)) as (first, second):
+        second._process.kill()
+        second._process.wait()
+        servers.revive([second])
+        assert second._process.poll() is None
+        assert select.select([first, second], [], [], 0)[0] == [first, second]
+
+
+def test_what_an_earlier_start_has_left_is_removed(tmp_path):
+    config = OmegaConf.create({"job": {"kind": "train"}, "hydra": {"job": {"env_set": {"A": "1"}}}})
+    of_sweep = Sweep("name", tmp_path, config, None, 1, (Slot(),))
+    left = servers.scratch_folder(of_sweep, 5)
+    (left / "job").mkdir(parents=True)
+    with servers.start_servers(of_sweep, [0], lock=lock_of(tmp_path)):
+        assert not left.exists()
+
+
+def lock_of(folder: Path) -> int:
+    """The number of a file that servers inherit; the process of the tests keeps it open."""
+    return os.open(folder, os.O_RDONLY)
 
 
 @pytest.mark.parametrize(("num_cores", "num_servers"), [(1, 3), (2, 3), (8, 4), (64, 6)])
 def test_machines_with_many_cores_start_more_servers(num_cores: int, num_servers: int, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(num_cores))
-    assert num_servers_at_once() == num_servers
+    assert servers.num_servers_at_once() == num_servers
 
 
 def test_all_servers_have_imported_before_a_job_is_measured_and_end_together(tmp_path):
     config = OmegaConf.create({"job": {"kind": "train"}, "hydra": {"job": {"env_set": {"A": "1"}}}})
-    sweep = Sweep("name", tmp_path, config, None, 1, (Slot(), Slot()))
-    with start_servers(sweep, [0, 1, 1], lock=os.open(tmp_path, os.O_RDONLY)) as servers:
-        readable, _, _ = select.select(servers, [], [], 0)
-        assert readable == servers
-        processes = [server._process for server in servers]
+    of_sweep = Sweep("name", tmp_path, config, None, 1, (Slot(), Slot()))
+    with servers.start_servers(of_sweep, [0, 1, 1], lock=lock_of(tmp_path)) as started:
+        readable, _, _ = select.select(started, [], [], 0)
+        assert readable == started
+        processes = [server._process for server in started]
     assert all(process.poll() is not None for process in processes)
-
-
-def test_the_servers_of_three_repeats_start_at_once_and_each_runs_a_setting_once(tmp_path, monkeypatch):
-    monkeypatch.setenv("NOTES", str(tmp_path / "notes"))
-    (tmp_path / "notes").mkdir()
-    (tmp_path / "mine.py").write_text(NOTES_SERVER)
-    words = (
-        "sweep=s", "model._target_=mine.Net", "+model.name=one,other", "compile.mode=eager", "logger=none",
-        "trainer.max_epochs=1", "trainer.limit_train_batches=3", "hydra.launcher.repeats=3", "trainer.accelerator=cpu",
-    )  # fmt: skip
-    done = forked.python(ROOT / "train.py", "-m", *words, cwd=tmp_path, path=str(tmp_path))
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert [row.status for row in read_rows(tmp_path)] == ["ok"] * 6
-    notes = {}
-    for name in ("one", "other"):
-        notes[name] = [json.loads(path.read_text()) for path in (tmp_path / "notes").glob(f"{name}-*")]
-    servers = {server for server, _, _ in notes["one"]}
-    assert servers == {server for server, _, _ in notes["other"]}
-    assert len(servers) == 3
-    last_start_s = max(start_s for _, start_s, _ in notes["one"])
-    assert all(last_start_s < now_s for _, _, now_s in notes["one"])

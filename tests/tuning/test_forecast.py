@@ -110,6 +110,21 @@ def test_a_check_that_the_end_of_the_budget_cut_off_tells_how_long_another_one_t
     assert predicted_s(default, True, [EAGER, default]) == 10  # once is enough
 
 
+def test_jobs_that_were_cut_off_tell_nothing_beside_whole_ones():
+    fields = {"status": "timeout", "figure": None, "wall_s": 140.0}
+    default = entry("compile.mode=default", 1.0, 0.0, **fields)
+    default.jobs += entry("compile.mode=default", 1.0, 0.0, repeat=1, **fields).jobs
+    assert predicted_s(default, False, [EAGER, default]) == 140
+    assert not default.is_checked(is_final=False)
+    default.jobs += entry("compile.mode=default", 1.0, 60.0, repeat=2, wall_s=70.0, cache_found="cold").jobs
+    assert predicted_s(default, False, [EAGER, default]) == pytest.approx(10 + (1 - WARM_SAVES) * 60)
+    assert predicted_s(default, True, [EAGER, default]) == 140
+    default.jobs += entry("compile.mode=default", 1.0, 60.0, repeat=3, wall_s=30.0, check=True).jobs
+    default.jobs += entry("compile.mode=default", 1.0, 60.0, repeat=4, wall_s=10.0).jobs
+    other = entry("compile.mode=reduce-overhead", 1.0, 3.0, cache_found="warm", wall_s=10.0)
+    assert predicted_s(other, True, [EAGER, default, other]) == 30
+
+
 def test_a_first_job_that_the_end_of_the_budget_cut_off_is_expected_as_one_that_did_not_run():
     default = entry("compile.mode=default", 1.0, 0.0, wall_s=0.01, status="timeout", figure=None)
     assert predicted_s(default, False, [EAGER, default]) == 10 + FIRST_COMPILE_S

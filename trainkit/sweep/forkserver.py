@@ -65,15 +65,19 @@ class Forkserver:
         self._open()
         return self
 
+    def restart_if_ended(self) -> None:
+        """Start a server that was killed again, without waiting for its imports."""
+        if self._process is not None and self._process.poll() is not None:
+            self._close()
+            self._open()
+
     def start(self, command: Sequence[str], log: Path, timeout_s: float | None = None) -> "ForkedJob":
         """Start `python COMMAND` in a session of its own, with its output in `log`. A server that was killed is started
         again. The job of one that dies as it imports has ended with its exit status.
 
         Raises TimeoutExpired if the server is still importing then.
         """
-        if self._process is not None and self._process.poll() is not None:
-            self._close()
-            self._open()
+        self.restart_if_ended()
         assert self._process is not None
         assert self._process.stdin is not None
         try:

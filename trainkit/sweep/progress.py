@@ -1,4 +1,4 @@
-"""The line about the job of a sweep that runs: how long, and about how long it will take."""
+"""The line about what a sweep does: how long the running job takes, and will take, or the imports before it."""
 
 import sys
 import time

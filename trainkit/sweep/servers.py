@@ -1,4 +1,8 @@
-"""The servers that start a sweep's jobs. Several import at once: that takes about as long as the imports of one."""
+"""The servers that start a sweep's jobs.
+
+Several import at once: with cores enough that takes about as long as the imports of one, and the sweep waits for it
+once.
+"""
 
 import hashlib
 import os
@@ -16,12 +20,12 @@ from trainkit.sweep.processes import job_environment
 from trainkit.sweep.slots import Slot
 
 INDUCTOR = "torch._inductor.compile_fx"  # most of the imports of a process's first compile
-MIN_SERVERS, MAX_SERVERS = 3, 6  # each holds about half a GiB of memory
+MIN_SERVERS, MAX_SERVERS = 3, 6  # each holds some hundred MiB
 CORES_OF_SERVER = 2  # with so many cores for each, the imports of 6 take 1.1 times as long as those of 3
 
 
 def num_servers_at_once() -> int:
-    """The number of servers that this machine starts at once."""
+    """The number of servers that this machine starts at once, unless one repeat needs more."""
     if sys.platform != "linux":
         return 1
     return max(MIN_SERVERS, min(MAX_SERVERS, len(os.sched_getaffinity(0)) // CORES_OF_SERVER))
@@ -39,13 +43,27 @@ def start_servers(
     if sys.platform != "linux":
         yield servers
         return
+    for scratch in Path(tempfile.gettempdir()).glob(scratch_folder(sweep, "*").name):
+        shutil.rmtree(scratch, ignore_errors=True)  # of an earlier start that was killed with all its processes
     with ExitStack() as stack:
         for number, slot_number in enumerate(slot_numbers):
             server = forkserver_of(sweep, sweep.slots[slot_number], number, lock)
             servers.append(stack.enter_context(server))
-        for server in servers:
-            server.wait_for_imports(None if deadline is None else deadline.left_s)
+        _wait_for_imports(servers, deadline)
         yield servers
+
+
+def revive(servers: Sequence[Forkserver], deadline: Deadline | None = None) -> None:
+    """Start servers again that have ended, as one that was killed while it waited, and wait for the imports of all, or
+    for the deadline."""
+    for server in servers:
+        server.restart_if_ended()
+    _wait_for_imports(servers, deadline)
+
+
+def _wait_for_imports(servers: Sequence[Forkserver], deadline: Deadline | None) -> None:
+    for server in servers:
+        server.wait_for_imports(None if deadline is None else deadline.left_s)
 
 
 def forkserver_of(sweep: Sweep, slot: Slot, number: int, lock: int) -> Forkserver:
@@ -64,13 +82,12 @@ def forkserver_of(sweep: Sweep, slot: Slot, number: int, lock: int) -> Forkserve
         environment.setdefault("TORCHINDUCTOR_WORKER_START", "fork")
     if slot.gpu is not None:
         environment["CUDA_VISIBLE_DEVICES"] = slot.gpu
-    scratch = scratch_folder(sweep, number)
-    shutil.rmtree(scratch, ignore_errors=True)  # of an earlier start that was killed with all its processes
-    return Forkserver(modules, environment, scratch, lock, slot.cores)
+    return Forkserver(modules, environment, scratch_folder(sweep, number), lock, slot.cores)
 
 
-def scratch_folder(sweep: Sweep, number: int) -> Path:
-    """The folder for the temporary files of the jobs of a server: the same for each start of the sweep.
+def scratch_folder(sweep: Sweep, number: int | str) -> Path:
+    """The folder for the temporary files of the jobs of the server of a number, the same for each start of the sweep;
+    of `*`, a pattern of all of them.
 
     Its path is short: the addresses of sockets below it have at most 107 characters.
     """

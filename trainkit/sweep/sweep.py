@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import NoReturn
 
 from omegaconf import DictConfig
@@ -31,7 +32,7 @@ from trainkit.sweep.forkserver import Forkserver
 from trainkit.sweep.job import new_run_dir, run_job, timeout_reason
 from trainkit.sweep.plan import Job, Sweep, SweptSetting, list_jobs, shared_overrides
 from trainkit.sweep.progress import JobClock, timed_line
-from trainkit.sweep.servers import num_servers_at_once, start_servers
+from trainkit.sweep.servers import num_servers_at_once, revive, start_servers
 from trainkit.sweep.side_by_side import run_side_by_side
 
 
@@ -127,10 +128,24 @@ def _print_into_nothing() -> None:
     os.close(nothing)
 
 
+@dataclass(frozen=True)
+class Lap:
+    """Jobs that run on servers of their own, each of which runs a setting once: those of one repeat, or of several that
+    run side by side."""
+
+    number: int
+    jobs: list[Job]
+
+    def slot_numbers(self, num_slots: int) -> list[int]:
+        """The slots of the servers. Each lap begins with another slot: cards of one kind differ, and no setting may
+        have the best in every repeat."""
+        return [(self.number + offset) % num_slots for offset in range(min(num_slots, len(self.jobs)))]
+
+
 def _run_jobs(sweep: Sweep, settings: Sequence[SweptSetting], lock: int) -> Iterator[Row]:
     """Run the whole list of settings again for each repeat, so that drift of the machine hits all settings alike.
 
-    A turn is a repeat; or several of them side by side, if there are slots for all their jobs."""
+    Several repeats run side by side if there are slots for all their jobs."""
     shared = shared_overrides(settings)
     jobs = list_jobs(settings, sweep.repeats)
     shown = []
@@ -138,53 +153,47 @@ def _run_jobs(sweep: Sweep, settings: Sequence[SweptSetting], lock: int) -> Iter
         if override in shared and not override.startswith("sweep="):
             shown.append(override)
     print(f"sweep {sweep.name}: {len(jobs)} job(s), each with {' '.join(shown) or 'the defaults'}", flush=True)
-    job_clock, num_jobs = JobClock(), max(len(settings), len(sweep.slots))
-    turns = [Turn(number, jobs[first : first + num_jobs]) for number, first in enumerate(range(0, len(jobs), num_jobs))]
-    num_turns = max(1, num_servers_at_once() // len(sweep.slots))
-    for first in range(0, len(turns), num_turns):
-        yield from _run_turns(sweep, turns[first : first + num_turns], lock, job_clock)
+    num_jobs = max(len(settings), len(sweep.slots))
+    laps = [Lap(number, jobs[first : first + num_jobs]) for number, first in enumerate(range(0, len(jobs), num_jobs))]
+    num_laps = max(1, num_servers_at_once() // len(sweep.slots))
+    job_clock = JobClock()
+    for first in range(0, len(laps), num_laps):
+        yield from _run_laps(sweep, laps[first : first + num_laps], lock, job_clock)
 
 
-@dataclass(frozen=True)
-class Turn:
-    """Jobs of which each needs a server that has not run its setting: the turn's own, one in each slot."""
-
-    number: int
-    jobs: list[Job]
-
-    def slot_numbers(self, num_slots: int) -> list[int]:
-        """The slots of the servers. At each turn the jobs begin with another slot: cards of one kind differ, and no
-        setting may have the best in every repeat."""
-        return [(self.number + offset) % num_slots for offset in range(min(num_slots, len(self.jobs)))]
-
-
-def _run_turns(sweep: Sweep, turns: Sequence[Turn], lock: int, job_clock: JobClock) -> Iterator[Row]:
-    """Run what is missing of several turns, whose servers start at once, and print the outcomes."""
+def _run_laps(sweep: Sweep, laps: Sequence[Lap], lock: int, job_clock: JobClock) -> Iterator[Row]:
+    """Run what is missing of several laps, whose servers start at once, and print the outcomes of all their jobs."""
     rows = read_rows(sweep.folder, _leave_out)
-    unfinished = []
-    for turn in turns:
+    finished: dict[str, Row] = {}  # by the number of the job
+    unfinished, slot_numbers = [], []
+    for lap in laps:
         waiting = []
-        for job in turn.jobs:
-            finished = finished_row(rows, sweep, job)
-            if finished is None:
+        for job in lap.jobs:
+            row = finished_row(rows, sweep, job)
+            if row is None:
                 waiting.append(job)
             else:
-                print(f"{_title(sweep, job)}: finished before, {summary.job_outcome(finished)}", flush=True)
-                yield finished
-        unfinished.append(Turn(turn.number, waiting))
-    slot_numbers: list[int] = []
-    for turn in unfinished:
-        slot_numbers += turn.slot_numbers(len(sweep.slots))
+                finished[job.number] = row
+        unfinished.append(Lap(lap.number, waiting))
+        slot_numbers += unfinished[-1].slot_numbers(len(sweep.slots))
     with ExitStack() as stack:
-        with timed_line("importing"):
-            servers = stack.enter_context(start_servers(sweep, slot_numbers, lock))
-        for turn in unfinished:
-            num_servers = len(turn.slot_numbers(len(sweep.slots)))
-            yield from _run_turn(sweep, turn.jobs, servers[:num_servers], job_clock)
-            servers = servers[num_servers:]
+        servers: Iterator[Forkserver] = iter(())
+        if slot_numbers:
+            with timed_line("importing"):
+                servers = iter(stack.enter_context(start_servers(sweep, slot_numbers, lock)))
+        for lap, rest in zip(laps, unfinished, strict=True):
+            for job in lap.jobs:
+                if job.number in finished:
+                    row = finished[job.number]
+                    print(f"{_title(sweep, job)}: finished before, {summary.job_outcome(row)}", flush=True)
+                    yield row
+            own_servers = list(islice(servers, len(rest.slot_numbers(len(sweep.slots)))))
+            yield from _run_lap(sweep, rest.jobs, own_servers, job_clock)
 
 
-def _run_turn(sweep: Sweep, jobs: Sequence[Job], servers: Sequence[Forkserver], job_clock: JobClock) -> Iterator[Row]:
+def _run_lap(sweep: Sweep, jobs: Sequence[Job], servers: Sequence[Forkserver], job_clock: JobClock) -> Iterator[Row]:
+    """Run jobs on servers, if there are any: side by side on several."""
+    revive(servers)
     if len(servers) > 1:
         for job, row in run_side_by_side(sweep, jobs, servers):
             print(f"{_title(sweep, job)}: {summary.job_outcome(row)}", flush=True)

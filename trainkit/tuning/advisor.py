@@ -113,8 +113,9 @@ class Advisor:
         return len(base.jobs) < needed and self._may_run(Turn(base.arm, is_final=False))
 
     def _may_run(self, turn: Turn) -> bool:
-        """Whether a turn fits beside the final. While a compiled choice is not decided, a setting that was not tried
-        need leave no more time than a comparison with eager takes: it may be better by more than a final can tell."""
+        """Whether a turn fits beside the final. While the race is undecided and its choice is compiled, a setting that
+        was not tried need leave no more time than a comparison with eager takes: it may be better by more than a final
+        can tell."""
         standing, kept_s = self.race.standing(), self._final_s(turn)
         is_new = not turn.arm.all_figures
         if is_new and standing.choice is not None and self.entries[standing.choice.name].is_compiled:

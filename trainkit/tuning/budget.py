@@ -45,7 +45,7 @@ class Budget:
         """The time that the next job of an arm may take. A job that takes longer is ended, and its arm is out."""
         expected_s = predicted_s(entry, is_final, entries)
         share_s = max(TIMES_PREDICTED * expected_s, LEAST_SHARE * self.limit_s)
-        if expected_s == 0:
+        if expected_s == 0 or (entry is entries[0] and not entry.whole_jobs):
             share_s = FIRST_SHARE * self.limit_s
         share_s = round(share_s, 1)
         if self.job_limit_s is not None:

@@ -53,7 +53,7 @@ class Entry:
 
     def is_checked(self, is_final: bool) -> bool:
         """Whether the numbers of the next job are compared with eager's."""
-        is_due = is_final or len(self.jobs) >= CHECKED_REPEAT
+        is_due = is_final or len(self.whole_jobs) >= CHECKED_REPEAT
         return is_due and self.is_compiled and not self.was_checked
 
     @property
@@ -69,8 +69,13 @@ class Entry:
         return None
 
     def least_s(self, is_checked: bool) -> float:
-        """The time that a job with or without a comparison takes at least: that of the longest one that was cut off."""
-        return max([job.wall_s for job in self.jobs if job.is_cut_off and job.check == is_checked], default=0.0)
+        """The time that a job with or without a comparison takes at least, by those that were cut off. With one it
+        takes no less than without."""
+        least_s = 0.0
+        for job in self.jobs:
+            if job.is_cut_off and (is_checked or not job.check):
+                least_s = max(least_s, job.wall_s)
+        return least_s
 
     @property
     def compile_s(self) -> float:
@@ -109,13 +114,13 @@ def predicted_s(entry: Entry, is_final: bool, entries: Sequence[Entry]) -> float
     as long as a job without one as those of other arms did. The arm's first job takes as long as one of the base, with
     the compile of the arms most like it.
 
-    Jobs that the end of the budget cut off tell no more than that the next one takes at least as long.
+    Jobs that the end of the budget cut off tell no more than that the first whole one takes at least as long.
     """
     is_checked = entry.is_checked(is_final)
     last = entry.last_job(is_checked)
     if last is not None:
-        expected_s = _warm_job_s(entry, last)
-    elif entry.whole_jobs:
+        return _warm_job_s(entry, last)
+    if entry.whole_jobs:
         expected_s = _check_times(entries) * _warm_job_s(entry, entry.whole_jobs[-1])
     elif not entries[0].jobs:
         return 0.0
@@ -155,8 +160,8 @@ def _check_times(entries: Iterable[Entry]) -> float:
     with and without a check beyond their first, which compiles."""
     times = []
     for entry in entries:
-        checked_s = [job.wall_s for job in entry.jobs[1:] if job.check and job.figure is not None]
-        plain_s = [job.wall_s for job in entry.jobs[1:] if not job.check and job.figure is not None]
+        checked_s = [job.wall_s for job in entry.whole_jobs[1:] if job.check and job.figure is not None]
+        plain_s = [job.wall_s for job in entry.whole_jobs[1:] if not job.check and job.figure is not None]
         if checked_s and plain_s:
             times.append(median(checked_s) / median(plain_s))
     if not times:

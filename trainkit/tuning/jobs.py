@@ -16,7 +16,7 @@ from trainkit.results.runs import read_rows
 from trainkit.sweep.forkserver import Forkserver
 from trainkit.sweep.job import Deadline, new_run_dir, run_job
 from trainkit.sweep.plan import Job, Sweep
-from trainkit.sweep.servers import num_servers_at_once, start_servers
+from trainkit.sweep.servers import num_servers_at_once, revive, start_servers
 from trainkit.sweep.sweep import StopSignal, finished_row, handle_signals, locked
 from trainkit.tuning.measuring import BUDGET_END, BUDGET_SHARE, JobRequest, JobResult
 from trainkit.tuning.plan import RacePlan
@@ -95,6 +95,7 @@ class JobRunner:
             self._start_servers(deadline)
         server = next(server for server, arms in self._started.items() if arm not in arms)
         self._started[server].add(arm)
+        revive([server], deadline)
         return server
 
     def _start_servers(self, deadline: Deadline) -> None:
