@@ -181,14 +181,14 @@ def _run_laps(sweep: Sweep, laps: Sequence[Lap], lock: int, job_clock: JobClock)
         if slot_numbers:
             with timed_line("importing"):
                 servers = iter(stack.enter_context(start_servers(sweep, slot_numbers, lock)))
-        for lap, rest in zip(laps, unfinished, strict=True):
+        for lap, unfinished_lap in zip(laps, unfinished, strict=True):
             for job in lap.jobs:
                 if job.number in finished:
                     row = finished[job.number]
                     print(f"{_title(sweep, job)}: finished before, {summary.job_outcome(row)}", flush=True)
                     yield row
-            own_servers = list(islice(servers, len(rest.slot_numbers(len(sweep.slots)))))
-            yield from _run_lap(sweep, rest.jobs, own_servers, job_clock)
+            num_servers = len(unfinished_lap.slot_numbers(len(sweep.slots)))
+            yield from _run_lap(sweep, unfinished_lap.jobs, list(islice(servers, num_servers)), job_clock)
 
 
 def _run_lap(sweep: Sweep, jobs: Sequence[Job], servers: Sequence[Forkserver], job_clock: JobClock) -> Iterator[Row]:

@@ -68,15 +68,6 @@ class Entry:
                 return job
         return None
 
-    def least_s(self, is_checked: bool) -> float:
-        """The time that a job with or without a comparison takes at least, by those that were cut off. With one it
-        takes no less than without."""
-        least_s = 0.0
-        for job in self.jobs:
-            if job.is_cut_off and (is_checked or not job.check):
-                least_s = max(least_s, job.wall_s)
-        return least_s
-
     @property
     def compile_s(self) -> float:
         """The compile time of the job that found the cache coldest."""
@@ -126,7 +117,17 @@ def predicted_s(entry: Entry, is_final: bool, entries: Sequence[Entry]) -> float
         return 0.0
     else:
         expected_s = _job_without_compile_s(entries[0]) + predicted_compile_s(entry, entries)
-    return max(expected_s, entry.least_s(is_checked))
+    return max(expected_s, _least_s(entry, is_checked))
+
+
+def _least_s(entry: Entry, is_checked: bool) -> float:
+    """The time that a job with or without a comparison takes at least, by those that were cut off. With one it takes no
+    less than without."""
+    least_s = 0.0
+    for job in entry.jobs:
+        if job.is_cut_off and (is_checked or not job.check):
+            least_s = max(least_s, job.wall_s)
+    return least_s
 
 
 def predicted_check_s(entry: Entry, entries: Sequence[Entry]) -> float:
