@@ -24,11 +24,24 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: a 
 SETTINGS = ("compile.mode=eager", "compile.mode=default")
 
 
+def sweep_in(folder: Path, repeats: int = 1, num_slots: int = 1) -> Sweep:
+    """A sweep whose servers import nothing, as Hydra sets its jobs' environment."""
+    config = OmegaConf.create({"job": {"kind": "train"}, "model": {}, "hydra": {"job": {"env_set": {"A": "1"}}}})
+    return Sweep("s", folder, config, None, repeats, (Slot(),) * num_slots)
+
+
+@pytest.fixture
+def lock(tmp_path: Path) -> Iterator[int]:
+    """The number of a file that servers inherit."""
+    number = os.open(tmp_path, os.O_RDONLY)
+    yield number
+    os.close(number)
+
+
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """(repeats, slots, settings) -> the slots of the servers that a sweep starts at once, and the jobs of each server.
-    The servers import nothing, and the jobs are made up."""
-    config = OmegaConf.create({"job": {"kind": "train"}, "model": {}, "hydra": {"job": {"env_set": {"A": "1"}}}})
+    The jobs are made up."""
     started: list[list[int]] = []
     jobs: list[tuple[Forkserver, str, int]] = []
 
@@ -50,8 +63,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def swept(repeats: int, num_slots: int = 1, settings: Sequence[str] = SETTINGS):
         started.clear()
         jobs.clear()
-        of_sweep = Sweep("s", tmp_path / "s", config, None, repeats, (Slot(),) * num_slots)
-        sweep.run_sweep(of_sweep, [SweptSetting([setting], config, None) for setting in settings], reports=False)
+        of_sweep = sweep_in(tmp_path / "s", repeats, num_slots)
+        swept_settings = [SweptSetting([setting], of_sweep.config, None) for setting in settings]
+        sweep.run_sweep(of_sweep, swept_settings, reports=False)
         return list(started), list(jobs)
 
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(2))
@@ -90,10 +104,8 @@ def test_each_lap_begins_with_another_slot(run):
     assert started == [[0]]
 
 
-def test_a_server_that_was_killed_while_it_waited_is_started_again_before_its_lap(tmp_path):
-    config = OmegaConf.create({"job": {"kind": "train"}, "hydra": {"job": {"env_set": {"A": "1"}}}})
-    of_sweep = Sweep("name", tmp_path, config, None, 1, (Slot(),))
-    with servers.start_servers(of_sweep, [0, 0], lock=lock_of(tmp_path)) as (first, second):
+def test_a_server_that_was_killed_while_it_waited_is_started_again_before_its_lap(lock, tmp_path):
+    with servers.start_servers(sweep_in(tmp_path), [0, 0], lock) as (first, second):
         second._process.kill()
         second._process.wait()
         servers.revive([second])
@@ -101,18 +113,12 @@ def test_a_server_that_was_killed_while_it_waited_is_started_again_before_its_la
         assert select.select([first, second], [], [], 0)[0] == [first, second]
 
 
-def test_what_an_earlier_start_has_left_is_removed(tmp_path):
-    config = OmegaConf.create({"job": {"kind": "train"}, "hydra": {"job": {"env_set": {"A": "1"}}}})
-    of_sweep = Sweep("name", tmp_path, config, None, 1, (Slot(),))
+def test_what_an_earlier_start_has_left_is_removed(lock, tmp_path):
+    of_sweep = sweep_in(tmp_path)
     left = servers.scratch_folder(of_sweep, 5)
     (left / "job").mkdir(parents=True)
-    with servers.start_servers(of_sweep, [0], lock=lock_of(tmp_path)):
+    with servers.start_servers(of_sweep, [0], lock):
         assert not left.exists()
-
-
-def lock_of(folder: Path) -> int:
-    """The number of a file that servers inherit; the process of the tests keeps it open."""
-    return os.open(folder, os.O_RDONLY)
 
 
 @pytest.mark.parametrize(("num_cores", "num_servers"), [(1, 3), (2, 3), (8, 4), (64, 6)])
@@ -121,10 +127,8 @@ def test_machines_with_many_cores_start_more_servers(num_cores: int, num_servers
     assert servers.num_servers_at_once() == num_servers
 
 
-def test_all_servers_have_imported_before_a_job_is_measured_and_end_together(tmp_path):
-    config = OmegaConf.create({"job": {"kind": "train"}, "hydra": {"job": {"env_set": {"A": "1"}}}})
-    of_sweep = Sweep("name", tmp_path, config, None, 1, (Slot(), Slot()))
-    with servers.start_servers(of_sweep, [0, 1, 1], lock=lock_of(tmp_path)) as started:
+def test_all_servers_have_imported_before_a_job_is_measured_and_end_together(lock, tmp_path):
+    with servers.start_servers(sweep_in(tmp_path, num_slots=2), [0, 1, 1], lock) as started:
         readable, _, _ = select.select(started, [], [], 0)
         assert readable == started
         processes = [server._process for server in started]

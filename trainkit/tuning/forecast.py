@@ -117,10 +117,10 @@ def predicted_s(entry: Entry, is_final: bool, entries: Sequence[Entry]) -> float
         return 0.0
     else:
         expected_s = _job_without_compile_s(entries[0]) + predicted_compile_s(entry, entries)
-    return max(expected_s, _least_s(entry, is_checked))
+    return max(expected_s, _cut_off_s(entry, is_checked))
 
 
-def _least_s(entry: Entry, is_checked: bool) -> float:
+def _cut_off_s(entry: Entry, is_checked: bool) -> float:
     """The time that a job with or without a comparison takes at least, by those that were cut off. With one it takes no
     less than without."""
     least_s = 0.0
