@@ -33,8 +33,8 @@ IDENTITY = RaceIdentity(
 
 @dataclass
 class Machine:
-    """Step times by override, which multiply; compile seconds by mode, at an arm's first job alone; and the seconds of
-    imports before the first job of each start."""
+    """Step times by override, which multiply; compile seconds by mode, at an arm's first job alone; the seconds of a
+    comparison with eager; and those of imports before the first job of each start."""
 
     step_ms: dict[str, float] = field(
         default_factory=lambda: {
@@ -46,6 +46,7 @@ class Machine:
     fails: dict[str, dict] = field(default_factory=dict)  # the fields of the row, by an override of the arm
     hangs: tuple[str, ...] = ()
     spread: float = 0.001
+    check_s: float = 5.0
     imports_s: float = 0.0
     is_started: bool = False
     now_s: float = 0.0
@@ -82,7 +83,7 @@ class Machine:
                 step_ms *= 0.5 + 0.5 * batch_size / 64
             if override in self.fails:
                 fields = self.fails[override]
-        wall_s = 10 + compile_s
+        wall_s = 10 + compile_s + (self.check_s if request.check else 0)
         limit_s, source = min((request.timeout_s, BUDGET_SHARE), (request.budget_left_s, BUDGET_END))
         if wall_s > limit_s or set(self.hangs) & set(request.overrides):
             wall_s = limit_s

@@ -205,6 +205,15 @@ def test_where_eager_is_the_fastest_a_long_compile_leaves_the_time_to_try_others
     assert advisor.race.is_confirmed(advisor.race.standing())
 
 
+@pytest.mark.parametrize("budget_s", [185, 205, 225, 245])
+def test_a_race_that_ends_undecided_has_the_jobs_for_the_interval_of_its_gain(budget_s: float, tmp_path: Path):
+    advisor = race(Machine(spread=0.05), tmp_path, budget_s=budget_s)
+    standing, base = advisor.race.standing(), advisor.race.arms[0]
+    assert not standing.is_decided
+    assert len(base.all_figures) >= 2
+    assert advisor.race.gain(standing.choice, base).low is not None
+
+
 def test_what_is_tried_leaves_the_time_to_compare_its_numbers_with_those_of_eager(tmp_path: Path):
     """The combination with max-autotune is the fastest by 1 %, and would use the budget up."""
     machine = Machine()

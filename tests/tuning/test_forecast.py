@@ -52,6 +52,15 @@ def test_the_arm_with_the_most_shared_overrides_tells_the_compile_time():
     assert predicted_compile_s(crossed, [EAGER, default]) == pytest.approx(100.0)
 
 
+@pytest.mark.parametrize(("found", "expected_s"), [("cold", (1 - WARM_SAVES) * 20.0), ("warm", 20.0)])
+def test_a_setting_that_differs_in_the_optimizer_finds_the_graphs_of_another_one(found: str, expected_s: float):
+    default = entry("compile.mode=default", 1.0, 20.0, cache_found=found)
+    foreach = entry("compile.mode=default optimizer.foreach=true", 1.0)
+    assert predicted_compile_s(foreach, [EAGER, default]) == pytest.approx(expected_s)
+    tuned = entry("compile.mode=max-autotune optimizer.foreach=true", 10.0)
+    assert predicted_compile_s(tuned, [EAGER, default]) > 20.0
+
+
 def test_a_compile_that_was_ended_by_its_limit_is_expected_to_take_at_least_as_long():
     fields = {"status": "timeout", "figure": None, "wall_s": 300.0, "share_s": 300.0}
     ended = entry("compile.mode=max-autotune", 10.0, 0.0, **fields)
@@ -79,6 +88,16 @@ def test_the_first_job_whose_numbers_are_checked_takes_longer(num_jobs: int, is_
         default.jobs += entry("compile.mode=default", 1.0, 0.0, repeat=repeat, wall_s=10.0).jobs
     times = CHECK_TIMES if is_checked else 1
     assert predicted_s(default, is_final, [EAGER, default]) == 10 * times
+
+
+def test_a_cold_first_job_tells_what_a_check_adds_until_a_warm_one_does():
+    """The job would have taken 20 s, had it been warm."""
+    default = entry("compile.mode=default", 1.0, 50.0)
+    default.jobs += entry("compile.mode=default", 1.0, 0.0, repeat=1, check=True, wall_s=60.0).jobs
+    blocks = entry("compile.mode=default compile.scope=blocks", 1.0, 0.0, cache_found="warm", wall_s=12.0)
+    assert predicted_s(blocks, True, [EAGER, default, blocks]) == pytest.approx(3 * 12)
+    default.jobs += entry("compile.mode=default", 1.0, 0.0, repeat=2, wall_s=15.0).jobs
+    assert predicted_s(blocks, True, [EAGER, default, blocks]) == pytest.approx(4 * 12)
 
 
 def test_the_check_of_an_arm_without_a_job_follows_its_first_job():

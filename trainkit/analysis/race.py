@@ -165,9 +165,8 @@ class Race:
     def _last_turns(self, standing: Standing) -> Iterator[Turn]:
         """The turns that the base and a winner need, and those of the final."""
         finalists = self.finalists(standing)
-        base = self.arms[0]
-        if finalists and base.can_win and len(base.all_figures) < BASE_FIGURES:
-            yield Turn(base, is_final=False)
+        if self.lacks_base(standing):
+            yield Turn(self.arms[0], is_final=False)
         num_figures = self._num_final_figures(standing)
         choice = standing.choice
         if choice is not None and len(choice.figures) + num_figures < self._num_winner_figures(standing):
@@ -175,6 +174,11 @@ class Race:
         for arm in sorted(finalists, key=lambda arm: len(arm.final_figures)):
             if len(arm.final_figures) < num_figures:
                 yield Turn(arm, is_final=True)
+
+    def lacks_base(self, standing: Standing) -> bool:
+        """Whether the base has too few figures for the interval of a gain over it."""
+        base = self.arms[0]
+        return bool(self.finalists(standing)) and base.can_win and len(base.all_figures) < BASE_FIGURES
 
     def is_confirmed(self, standing: Standing) -> bool:
         """Whether the race is decided, the winner has enough figures, and the final has taken place."""

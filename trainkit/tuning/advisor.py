@@ -132,7 +132,16 @@ class Advisor:
         return check_s
 
     def _is_last_to_fit(self, turn: Turn) -> bool:
-        return not turn.is_final and self._fits(turn, 0.0)
+        """Whether a turn fits that is no final. A repeat leaves the time for the base's figure that the gain lacks."""
+        is_repeat = bool(turn.arm.all_figures)
+        return not turn.is_final and self._fits(turn, self._base_s(turn) if is_repeat else 0.0)
+
+    def _base_s(self, turn: Turn) -> float:
+        """The time of the base's figure that the gain lacks, beside a turn."""
+        base = self.race.arms[0]
+        if turn.arm is base or not self.race.lacks_base(self.race.standing()):
+            return 0.0
+        return predicted_s(self.entries[base.name], False, list(self.entries.values()))
 
     def _last_check(self) -> Turn | None:
         """A job of the choice of a race that ends now, if its numbers were never compared with eager's and the
@@ -152,9 +161,10 @@ class Advisor:
         return self.budget.has_room(self.entries[turn.arm.name], turn.is_final, entries, kept_s)
 
     def _final_s(self, turn: Turn) -> float:
-        """The time of the final beside a turn: a job of each of the last two that has none in it yet."""
+        """The time of the final beside a turn: a job of each of the last two that has none in it yet, and the base's
+        figure without which the final gives no gain."""
         entries = list(self.entries.values())
-        needed_s = 0.0
+        needed_s = self._base_s(turn)
         for arm in self.race.finalists(self.race.standing()):
             is_turn = turn.is_final and arm is turn.arm
             if not arm.final_figures and not is_turn:

@@ -136,7 +136,7 @@ def predicted_check_s(entry: Entry, entries: Sequence[Entry]) -> float:
     base = entries[0]
     if not entry.is_compiled or not base.jobs:
         return 0.0
-    warm_s = (1 - WARM_SAVES) * predicted_compile_s(entry, entries)
+    warm_s = (1 - WARM_SAVES) * _cold_compile_s(entry, entries)
     return _check_times(entries) * (_job_without_compile_s(base) + warm_s)
 
 
@@ -158,11 +158,15 @@ def _job_without_compile_s(base: Entry) -> float:
 
 def _check_times(entries: Iterable[Entry]) -> float:
     """How many times as long a job takes that compares its numbers with eager's: the median of the arms that have jobs
-    with and without a check beyond their first, which compiles."""
+    with and without a check. A first job, which compiles, counts as the next one would have been, where it is the only
+    one."""
     times = []
     for entry in entries:
-        checked_s = [job.wall_s for job in entry.whole_jobs[1:] if job.check and job.figure is not None]
-        plain_s = [job.wall_s for job in entry.whole_jobs[1:] if not job.check and job.figure is not None]
+        figures = [job for job in entry.whole_jobs if job.figure is not None]
+        checked_s = [job.wall_s for job in figures[1:] if job.check]
+        plain_s = [job.wall_s for job in figures[1:] if not job.check]
+        if figures and not figures[0].check and not plain_s:
+            plain_s = [_warm_job_s(entry, figures[0])]
         if checked_s and plain_s:
             times.append(median(checked_s) / median(plain_s))
     if not times:
@@ -170,9 +174,27 @@ def _check_times(entries: Iterable[Entry]) -> float:
     return median(times)
 
 
-def predicted_compile_s(entry: Entry, entries: Iterable[Entry]) -> float:
-    """The compile time of an arm's first job, from the compiled arms that share the most overrides with it. One whose
-    graphs were in the compile cache tells nothing."""
+def predicted_compile_s(entry: Entry, entries: Sequence[Entry]) -> float:
+    """The compile time of an arm's first job, which finds graphs in the cache that another arm has compiled: one that
+    differs in the optimizer alone."""
+    found_s = []
+    for other in entries:
+        if other.settings.compiled == entry.settings.compiled:
+            found_s += [_warm_compile_s(job) for job in other.jobs if job.figure is not None]
+    if found_s:
+        return max(found_s)
+    return _cold_compile_s(entry, entries)
+
+
+def _warm_compile_s(job: Measurement) -> float:
+    """The compile time of a job of the same graphs after this one."""
+    compile_s = job.compile_s or 0.0
+    return (1 - WARM_SAVES) * compile_s if job.cache_found in COLD else compile_s
+
+
+def _cold_compile_s(entry: Entry, entries: Iterable[Entry]) -> float:
+    """The compile time of an arm in a cold cache, from the compiled arms that share the most overrides with it. One
+    whose graphs were in the compile cache tells nothing."""
     most_shared = -1
     compiles_s: list[float] = []
     for other in entries:
