@@ -1,17 +1,23 @@
 """A process and all that descends from it, as Linux's /proc shows them. Elsewhere nothing is found and nothing done."""
 
+import atexit
 import ctypes
+import gc
+import io
 import os
 import signal
 import sys
+import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 PR_SET_CHILD_SUBREAPER = 36
 POLL_S = 0.01
+WRITERS = frozenset({io.TextIOWrapper, io.BufferedWriter})  # of open()
 COMPILER_OUTPUTS = (".gch", ".so")  # a compiler writes them in place, and a cache takes what is there for whole
 
 
@@ -35,6 +41,23 @@ def signal_at_end_of_parent(number: signal.Signals) -> None:
     _prctl(PR_SET_PDEATHSIG, number)
     if os.getppid() != _parent:
         os.kill(os.getpid(), number)
+
+
+def exit_at_once() -> NoReturn:
+    """End this process with status 0 as Python does, but for its objects: the system takes their memory. To free the
+    modules of torch one by one takes a third of the time of a small job.
+
+    Threads are joined, `atexit` functions run, and files that are still open are flushed.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for file in [thing for thing in gc.get_objects() if type(thing) in WRITERS]:
+        if not file.closed and file.writable():
+            try:
+                file.flush()
+            except OSError as error:
+                print(f"{file.name}: {error}", file=sys.stderr)
+    os._exit(0)
 
 
 def end_descendants() -> None:

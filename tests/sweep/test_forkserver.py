@@ -25,12 +25,15 @@ from trainkit.sweep.slots import Slot
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="jobs are forked on Linux alone")
 
 WORKER_START = "TORCHINDUCTOR_WORKER_START"
-JOB = """import atexit, json, os, signal, sys
+JOB = """import atexit, json, os, signal, sys, threading, time
 ours = os.getsid(0) == os.getpid()
 found = [__name__, sys.argv, sys.path[0], sys.stdin.read(), ours, hasattr(json, "left_behind"), hash("a")]
 json.left_behind = True
 print(json.dumps(found), flush=True)
 atexit.register(print, "ended", flush=True)
+still_open = open(__file__ + ".log", "w")
+print(sys.argv[1], file=still_open)
+threading.Thread(target=lambda: (time.sleep(0.1), print("joined", flush=True))).start()
 if "killed" in sys.argv:
     os.kill(os.getpid(), signal.SIGKILL)
 raise SystemExit(3 if "fails" in sys.argv else None)
@@ -96,7 +99,8 @@ def test_a_forked_job_is_as_one_started_anew(tmp_path):
                 said = log.read_text().splitlines()
                 *found, hashed = json.loads(said[0])
                 assert found == ["__main__", command, sys.path[0], "", True, False]
-                assert said[1:] == ([] if word == "killed" else ["ended"])
+                assert said[1:] == ([] if word == "killed" else ["joined", "ended"])
+                assert (tmp_path / "job.py.log").read_text() == ("" if word == "killed" else f"{word}\n")
                 hashes.add(hashed)
             server = forkserver._process
             wait_until(partial(children, server.pid), server)

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from trainkit import cli
-from trainkit.process_tree import adopt_orphans, end_descendants, signal_at_end_of_parent
+from trainkit.process_tree import adopt_orphans, end_descendants, exit_at_once, signal_at_end_of_parent
 from trainkit.sweep import torchrun
 
 # A job finds modules where the sweep does.
@@ -199,11 +199,16 @@ def serve(modules: str, scratch: str, sweep: str, *cores: str) -> None:
     torch = sys.modules.get("torch")
     if not imported or (torch is not None and torch.cuda._is_in_bad_fork()):
         os.execv(sys.executable, [sys.executable, *command])
-    if tuple(command[:2]) == torchrun.MODULE:
-        torchrun.run_torchrun(command[2:])
-    else:
-        sys.argv = command
-        runpy.run_path(command[0], run_name="__main__")
+    try:
+        if tuple(command[:2]) == torchrun.MODULE:
+            torchrun.run_torchrun(command[2:])
+        else:
+            sys.argv = command
+            runpy.run_path(command[0], run_name="__main__")
+    except SystemExit as end_of_script:
+        if end_of_script.code not in (None, 0):
+            raise
+    exit_at_once()
 
 
 def _import_for_jobs(modules: Sequence[str]) -> bool:
