@@ -72,7 +72,7 @@ def forkserver_of(sweep: Sweep, slot: Slot, number: int, lock: int) -> Forkserve
     It imports nothing if Hydra sets a job's environment: it would do so after the imports. A job of one that does
     forks inductor's compile workers, too: new ones would import torch again, for seconds.
     """
-    modules = ["trainkit.training.run", INDUCTOR]
+    modules = ["trainkit.commands.train", "trainkit.training.run", "trainkit.report.outcome", INDUCTOR]
     if sweep.config.job.kind == "forward":
         modules = ["trainkit.inference.run", INDUCTOR]
     if sweep.config.hydra.job.env_set:
