@@ -17,7 +17,7 @@ from typing import NoReturn
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 PR_SET_CHILD_SUBREAPER = 36
 POLL_S = 0.01
-WRITERS = frozenset({io.TextIOWrapper, io.BufferedWriter})  # of open()
+WRITERS = frozenset({io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom})  # of open()
 COMPILER_OUTPUTS = (".gch", ".so")  # a compiler writes them in place, and a cache takes what is there for whole
 
 
@@ -44,20 +44,29 @@ def signal_at_end_of_parent(number: signal.Signals) -> None:
 
 
 def exit_at_once() -> NoReturn:
-    """End this process with status 0 as Python does, but for its objects: the system takes their memory. To free the
-    modules of torch one by one takes a third of the time of a small job.
+    """End this process with status 0 without freeing its objects, which takes a third of the time of a small job.
 
-    Threads are joined, `atexit` functions run, and files that are still open are flushed.
+    As at any other end, threads are joined, `atexit` functions run, and files that are still open are flushed.
     """
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
-    for file in [thing for thing in gc.get_objects() if type(thing) in WRITERS]:
-        if not file.closed and file.writable():
-            try:
-                file.flush()
-            except OSError as error:
-                print(f"{file.name}: {error}", file=sys.stderr)
+    _flush_files()
     os._exit(0)
+
+
+def _flush_files() -> None:
+    gc.unfreeze()  # those from before the imports are among the frozen objects
+    for item in gc.get_objects():
+        if type(item) not in WRITERS:
+            continue
+        try:
+            if item.writable():
+                item.flush()
+        except ValueError:  # it is closed, or detached from its buffer
+            continue
+        except OSError as error:
+            print(f"a file that was still open is not whole: {error}", file=sys.stderr)
+    ctypes.CDLL(None).fflush(None)  # what C code has printed
 
 
 def end_descendants() -> None:

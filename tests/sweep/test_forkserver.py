@@ -30,9 +30,11 @@ ours = os.getsid(0) == os.getpid()
 found = [__name__, sys.argv, sys.path[0], sys.stdin.read(), ours, hasattr(json, "left_behind"), hash("a")]
 json.left_behind = True
 print(json.dumps(found), flush=True)
+atexit.register(print, "last")  # not flushed
 atexit.register(print, "ended", flush=True)
-still_open = open(__file__ + ".log", "w")
-print(sys.argv[1], file=still_open)
+json.still_open = [open(__file__ + ".log", "w"), open(__file__ + ".bin", "w+b")]  # a module that lasts
+print(sys.argv[1], file=json.still_open[0])
+json.still_open[1].write(sys.argv[1].encode())
 threading.Thread(target=lambda: (time.sleep(0.1), print("joined", flush=True))).start()
 if "killed" in sys.argv:
     os.kill(os.getpid(), signal.SIGKILL)
@@ -99,8 +101,9 @@ def test_a_forked_job_is_as_one_started_anew(tmp_path):
                 said = log.read_text().splitlines()
                 *found, hashed = json.loads(said[0])
                 assert found == ["__main__", command, sys.path[0], "", True, False]
-                assert said[1:] == ([] if word == "killed" else ["joined", "ended"])
+                assert said[1:] == ([] if word == "killed" else ["joined", "ended", "last"])
                 assert (tmp_path / "job.py.log").read_text() == ("" if word == "killed" else f"{word}\n")
+                assert (tmp_path / "job.py.bin").read_text() == ("" if word == "killed" else word)
                 hashes.add(hashed)
             server = forkserver._process
             wait_until(partial(children, server.pid), server)

@@ -206,12 +206,24 @@ def test_where_eager_is_the_fastest_a_long_compile_leaves_the_time_to_try_others
 
 
 @pytest.mark.parametrize("budget_s", [185, 205, 225, 245])
-def test_a_race_that_ends_undecided_has_the_jobs_for_the_interval_of_its_gain(budget_s: float, tmp_path: Path):
+def test_repeats_leave_the_time_for_the_interval_of_the_gain(budget_s: float, tmp_path: Path):
     advisor = race(Machine(spread=0.05), tmp_path, budget_s=budget_s)
     standing, base = advisor.race.standing(), advisor.race.arms[0]
     assert not standing.is_decided
     assert len(base.all_figures) >= 2
     assert advisor.race.gain(standing.choice, base).low is not None
+
+
+@pytest.mark.parametrize(("budget_s", "has_final"), [(105, False), (110, True)])
+def test_a_decided_race_gives_its_gain_an_interval(budget_s: float, has_final: bool, tmp_path: Path):
+    """Eager takes 10 s, and the job of default in the final 35 s, with its comparison."""
+    machine = Machine(check_s=25.0)
+    modes = [Factor("compile.mode", {"default": FactorValue()})]
+    advisor = race(machine, tmp_path, budget_s=budget_s, factors=modes)
+    assert advisor.race.standing().is_decided
+    assert advisor.race.is_confirmed(advisor.race.standing()) is False
+    assert any(job.is_final for job in machine.jobs) is has_final
+    assert len(advisor.race.arms[0].all_figures) == 2
 
 
 def test_what_is_tried_leaves_the_time_to_compare_its_numbers_with_those_of_eager(tmp_path: Path):

@@ -98,6 +98,9 @@ def test_a_cold_first_job_tells_what_a_check_adds_until_a_warm_one_does():
     assert predicted_s(blocks, True, [EAGER, default, blocks]) == pytest.approx(3 * 12)
     default.jobs += entry("compile.mode=default", 1.0, 0.0, repeat=2, wall_s=15.0).jobs
     assert predicted_s(blocks, True, [EAGER, default, blocks]) == pytest.approx(4 * 12)
+    mixed = entry("compile.mode=default", 1.0, 50.0, cache_found="mixed")
+    mixed.jobs += entry("compile.mode=default", 1.0, 0.0, repeat=1, check=True, wall_s=60.0).jobs
+    assert predicted_s(blocks, True, [EAGER, mixed, blocks]) == CHECK_TIMES * 12
 
 
 def test_the_check_of_an_arm_without_a_job_follows_its_first_job():

@@ -164,19 +164,19 @@ class Race:
 
     def _last_turns(self, standing: Standing) -> Iterator[Turn]:
         """The turns that the base and a winner need, and those of the final."""
-        finalists = self.finalists(standing)
         if self.lacks_base(standing):
             yield Turn(self.arms[0], is_final=False)
         num_figures = self._num_final_figures(standing)
         choice = standing.choice
         if choice is not None and len(choice.figures) + num_figures < self._num_winner_figures(standing):
             yield Turn(choice, is_final=False)
-        for arm in sorted(finalists, key=lambda arm: len(arm.final_figures)):
+        for arm in sorted(self.finalists(standing), key=lambda arm: len(arm.final_figures)):
             if len(arm.final_figures) < num_figures:
                 yield Turn(arm, is_final=True)
 
     def lacks_base(self, standing: Standing) -> bool:
-        """Whether the base has too few figures for the interval of a gain over it."""
+        """Whether the base has too few figures: with one, the gain over it has an interval only if others scatter
+        enough."""
         base = self.arms[0]
         return bool(self.finalists(standing)) and base.can_win and len(base.all_figures) < BASE_FIGURES
 

@@ -74,7 +74,7 @@ def forkserver_of(sweep: Sweep, slot: Slot, number: int, lock: int) -> Forkserve
     """
     modules = ["trainkit.commands.train", "trainkit.training.run", "trainkit.report.outcome", INDUCTOR]
     if sweep.config.job.kind == "forward":
-        modules = ["trainkit.inference.run", INDUCTOR]
+        modules = ["trainkit.commands.bench", "trainkit.inference.run", "trainkit.report.summary", INDUCTOR]
     if sweep.config.hydra.job.env_set:
         modules = []
     environment = job_environment()

@@ -13,7 +13,7 @@ from trainkit.tuning.accuracy import LEAST_SEEDS, num_seeds, worse_metric
 from trainkit.tuning.batch_sizes import BatchSizes
 from trainkit.tuning.budget import Budget, repeating
 from trainkit.tuning.combinations import combinations
-from trainkit.tuning.forecast import Entry, predicted_check_s, predicted_s
+from trainkit.tuning.forecast import Entry, coldest_compile_s, predicted_check_s, predicted_s
 from trainkit.tuning.goal import MEMORY, Goal, time_needed
 from trainkit.tuning.measuring import JobRequest, JobResult, measurement_of
 from trainkit.tuning.rounds import add_round
@@ -59,7 +59,7 @@ class Advisor:
             request = self.request(turn)
             with repeating(self.note_time, NOTE_S):
                 result = measure(request)
-            coldest_s = self._coldest_compile_s(self.entries[request.name])
+            coldest_s = coldest_compile_s(self.entries[request.name], self.entries.values())
             job = measurement_of(result, request, self.goal, coldest_s, used_s=self.budget.used_s)
             self.ledger.append(job)
             self._take(job)
@@ -70,12 +70,13 @@ class Advisor:
 
     def next_turn(self) -> Turn | None:
         """The next turn that fits into the budget. In the end, what was kept for a final that does not fit goes to a
-        comparison of the choice with eager, and while nothing is decided to any job."""
+        comparison of the choice with eager, to a figure that the base lacks, and while nothing is decided to any
+        job."""
         self._extend()
         turn = self.race.next_turn(self._may_run)
         if turn is None:
             turn = self._last_check()
-        if turn is None and not self.race.standing().is_decided:
+        if turn is None:
             turn = self.race.next_turn(self._is_last_to_fit)
         if turn is not None and self._needs_base(turn):
             return Turn(self.race.arms[0], is_final=False)
@@ -132,16 +133,16 @@ class Advisor:
         return check_s
 
     def _is_last_to_fit(self, turn: Turn) -> bool:
-        """Whether a turn fits that is no final. A repeat leaves the time for the base's figure that the gain lacks."""
-        is_repeat = bool(turn.arm.all_figures)
-        return not turn.is_final and self._fits(turn, self._base_s(turn) if is_repeat else 0.0)
-
-    def _base_s(self, turn: Turn) -> float:
-        """The time of the base's figure that the gain lacks, beside a turn."""
-        base = self.race.arms[0]
-        if turn.arm is base or not self.race.lacks_base(self.race.standing()):
-            return 0.0
-        return predicted_s(self.entries[base.name], False, list(self.entries.values()))
+        """Whether a turn fits that is no final; once the race is decided, one for the base's missing figure alone. A
+        repeat leaves the time for that."""
+        standing, base = self.race.standing(), self.race.arms[0]
+        lacks_base = self.race.lacks_base(standing)
+        if turn.is_final or (standing.is_decided and not (lacks_base and turn.arm is base)):
+            return False
+        kept_s = 0.0
+        if lacks_base and turn.arm is not base and turn.arm.all_figures:
+            kept_s = predicted_s(self.entries[base.name], False, list(self.entries.values()))
+        return self._fits(turn, kept_s)
 
     def _last_check(self) -> Turn | None:
         """A job of the choice of a race that ends now, if its numbers were never compared with eager's and the
@@ -161,14 +162,18 @@ class Advisor:
         return self.budget.has_room(self.entries[turn.arm.name], turn.is_final, entries, kept_s)
 
     def _final_s(self, turn: Turn) -> float:
-        """The time of the final beside a turn: a job of each of the last two that has none in it yet, and the base's
-        figure without which the final gives no gain."""
+        """The time of the final beside a turn: a job of each of the last two that has none in it yet, and, while
+        nothing is decided, the figure that the base lacks."""
         entries = list(self.entries.values())
-        needed_s = self._base_s(turn)
-        for arm in self.race.finalists(self.race.standing()):
-            is_turn = turn.is_final and arm is turn.arm
-            if not arm.final_figures and not is_turn:
+        standing, base = self.race.standing(), self.race.arms[0]
+        arms = [arm for arm in self.race.finalists(standing) if not arm.final_figures]
+        needed_s = 0.0
+        for arm in arms:
+            if not (turn.is_final and arm is turn.arm):
                 needed_s += predicted_s(self.entries[arm.name], True, entries)
+        gives_figure = turn.arm is base or base in arms
+        if self.race.lacks_base(standing) and not standing.is_decided and not gives_figure:
+            needed_s += predicted_s(self.entries[base.name], False, entries)
         return needed_s
 
     def _extend(self) -> None:
@@ -256,16 +261,13 @@ class Advisor:
         for other in self.entries.values():
             if other.arm.excluded is None:
                 other.arm.excluded = self._wrong_numbers(other.settings)
-            other.arm.cost = other.peak_bytes if self.goal.minimize == MEMORY else self._coldest_compile_s(other)
+            other.arm.cost = other.peak_bytes
+            if self.goal.minimize != MEMORY:
+                other.arm.cost = coldest_compile_s(other, self.entries.values())
         add_round(self.rounds, job, self.entries, self.race.standing())
 
     def _share_s(self, entry: Entry, is_final: bool) -> float:
         return self.budget.share_s(entry, is_final, list(self.entries.values()))
-
-    def _coldest_compile_s(self, entry: Entry) -> float:
-        """The longest compile of the arms with the same graphs: whichever of them came first found the cache cold."""
-        same = [other for other in self.entries.values() if other.settings.compiled == entry.settings.compiled]
-        return max([other.compile_s for other in same], default=0.0)
 
     def _wrong_numbers(self, settings: ArmSettings) -> str | None:
         """Why the numbers of an arm must be wrong: it has all settings of one whose numbers are."""

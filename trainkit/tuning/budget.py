@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from trainkit.sweep.processes import GRACE_S
-from trainkit.tuning.forecast import Entry, predicted_s
+from trainkit.tuning.forecast import Entry, coldest_compile_s, predicted_s
 
 FIRST_SHARE = 0.5  # of the budget, for the first job
 LEAST_SHARE = 0.1  # of the budget, for every job
@@ -42,9 +42,13 @@ class Budget:
         return GRACE_S + predicted_s(entry, is_final, entries) + kept_s <= self.left_s
 
     def share_s(self, entry: Entry, is_final: bool, entries: Sequence[Entry]) -> float:
-        """The time that the next job of an arm may take. A job that takes longer is ended, and its arm is out."""
+        """The time that the next job of an arm may take. A job that takes longer is ended, and its arm is out. The
+        first one has the time to compile what another arm has compiled: torch may not find it in the cache."""
         expected_s = predicted_s(entry, is_final, entries)
-        share_s = max(TIMES_PREDICTED * expected_s, LEAST_SHARE * self.limit_s)
+        share_s = TIMES_PREDICTED * expected_s
+        if not entry.jobs:
+            share_s += coldest_compile_s(entry, entries)
+        share_s = max(share_s, LEAST_SHARE * self.limit_s)
         if expected_s == 0 or (entry is entries[0] and not entry.whole_jobs):
             share_s = FIRST_SHARE * self.limit_s
         share_s = round(share_s, 1)

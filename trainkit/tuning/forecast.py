@@ -158,38 +158,45 @@ def _job_without_compile_s(base: Entry) -> float:
 
 def _check_times(entries: Iterable[Entry]) -> float:
     """How many times as long a job takes that compares its numbers with eager's: the median of the arms that have jobs
-    with and without a check. A first job, which compiles, counts as the next one would have been, where it is the only
-    one."""
+    with and without a check. An arm's first job, which compiles, counts as a warm one, where the arm has no other."""
     times = []
     for entry in entries:
         figures = [job for job in entry.whole_jobs if job.figure is not None]
         checked_s = [job.wall_s for job in figures[1:] if job.check]
         plain_s = [job.wall_s for job in figures[1:] if not job.check]
-        if figures and not figures[0].check and not plain_s:
+        if not plain_s and figures and not figures[0].check and figures[0].cache_found != "mixed":
             plain_s = [_warm_job_s(entry, figures[0])]
         if checked_s and plain_s:
-            times.append(median(checked_s) / median(plain_s))
+            times.append(max(1.0, median(checked_s) / median(plain_s)))
     if not times:
         return CHECK_TIMES
     return median(times)
 
 
 def predicted_compile_s(entry: Entry, entries: Sequence[Entry]) -> float:
-    """The compile time of an arm's first job, which finds graphs in the cache that another arm has compiled: one that
-    differs in the optimizer alone."""
-    found_s = []
+    """The compile time of an arm's first job. Its graphs are in the cache if another arm has run that differs in the
+    optimizer alone."""
+    warm_times_s = []
     for other in entries:
         if other.settings.compiled == entry.settings.compiled:
-            found_s += [_warm_compile_s(job) for job in other.jobs if job.figure is not None]
-    if found_s:
-        return max(found_s)
+            warm_times_s += [_warm_compile_s(job) for job in other.jobs if job.figure is not None]
+    if warm_times_s:
+        return max(warm_times_s)
     return _cold_compile_s(entry, entries)
 
 
+def coldest_compile_s(entry: Entry, entries: Iterable[Entry]) -> float:
+    """The longest compile of the arms with the same graphs: whichever of them came first found the cache cold."""
+    same = [other for other in entries if other.settings.compiled == entry.settings.compiled]
+    return max([other.compile_s for other in same], default=0.0)
+
+
 def _warm_compile_s(job: Measurement) -> float:
-    """The compile time of a job of the same graphs after this one."""
+    """The compile time of a job that finds the graphs of this one in the cache."""
     compile_s = job.compile_s or 0.0
-    return (1 - WARM_SAVES) * compile_s if job.cache_found in COLD else compile_s
+    if job.cache_found in COLD:
+        compile_s *= 1 - WARM_SAVES
+    return compile_s
 
 
 def _cold_compile_s(entry: Entry, entries: Iterable[Entry]) -> float:
