@@ -9,6 +9,7 @@ import pytest
 
 from tests import forked
 from tests.conftest import ROOT
+from trainkit.interruption import hold_signals
 
 PROGRAM = """
 import atexit, os, signal
@@ -101,6 +102,24 @@ def test_another_error_within_a_callback_is_shown_as_ever():
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0
     assert done.stderr.endswith("ZeroDivisionError: division by zero\n")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_signal_that_is_held_comes_after_the_work_whatever_becomes_of_that(fails):
+    done = []
+
+    def work() -> None:
+        with hold_signals():
+            signal.raise_signal(signal.SIGINT)
+            done.append("work")
+            if fails:
+                raise ValueError
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert done == ["work"]
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
 
 
 def test_a_hangup_that_is_ignored_stays_ignored():

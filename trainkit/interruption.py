@@ -57,6 +57,24 @@ def end_on_signals() -> Iterator[None]:
         sys.unraisablehook = hook
 
 
+@contextmanager
+def hold_signals() -> Iterator[None]:
+    """A context in which SIGINT and SIGTERM wait until it is left: for short work of a library whose own cleanup hides
+    their exceptions behind others."""
+    came: list[int] = []
+    handlers = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            handlers[number] = signal.signal(number, lambda number, frame: came.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for held in came:
+            signal.raise_signal(held)
+
+
 def _end(number: int, frame: FrameType | None) -> NoReturn:
     _silence_backward()
     sys.exit(128 + number)

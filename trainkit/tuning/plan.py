@@ -33,6 +33,7 @@ from trainkit.config.network_file import network_digest
 from trainkit.config.schema import RunConfig
 from trainkit.config.search_path import own_folders
 from trainkit.device_names import cpu_name, gpu_names
+from trainkit.interruption import hold_signals
 from trainkit.results.ledger import RaceIdentity
 from trainkit.results.requested import ADDED_BY_LAUNCHER, run_overrides
 from trainkit.sweep.slots import visible_gpus
@@ -276,7 +277,7 @@ def _config_words(hydra: Any) -> tuple[str, ...]:
 
 
 def _compose_run(words: Sequence[str], overrides: Sequence[str], name: str) -> RunConfig:
-    with hydra_apart():
+    with hold_signals(), hydra_apart():  # omegaconf turns a KeyboardInterrupt into errors of its own
         return compose_typed([*words, *overrides], CONF, run_dir="", name=name)
 
 
