@@ -65,7 +65,8 @@ class RaceSweeper(Sweeper):
         assert self.config is not None
         assert self.hydra_context is not None
         setup_globals()
-        narrowed = [f"{name}={value}" for name, value in self.params.items()]
+        typed = {argument.partition("=")[0].lstrip("+") for argument in arguments}
+        narrowed = [f"{name}={value}" for name, value in self.params.items() if name.lstrip("+") not in typed]
         plan = plan_race(self.settings, [*narrowed, *arguments], self.config.hydra, self.launcher.process_counts)
         load_config = self.hydra_context.config_loader.load_sweep_config
         with cli.one_line_errors_within():

@@ -62,7 +62,7 @@ def test_a_network_of_images_tells_what_data_of_the_users_are(compose):
 
 
 def test_a_gpu_several_processes_varying_lengths_and_a_limit_add_theirs(compose):
-    texts = compose("model=gpt2", "data=synthetic", "data.seq_lens=[32,64]", "trainer.accelerator=gpu")
+    texts = compose("model=gpt2", "data=synthetic", "data.seq_lens=[32,64]", "amp=bf16", "trainer.accelerator=gpu")
     chosen, _ = narrow(FACTORS, split_typed([]), conditions_of(texts, 2, 2, True), "train")
     assert settings(chosen) == {
         "trainer.activation_checkpointing": ["true", "false"],
@@ -70,7 +70,7 @@ def test_a_gpu_several_processes_varying_lengths_and_a_limit_add_theirs(compose)
         "compile.dynamic": ["true", "false", "null"],
         "compile.mode": ["default", "reduce-overhead", "max-autotune-no-cudagraphs", "max-autotune"],
         "compile.scope": ["step", "net", "blocks"],
-        "ddp.bucket_cap_mb": ["25", "100"],
+        "ddp.bucket_cap_mb": ["25", "100", "200"],
         "ddp.optimize_ddp": ["no_optimization", "true"],
         "ddp.shard_optimizer": ["true", "false"],
         "ddp.static_graph": ["true", "false"],
@@ -127,14 +127,23 @@ def arms(compose, *overrides: str, num_processes: int = 1) -> list[str]:
     return [name for name in names if name]
 
 
+def test_an_eager_run_has_no_factors_of_compiled_ones(compose):
+    config = compose("model=resnet18", "data=digits", "trainer.accelerator=cpu", "compile.mode=eager")
+    typed = split_typed(["compile.mode=eager", "compile.dynamic=true,false"])
+    factors, _ = narrow(FACTORS, typed, conditions_of(config, 0, 1, False), "train")
+    begins = {"compile.mode": "eager"}
+    begins |= {factor.setting: begins_with(factor.setting, config, {}) for factor in factors}
+    varied, left_out = drop_constant(factors, begins)
+    assert settings(varied).keys() == {"trainer.channels_last", "optimizer.foreach"}
+    assert {left.settings for left in left_out} == {"compile.scope", "compile.dynamic"}
+
+
 OF_IMAGES = ["trainer.channels_last=true", "compile.scope=net", "optimizer.foreach=true"]
-OF_TEXTS = [
-    "trainer.attention=cudnn", "trainer.attention=flash", "trainer.attention=efficient", "compile.scope=net",
-    "compile.scope=blocks", "optimizer.foreach=true",
-]  # fmt: skip
+OF_TEXTS = ["trainer.attention=efficient", "compile.scope=net", "compile.scope=blocks", "optimizer.foreach=true"]
+OF_HALF_PRECISION = ["trainer.attention=cudnn", "trainer.attention=flash"]
 OF_SEVERAL = [
-    "ddp.bucket_cap_mb=100", "ddp.optimize_ddp=no_optimization", "ddp.shard_optimizer=true ddp.strategy=compiled",
-    "ddp.static_graph=true", "ddp.strategy=compiled",
+    "ddp.bucket_cap_mb=100", "ddp.bucket_cap_mb=200", "ddp.optimize_ddp=no_optimization",
+    "ddp.shard_optimizer=true ddp.strategy=compiled", "ddp.static_graph=true", "ddp.strategy=compiled",
 ]  # fmt: skip
 
 
@@ -144,8 +153,9 @@ OF_SEVERAL = [
         (["model=resnet18"], 1, OF_IMAGES),
         (["model=resnet18"], 2, [*OF_IMAGES, *OF_SEVERAL]),
         (["model=gpt2", "data=synthetic"], 1, OF_TEXTS),
+        (["model=gpt2", "data=synthetic", "amp=bf16"], 1, [*OF_TEXTS, *OF_HALF_PRECISION]),
     ],
-    ids=["images", "several processes", "texts"],
+    ids=["images", "several processes", "texts", "half precision"],
 )
 def test_a_plain_run_races_against_no_value_that_it_begins_with(
     overrides: list[str], num_processes: int, expected: list[str], compose

@@ -266,6 +266,9 @@ def test_the_page_has_the_rounds_and_their_reasons(tmp_path: Path):
     assert "<td>0.50 to 2.00</td><td>out: 0.68 to 0.72</td>" in page
     assert "<td>leads</td><td>leads</td>" in page
     assert "<td>blocks</td><td></td><td>excluded</td>" in page
+    unknown = Round("round 1", "default, fused", {"eager": (0.0, float("inf")), "default, fused": (1.0, 1.0)}, ())
+    page = write_advice(tmp_path, replace(ADVICE, rounds=(unknown,)), "a race").read_text()
+    assert "<td>eager</td><td>-</td>" in page
     assert "<tr><td>max-autotune</td><td>needs about 9.0 min</td></tr>" in page
     assert "<tr><td>amp</td><td>changes the training</td></tr>" in page
 

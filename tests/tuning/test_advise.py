@@ -127,6 +127,9 @@ def first_jobs(words: Sequence[str], folder: Path, number: int) -> list[Measurem
 
     done = forked.python(ROOT / "train.py", *words, cwd=folder.parents[2], on_start=forked.beside(interrupt))
     assert done.returncode == 130, done.stdout + done.stderr
+    *_, best_so_far, _, last_line = done.stdout.splitlines()
+    assert "best so far" in best_so_far or "stay with eager" in best_so_far
+    assert last_line == "interrupted; the same command goes on"
     return read_measurements(folder)[:number]
 
 

@@ -683,10 +683,10 @@ def test_accuracy_is_a_constraint_where_the_jobs_validate(tmp_path: Path):
     resumed = machine.advisor(tmp_path, budget_s=3600, factors=FACTORS[:1])
     assert {name: entry.arm.excluded for name, entry in resumed.entries.items()} == reasons
     assert "max-autotune" in chosen(advisor)
-    assert rounds_in_which("reduce-overhead", advisor) == (
-        ["round 1", "round 2", "round 3", "round 4"],
-        "round 3",
-    )
+    with_interval, excluded_in = rounds_in_which("reduce-overhead", advisor)
+    third = [number for number, shown in enumerate(advisor.rounds) if "reduce-overhead" in shown.measured][2]
+    assert excluded_in == advisor.rounds[third].name
+    assert with_interval == [shown.name for shown in advisor.rounds[:third]]
     assert resumed.rounds == advisor.rounds
 
 
@@ -707,8 +707,20 @@ def test_a_setting_is_excluded_in_the_round_in_which_the_race_excluded_it(tmp_pa
     )
     advisor = race(machine, tmp_path, budget_s=3600)
     assert rounds_in_which("reduce-overhead", advisor) == ([], "round 3")
-    assert rounds_in_which("max-autotune", advisor) == (["round 1", "round 2"], "final")  # whose jobs are checked
-    assert rounds_in_which("default, trainer.channels_last=true", advisor) == ([], "round 1")
+    assert [shown.name for shown in advisor.rounds] == ["round 1", "round 2", "round 3", "round 4", "final"]
+    assert rounds_in_which("max-autotune", advisor) == (["round 3", "round 4"], "final")  # whose jobs are checked
+    layout = "default, trainer.channels_last=true"
+    (own,) = [shown.name for shown in advisor.rounds if layout in shown.measured]
+    assert rounds_in_which(layout, advisor) == ([], own)
+
+
+def test_a_round_has_one_job_of_an_arm_whatever_is_tried_between_repeats(tmp_path: Path):
+    advisor = race(Machine(), tmp_path, budget_s=300)
+    *rounds, final = advisor.rounds
+    assert [shown.name for shown in rounds] == [f"round {number + 1}" for number in range(len(rounds))]
+    assert final.name == "final"
+    assert all(len(set(shown.measured)) == len(shown.measured) for shown in rounds)
+    assert sum(len(shown.measured) for shown in advisor.rounds) == len(advisor.ledger.measurements)
 
 
 def test_a_choice_that_is_as_good_as_a_faster_leader_is_not_out(tmp_path: Path):

@@ -36,6 +36,13 @@ def test_each_value_is_tried_by_itself_eager_and_modes_first_and_what_compiles_l
     assert [arm.compile_multiple for arm in space.screening()] == [0, 1, 1.2, 1, 1, 10]
 
 
+def test_the_other_factors_are_tried_in_a_compiled_mode_whatever_the_order_of_the_typed_ones():
+    modes = Factor("compile.mode", {"eager": FactorValue(), "reduce-overhead": FactorValue()}, is_named=True)
+    space = Space([modes, SCOPE], BEGINS)
+    graphs = "compile.mode=reduce-overhead"
+    assert overrides(space.screening()) == [EAGER, (graphs,), (graphs, "compile.scope=net")]
+
+
 def test_the_value_that_a_run_begins_with_is_no_arm_and_the_others_are():
     layout = Factor("trainer.channels_last", {"true": FactorValue(), "false": FactorValue()})
     plain = Space([layout, MODE], BEGINS)

@@ -67,14 +67,15 @@ class Effect:
 @dataclass(frozen=True)
 class Round:
     """How many times as good as the leader the arms were when a round had ended, as intervals by label, and the labels
-    of those that cannot win: `eliminated` are slower, `excluded` for another reason, without an interval. `final`: of
-    the last two."""
+    of those that cannot win: `eliminated` are slower, `excluded` for another reason, without an interval. A round has
+    at most one job of each of the arms that were `measured` in it. `final`: of the last two."""
 
     name: str
     leader: str
     intervals: dict[str, tuple[float, float]]
     eliminated: tuple[str, ...] = ()
     excluded: tuple[str, ...] = ()
+    measured: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -208,7 +209,8 @@ def effects_of(pairs: Sequence[tuple[str, tuple[str, ...], tuple[str, ...]]], tr
     figures = {arm.overrides: _figures(arm.jobs) for arm in tried if arm.outcome != "excluded"}
     effects = []
     for value, with_value, without in pairs:
-        if figures.get(with_value) and figures.get(without):
+        has_effect = with_value != without
+        if has_effect and figures.get(with_value) and figures.get(without):
             gain = ratio(figures[without], figures[with_value])
             effects.append(Effect(short_override(value), arm_label(without), gain))
     return effects

@@ -24,6 +24,7 @@ CONDITIONS = {
     "gpu": "needs a GPU",
     "images": "needs images",
     "attention": "needs attention, and no model.num_heads tells of any; name it if the network has some",
+    "half_precision": "needs half precision, as with amp=bf16",
     "repeated_blocks": "needs repeated blocks, and no model.depth tells of any; name it if the network has some",
     "varying_shapes": "needs batches of varying shapes",
     "fused_optimizer": "needs an optimizer with fused and foreach kernels",
@@ -147,6 +148,7 @@ def conditions_of(config: RunConfig, num_gpus: int, num_processes: int, has_memo
         "gpu": num_gpus > 0 and config.trainer.accelerator != "cpu",
         "images": "images" in (data.get("inputs"), model.get("inputs")),
         "attention": "num_heads" in model,
+        "half_precision": "16" in config.amp.precision,
         "repeated_blocks": int(model.get("depth") or 0) > 1,
         "varying_shapes": bool(data.get("batch_sizes") or data.get("seq_lens"))
         or ("val_path" in data and data.get("padding") in ("longest", "buckets")),
@@ -191,11 +193,15 @@ def narrow(
 
 def drop_constant(factors: Sequence[Factor], begins: Mapping[str, str]) -> tuple[list[Factor], list[LeftOut]]:
     """The factors with another value than the one that the run begins with, and the others, with the reason. The mode
-    is none of these: a race begins with eager."""
+    is none of these: a race begins with eager. Where eager is the only mode, those of compiled runs have no effect."""
     varied, left_out = [], []
+    is_compiled = begins.get(MODE) != "eager" or any(factor.setting == MODE for factor in factors)
     for factor in factors:
         value = begins[factor.setting]
-        if factor.is_named or factor.setting == MODE or set(factor.values) != {value}:
+        declared = SETTINGS.get(factor.setting)
+        if declared is not None and declared.facts.compiled_only and not is_compiled:
+            left_out.append(LeftOut(factor.setting, "has no effect on an eager run"))
+        elif factor.is_named or factor.setting == MODE or set(factor.values) != {value}:
             varied.append(factor)
         else:
             left_out.append(LeftOut(factor.setting, f"the run begins with {value}, and no other value can be tried"))

@@ -47,6 +47,8 @@ def _round_cell(label: str, shown: Round, before: Round | None) -> str:
         return ""
     if label == shown.leader:
         return "leads"
+    if interval[0] == 0:  # nothing tells how far the figures scatter
+        return "-"
     if label not in shown.eliminated:
         return bounds_text(interval)
     if before is not None and label in before.eliminated:

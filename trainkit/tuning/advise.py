@@ -59,14 +59,17 @@ def advise(
             status = _run(advisor, runner, folder)
         advice = advice_of(advisor, plan)
         print_advice(advice)
-        page = write_advice(folder, advice, f"{plan.config.job.model} on {plan.config.job.data}: a race")
-        print(f"rows, logs and {advisor.ledger.path.name}: {folder}; {page.name}", flush=True)
+        last_line = None
         if status != DONE:
-            print("interrupted; the same command goes on", flush=True)
+            last_line = "interrupted; the same command goes on"
         elif advice.choice is None:
             status = NOTHING
         else:
-            print(_save(plan, advice, config, into), flush=True)
+            last_line = _save(plan, advice, config, into)  # before the page, which takes a second
+        page = write_advice(folder, advice, f"{plan.config.job.model} on {plan.config.job.data}: a race")
+        print(f"rows, logs and {advisor.ledger.path.name}: {folder}; {page.name}", flush=True)
+        if last_line is not None:
+            print(last_line, flush=True)
     return status
 
 

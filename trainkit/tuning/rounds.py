@@ -7,11 +7,12 @@ from trainkit.analysis.race import Standing
 from trainkit.results.ledger import Measurement
 from trainkit.tuning.forecast import Entry
 
+FINAL = "final"
+
 
 def add_round(rounds: list[Round], job: Measurement, entries: Mapping[str, Entry], standing: Standing) -> None:
     """Add the state of the race after a job to its rounds, in place of the state after the earlier jobs of that round.
     `entries` are by the names of their arms."""
-    name = "final" if job.is_final else f"round {job.repeat + 1}"
     labels = {}
     excluded = []
     for arm_name, entry in entries.items():
@@ -22,7 +23,17 @@ def add_round(rounds: list[Round], job: Measurement, entries: Mapping[str, Entry
     leader = ""
     if standing.leader is not None:
         leader = labels[standing.leader.name]
-    if rounds and rounds[-1].name == name:
-        rounds.pop()
+    label = arm_label(job.overrides)
+    measured: tuple[str, ...] = (label,)
+    if rounds and _goes_on(rounds[-1], label, job.is_final):
+        measured += rounds.pop().measured
+    name = FINAL if job.is_final else f"round {len(rounds) + 1}"
     slower = [labels[arm.name] for arm in standing.eliminated if arm not in standing.winners]
-    rounds.append(Round(name, leader, intervals, tuple(slower), tuple(excluded)))
+    rounds.append(Round(name, leader, intervals, tuple(slower), tuple(excluded), measured))
+
+
+def _goes_on(last: Round, label: str, is_final: bool) -> bool:
+    """Whether a job belongs to the last round: to the final, or to one without a job of its arm."""
+    if is_final or last.name == FINAL:
+        return is_final and last.name == FINAL
+    return label not in last.measured

@@ -41,8 +41,8 @@ class Space:
     """The factors of a race. `begins` are the values of the run that the race begins with, by setting.
 
     A race begins with eager, unless the mode is fixed. The values of the other factors are tried in mode `default`, or
-    in the first of the modes, or beside the values of `other_reference`. An arm has no value without an effect, as the
-    scope of an eager run.
+    in the first of the compiled modes, or beside the values of `other_reference`. An arm has no value without an
+    effect, as the scope of an eager run.
     """
 
     factors: Sequence[Factor]
@@ -56,13 +56,15 @@ class Space:
 
     @property
     def reference(self) -> dict[str, str]:
-        """The values beside which the others are tried: the mode; empty if the mode is fixed."""
+        """The values beside which the others are tried: the mode, a compiled one if there is one; empty if the mode is
+        fixed."""
         if self.other_reference is not None:
             return dict(self.other_reference)
         modes = self.values(MODE)
         if not modes:
             return {}
-        return {MODE: "default" if "default" in modes else modes[0]}
+        compiled = [mode for mode in modes if mode != "eager"]
+        return {MODE: "default" if "default" in modes else (compiled or modes)[0]}
 
     @property
     def reference_mode(self) -> str:

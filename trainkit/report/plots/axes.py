@@ -37,8 +37,9 @@ class LabelledRows:
     ys: list[float]
 
 
-def labelled_rows(entries: Sequence[tuple[str, str]], head: int = 0) -> LabelledRows:
-    """A row for each (label, figure): the label, the figure on the right, and below them space for a bar.
+def labelled_rows(entries: Sequence[tuple[str, str]], head: int = 0, bar: float = BAR) -> LabelledRows:
+    """A row for each (label, figure): the label, the figure on the right, and below them space for a bar of so many
+    pixels.
 
     `head` lines stay free above the first row.
     """
@@ -46,7 +47,7 @@ def labelled_rows(entries: Sequence[tuple[str, str]], head: int = 0) -> Labelled
     for label, figure_text in entries:
         lines = _label_lines(label, LINE_CHARS - 2 - len(figure_text))
         wrapped.append(lines)
-        heights.append(LINE * len(lines) + BAR + 2 * GAP)
+        heights.append(LINE * len(lines) + bar + 2 * GAP)
     figure, axes = _figure(head * LINE + sum(heights) + GAP, left=8, right=8, top=head * LINE)
     axes.set_ylim(sum(heights), -GAP)
     axes.yaxis.set_visible(False)
@@ -56,12 +57,12 @@ def labelled_rows(entries: Sequence[tuple[str, str]], head: int = 0) -> Labelled
         "transform": axes.get_yaxis_transform(),
         "bbox": {"facecolor": PAPER, "linewidth": 0, "pad": 1},
     }
-    ys, top = [], 0
+    ys, top = [], 0.0
     for lines, (_, figure_text), height in zip(wrapped, entries, heights, strict=True):
         for number, line in enumerate(lines):
             axes.text(0, top + LINE * (number + 1) - 4, line, **text)
         axes.text(1, top + LINE - 4, figure_text, ha="right", **text)
-        ys.append(top + LINE * len(lines) + BAR / 2 + GAP / 2)
+        ys.append(top + LINE * len(lines) + bar / 2 + GAP / 2)
         top += height
     return LabelledRows(figure, axes, ys)
 

@@ -16,6 +16,7 @@ INTERVALS_NOTE = (
 )
 FARTHEST = 4.0  # times as good as the leader, and as bad
 NEAREST = 1.1
+ROUND = 2.5  # pixels, at least, from the line of a round to the next
 
 
 @rc_context(STYLE)
@@ -28,13 +29,14 @@ def plot_race(rounds: Sequence[Round], tried: Sequence[Tried], name: str) -> Plo
     low, high = max(min(ends), 1 / FARTHEST), min(max(ends), FARTHEST)
     low, high = min(low, 1 / NEAREST), max(high, NEAREST)
     entries = [(label, _last_text(rounds, label)) for label in labels]
-    rows = labelled_rows(entries)
+    bar = max(BAR, ROUND * len(rounds))
+    rows = labelled_rows(entries, bar=bar)
     set_ratio_scale(rows.axes, "x", low, high)
     rows.axes.axvline(1, color=MUTED, linewidth=1)
-    step = BAR / len(rounds)
+    step = bar / len(rounds)
     for label, y in zip(labels, rows.ys, strict=True):
         for number, interval, is_out in _intervals(rounds, label):
-            height = y - BAR / 2 + (number + 0.5) * step
+            height = y - bar / 2 + (number + 0.5) * step
             shown = [min(max(end, low), high) for end in interval]
             if label == rounds[number].leader:
                 rows.axes.plot([1], [height], ".", color=INK, markersize=5)
