@@ -41,7 +41,7 @@ def test_each_value_of_a_space_composes_and_a_race_over_it_tries_no_other(name: 
         for value in values:
             compose_typed([*space.fixed, f"{setting}={value}"], CONF, run_dir="")
     typed = split_typed(race_judge.race_words(space))
-    conditions = conditions_of(config, num_gpus=int(name in GPU_SPACES), num_processes=1, has_memory_limit=False)
+    conditions = conditions_of(config, num_gpus=int(name in GPU_SPACES), num_processes=1)
     varied, _ = narrow(read_factors([CONF]), typed, conditions, "train")
     assert {factor.setting for factor in varied} == set(space.factors)
 

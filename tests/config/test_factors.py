@@ -42,7 +42,7 @@ def test_every_factor_of_conf_composes_with_each_of_its_values(factor: Factor, c
 
 def test_a_cpu_a_network_and_its_data_choose_the_factors(compose):
     images = compose("model=resnet18", "data=digits", "trainer.accelerator=cpu")
-    chosen, left_out = narrow(FACTORS, split_typed([]), conditions_of(images, 0, 1, False), "train")
+    chosen, left_out = narrow(FACTORS, split_typed([]), conditions_of(images, 0, 1), "train")
     assert settings(chosen) == {
         "trainer.channels_last": ["true", "false"],
         "compile.mode": ["default", "max-autotune-no-cudagraphs"],
@@ -58,12 +58,12 @@ def test_a_cpu_a_network_and_its_data_choose_the_factors(compose):
 def test_a_network_of_images_tells_what_data_of_the_users_are(compose):
     network = ("model=resnet18", "model.channels=1", "model.num_classes=10")
     own = compose(*network, "data=module", "data.module._target_=mine.Digits", "trainer.accelerator=cpu")
-    assert "images" in conditions_of(own, 0, 1, False)
+    assert "images" in conditions_of(own, 0, 1)
 
 
 def test_a_gpu_several_processes_varying_lengths_and_a_limit_add_theirs(compose):
     texts = compose("model=gpt2", "data=synthetic", "data.seq_lens=[32,64]", "amp=bf16", "trainer.accelerator=gpu")
-    chosen, _ = narrow(FACTORS, split_typed([]), conditions_of(texts, 2, 2, True), "train")
+    chosen, _ = narrow(FACTORS, split_typed([]), conditions_of(texts, 2, 2), "train")
     assert settings(chosen) == {
         "trainer.activation_checkpointing": ["true", "false"],
         "trainer.attention": ["cudnn", "flash", "efficient", "auto"],
@@ -81,7 +81,7 @@ def test_a_gpu_several_processes_varying_lengths_and_a_limit_add_theirs(compose)
 
 def test_a_value_that_needs_another_setting_is_left_out_where_that_is_typed_otherwise(compose):
     texts = compose("model=gpt2", "data=synthetic", "trainer.accelerator=cpu")
-    met = conditions_of(texts, 0, 2, False)
+    met = conditions_of(texts, 0, 2)
     for typed in (["compile.scope=net"], ["compile.scope=step,net"]):
         chosen, left_out = narrow(FACTORS, split_typed(typed), met, "train")
         assert settings(chosen)["ddp.strategy"] == ["auto", "compiled"]
@@ -93,7 +93,7 @@ def test_a_value_that_needs_another_setting_is_left_out_where_that_is_typed_othe
 
 def test_calls_have_no_factors_of_training(compose):
     images = compose("model=resnet18", "data=digits", "trainer.accelerator=cpu")
-    chosen, _ = narrow(FACTORS, split_typed([]), conditions_of(images, 0, 1, False), "forward")
+    chosen, _ = narrow(FACTORS, split_typed([]), conditions_of(images, 0, 1), "forward")
     assert settings(chosen).keys() == {"trainer.channels_last", "compile.mode", "compile.scope"}
 
 
@@ -103,7 +103,7 @@ def test_typed_values_narrow_a_factor_and_one_value_fixes_it(compose):
         ["compile.mode=default,reduce-overhead", "compile.scope=net", "amp=off,bf16", "data.batch_size=auto", "seed=3"]
     )
     assert typed.fixed == ["compile.scope=net", "seed=3"]
-    chosen, _ = narrow(FACTORS, typed, conditions_of(config, 0, 1, False), "train")
+    chosen, _ = narrow(FACTORS, typed, conditions_of(config, 0, 1), "train")
     assert settings(chosen) == {
         "compile.mode": ["default", "reduce-overhead"],
         "amp": ["off", "bf16"],
@@ -118,19 +118,20 @@ def test_typed_values_narrow_a_factor_and_one_value_fixes_it(compose):
 def arms(compose, *overrides: str, num_processes: int = 1) -> list[str]:
     """The settings that a race tries beside those of the mode, one by one, on a GPU."""
     config = compose(*overrides, "trainer.accelerator=gpu")
-    factors, _ = narrow(FACTORS, split_typed([]), conditions_of(config, num_processes, num_processes, False), "train")
+    factors, _ = narrow(FACTORS, split_typed([]), conditions_of(config, num_processes, num_processes), "train")
     begins = {factor.setting: begins_with(factor.setting, config, {}) for factor in factors}
     factors, _ = drop_constant(factors, begins)
-    names = []
-    for arm in Space(factors, begins).screening():
-        names.append(" ".join(name for name in arm.overrides if not name.startswith("compile.mode=")))
+    names, space = [], Space(factors, begins)
+    for arm in space.screening():
+        if not space.saves_memory(arm.overrides):
+            names.append(" ".join(name for name in arm.overrides if not name.startswith("compile.mode=")))
     return [name for name in names if name]
 
 
 def test_an_eager_run_has_no_factors_of_compiled_ones(compose):
     config = compose("model=resnet18", "data=digits", "trainer.accelerator=cpu", "compile.mode=eager")
     typed = split_typed(["compile.mode=eager", "compile.dynamic=true,false"])
-    factors, _ = narrow(FACTORS, typed, conditions_of(config, 0, 1, False), "train")
+    factors, _ = narrow(FACTORS, typed, conditions_of(config, 0, 1), "train")
     begins = {"compile.mode": "eager"}
     begins |= {factor.setting: begins_with(factor.setting, config, {}) for factor in factors}
     varied, left_out = drop_constant(factors, begins)

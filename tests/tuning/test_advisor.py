@@ -56,7 +56,7 @@ def test_a_compile_that_would_not_fit_is_not_begun_and_is_said(tmp_path: Path):
     advisor = race(machine, tmp_path, budget_s=400)
     assert machine.now_s <= 400
     assert "compile.mode=max-autotune" not in [job.name for job in machine.jobs]
-    (not_tried,), _ = unmeasured(advisor.entries.values())
+    (not_tried,), _ = unmeasured(advisor)
     assert not_tried == LeftOut("max-autotune", "needs about 4.3 min")
     assert chosen(advisor) == BEST
 
@@ -125,7 +125,7 @@ def test_an_arm_whose_job_is_cut_off_by_the_end_of_the_budget_is_raced_with_a_la
     cut_off = advisor.entries["compile.mode=reduce-overhead"]
     assert [job.status for job in cut_off.jobs] == ["timeout"]
     assert cut_off.arm.excluded is None
-    not_tried, _ = unmeasured(advisor.entries.values())
+    not_tried, _ = unmeasured(advisor)
     assert LeftOut("reduce-overhead", cut_off.jobs[0].reason) in not_tried
     assert machine.now_s <= 150
     advisor = race(machine, tmp_path, budget_s=3600)
@@ -750,6 +750,36 @@ def test_without_the_mode_default_values_are_combined_with_the_fastest_that_runs
     machine = Machine(fails={"compile.mode=default": {"status": "compile_error", "error": "no kernel"}})
     advisor = race(machine, tmp_path, budget_s=1200)
     assert chosen(advisor) == BEST
+
+
+CHECKPOINTED = "trainer.activation_checkpointing=true"
+
+
+@pytest.mark.parametrize(("memory_gib", "is_tried"), [(None, False), (40, False), (3.9, True)])
+def test_blocks_are_checkpointed_only_once_something_takes_too_much_memory(
+    memory_gib: float | None, is_tried: bool, tmp_path: Path
+):
+    """Each setting takes 4 GiB."""
+    machine = Machine()
+    factors = [Factor("trainer.activation_checkpointing", {"true": FactorValue(saves_memory=True)}), *FACTORS]
+    budget = Budget(1200, 0.0, now=lambda: machine.now_s)
+    space = Space(factors, BEGINS | {"trainer.activation_checkpointing": "false"})
+    goal = Goal(batch_size=64, memory_gib=memory_gib)
+    advisor = Advisor(space, goal, budget, Ledger(tmp_path, IDENTITY))
+    advisor.run(machine.measure)
+    assert any(CHECKPOINTED in job.name for job in machine.jobs) is is_tried
+    _, refused = unmeasured(advisor)
+    assert (LeftOut(f"{CHECKPOINTED}, default", "nothing takes too much memory") in refused) is not is_tried
+
+
+def test_where_mode_default_does_not_compile_the_largest_batch_is_found_in_another_mode(tmp_path: Path):
+    machine = Machine(fails={"compile.mode=default": {"status": "compile_error", "error": "no"}})
+    machine.step_ms["compile.mode=max-autotune"] = 30.0
+    goal = Goal(memory_gib=40, batch_size=64)
+    advisor = race(machine, tmp_path, budget_s=36000, factors=[*FACTORS, SIZE], goal=goal)
+    assert advisor.entries[f"{CUDA_GRAPHS} data.batch_size=640"].first_figure is not None
+    assert advisor.entries[f"{CUDA_GRAPHS} data.batch_size=1024"].arm.excluded == "takes 64.0 GiB of 40 GiB"
+    assert "data.batch_size=640" in chosen(advisor)
 
 
 def test_what_fits_is_tried_with_what_makes_it_fit(tmp_path: Path):

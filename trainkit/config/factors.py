@@ -29,7 +29,6 @@ CONDITIONS = {
     "varying_shapes": "needs batches of varying shapes",
     "fused_optimizer": "needs an optimizer with fused and foreach kernels",
     "several_processes": "needs several processes",
-    "memory_limit": "needs a limit of memory (hydra.sweeper.memory_gib, or trainer.memory_limit_gib), or name it",
 }
 # Groups and settings that change the training, of those that have no file in conf/tune.
 TRAINING_CHANGES = (
@@ -41,12 +40,14 @@ OPTIMIZER_KERNELS = ("optimizer.foreach", "optimizer.fused")
 @dataclass
 class FactorValue:
     """The conditions of a value, the values of other settings that it needs, and its compile time in multiples of that
-    of mode `default`: `compile` of all stages, `inductor` of those of inductor alone."""
+    of mode `default`: `compile` of all stages, `inductor` of those of inductor alone. What `saves_memory` is tried,
+    unless it is named, once another setting has taken too much."""
 
     needs: list[str] = field(default_factory=list)
     together: dict[str, str] = field(default_factory=dict)
     compile: float = 1.0
     inductor: float = 1.0
+    saves_memory: bool = False
 
 
 @dataclass
@@ -141,7 +142,7 @@ def _check_conditions(factor: Factor, path: Path) -> None:
             raise ConfigError(f"{path}: needs {need}: expected one of {', '.join(CONDITIONS)}")
 
 
-def conditions_of(config: RunConfig, num_gpus: int, num_processes: int, has_memory_limit: bool) -> set[str]:
+def conditions_of(config: RunConfig, num_gpus: int, num_processes: int) -> set[str]:
     """The conditions that a run meets."""
     data, model = config.data, config.model
     met = {
@@ -154,10 +155,6 @@ def conditions_of(config: RunConfig, num_gpus: int, num_processes: int, has_memo
         or ("val_path" in data and data.get("padding") in ("longest", "buckets")),
         "fused_optimizer": "foreach" in config.optimizer,
         "several_processes": num_processes > 1,
-        # A run that checkpoints its blocks is short of memory, whatever the race was told.
-        "memory_limit": has_memory_limit
-        or config.trainer.memory_limit_gib is not None
-        or config.trainer.activation_checkpointing,
     }
     return {name for name, holds in met.items() if holds}
 
@@ -175,7 +172,7 @@ def narrow(
     for setting, values in typed.swept.items():
         _refuse_other_work(setting.lstrip("+"), values)
         facts = by_setting.get(setting, Factor(setting, changes_training=_changes_training(setting.lstrip("+"))))
-        own_facts = {value: facts.values.get(value, FactorValue()) for value in values}
+        own_facts = {value: replace(facts.values.get(value, FactorValue()), saves_memory=False) for value in values}
         varied.append(replace(facts, values=own_facts, is_named=True))
     for factor in factors:
         if factor.setting in typed.swept or factor.setting in typed.fixed_settings:

@@ -142,7 +142,7 @@ class LiveRace:
         """The number of candidates that are left, and the leader with its lead."""
         advisor = self._advisor
         standing = advisor.race.standing()
-        not_tried, _ = unmeasured(advisor.entries.values())
+        not_tried, _ = unmeasured(advisor)
         num_left = len(standing.alive) + len(not_tried)
         if standing.leader is None:
             return f"{num_left} left"
@@ -161,7 +161,7 @@ def advice_of(advisor: Advisor, plan: RacePlan) -> Advice:
     tried = tried_arms(advisor.race, jobs)
     choice = next((arm for arm in tried if arm.is_choice), None)
     overrides = () if choice is None else choice.overrides
-    not_tried, refused = unmeasured(advisor.entries.values())
+    not_tried, refused = unmeasured(advisor)
     fitting = advisor.sizes.fitting(advisor.entries.values())
     capped_at = None
     if not standing.is_decided and advisor.race.is_at_cap(standing):

@@ -1,6 +1,6 @@
 """The race over a space within a budget: which job comes next, and what its row means for its arm."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 
 from trainkit.analysis.advice import Round, arm_label
@@ -48,7 +48,7 @@ class Advisor:
         self.race = Race([], goal.rules())
         self.entries: dict[str, Entry] = {}
         self.rounds: list[Round] = []
-        for settings in space.screening():
+        for settings in self._screening(space):
             self._add(settings)
         for job in ledger.measurements:
             self._take(job)
@@ -186,13 +186,16 @@ class Advisor:
         if any(self._is_waiting(arm) for arm in self.race.arms):
             return
         entries = list(self.entries.values())
-        next_size = self.sizes.next_arm(entries)
+        space = self._space_that_runs()
+        sizes = self.sizes
+        if self.goal.batch_size not in sizes.fits_by_size(entries):  # the reference is out, and not for its batch
+            sizes = replace(sizes, space=space)
+        next_size = sizes.next_arm(entries)
         if next_size is not None and self._is_waiting(self._add(next_size).arm):
             return
-        for smaller in self.sizes.smaller_arms(entries):
+        for smaller in sizes.smaller_arms(entries):
             self._add(smaller)
-        space = self._space_that_runs()
-        for settings in space.screening():
+        for settings in self._screening(space):
             self._add(settings)
         if any(self._is_waiting(arm) for arm in self.race.arms):
             return
@@ -203,6 +206,21 @@ class Advisor:
                 num_crossed += 1
             if num_crossed == MOST_CROSSED:
                 return
+
+    def _screening(self, space: Space) -> list[ArmSettings]:
+        """The arms of the screening: those that save memory once another one takes too much, or if memory is the
+        goal."""
+        is_short = self.goal.minimize == MEMORY
+        for entry in self.entries.values():
+            size = self.sizes.size_alone(entry.settings)
+            is_larger = size is not None and self.goal.batch_size is not None and size > self.goal.batch_size
+            if not is_larger and any(self.sizes.is_out_of_memory(job) for job in entry.jobs):
+                is_short = True
+        arms = []
+        for settings in space.screening():
+            if is_short or not space.saves_memory(settings.overrides):
+                arms.append(settings)
+        return arms
 
     def _space_that_runs(self) -> Space:
         """The space; with the fastest screened arm as its reference, compiled if there is one, if the reference has no
@@ -218,11 +236,11 @@ class Advisor:
 
     def _screened_figures(self, space: Space) -> dict[Overrides, float]:
         """The first figure of each arm of the screening of a space that has one and can win, and of its reference."""
-        screened = {settings.overrides for settings in space.screening()}
+        screened, sizes = {settings.overrides for settings in space.screening()}, replace(self.sizes, space=space)
         figures = {}
         for entry in self.entries.values():
             overrides = entry.settings.overrides
-            is_screened = overrides in screened or self.sizes.size_alone(entry.settings)
+            is_screened = overrides in screened or sizes.size_alone(entry.settings)
             can_win = entry.arm.excluded is None or overrides == space.arm(space.reference).overrides
             if entry.first_figure is not None and is_screened and can_win:
                 figures[overrides] = entry.first_figure
@@ -278,11 +296,15 @@ class Advisor:
         return None
 
 
-def unmeasured(entries: Iterable[Entry]) -> tuple[list[LeftOut], list[LeftOut]]:
+def unmeasured(advisor: Advisor) -> tuple[list[LeftOut], list[LeftOut]]:
     """The arms that nothing is known of: those that did not fit into the budget, with the time that they need or what
     cut their job off, and those that are out without a job, with the reason."""
-    entries = list(entries)
+    entries = list(advisor.entries.values())
+    raced = {entry.settings.overrides for entry in entries}
     not_tried, refused = [], []
+    for settings in advisor.space.screening():
+        if settings.overrides not in raced:
+            refused.append(LeftOut(arm_label(settings.overrides), "nothing takes too much memory"))
     for entry in entries:
         label = arm_label(entry.settings.overrides)
         if entry.arm.excluded is None and not entry.arm.all_figures:

@@ -63,7 +63,7 @@ class BatchSizes:
             if size is None or entry.first_figure is not None or self.size_alone(entry.settings) is not None:
                 continue
             smaller = [other for other in fitting if other < int(size)]
-            if smaller and any(self._is_out_of_memory(job) for job in entry.jobs):
+            if smaller and any(self.is_out_of_memory(job) for job in entry.jobs):
                 yield self.space.arm(chosen_values(entry.settings.overrides) | {BATCH_SIZE: str(max(smaller))})
 
     def _arm(self, size: str) -> ArmSettings:
@@ -73,9 +73,10 @@ class BatchSizes:
         """Whether a job without a figure failed because of its batch size."""
         is_larger = self.goal.batch_size is not None and size > self.goal.batch_size
         is_refused = job.status == "failed" and is_larger  # the data has fewer samples
-        return is_refused or self._is_out_of_memory(job)
+        return is_refused or self.is_out_of_memory(job)
 
-    def _is_out_of_memory(self, job: Measurement) -> bool:
+    def is_out_of_memory(self, job: Measurement) -> bool:
+        """Whether a job took more memory than there is, or than it may."""
         return job.status == "oom" or self.goal.is_too_much(job.peak_bytes)
 
 

@@ -180,7 +180,7 @@ def plan_race(
         raise ConfigError("hydra.launcher.nproc_per_node: a race is run on one number of processes; give one")
     gpus = visible_gpus() if config.trainer.accelerator != "cpu" else []
     num_processes = _num_processes(process_counts[0], config)
-    conditions = conditions_of(config, len(gpus), num_processes, settings.memory_gib is not None)
+    conditions = conditions_of(config, len(gpus), num_processes)
     kind = config.job.kind.value
     if kind == "forward" and settings.steps is not None:
         raise ConfigError(f"hydra.sweeper.steps = {settings.steps}: calls have no steps of training; leave it out")

@@ -90,6 +90,15 @@ class Space:
         base, *candidates = arms.values()
         return [base, *sorted(candidates, key=lambda arm: max(1, round(arm.compile_multiple)))]
 
+    def saves_memory(self, overrides: Overrides) -> bool:
+        """Whether an arm is tried for its memory alone."""
+        values = chosen_values(overrides)
+        for factor in self.factors:
+            value = factor.values.get(values.get(factor.setting, ""))
+            if value is not None and value.saves_memory:
+                return True
+        return False
+
     def effects(self) -> list[tuple[str, Overrides, Overrides]]:
         """Each value of a factor, the arm that has it, and the arm that differs by this value alone."""
         effects = []
