@@ -61,18 +61,18 @@ def end_on_signals() -> Iterator[None]:
 def hold_signals() -> Iterator[None]:
     """A context in which SIGINT and SIGTERM wait until it is left: for short work of a library whose own cleanup hides
     their exceptions behind others."""
-    came: list[int] = []
+    waiting: list[int] = []
     handlers = {}
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
-            handlers[number] = signal.signal(number, lambda number, frame: came.append(number))
+            handlers[number] = signal.signal(number, lambda number, frame: waiting.append(number))
     try:
         yield
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        for held in came:
-            signal.raise_signal(held)
+        for number_of_signal in waiting:
+            signal.raise_signal(number_of_signal)
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:

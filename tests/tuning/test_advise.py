@@ -114,6 +114,20 @@ def test_what_was_typed_wrongly_is_one_line(words: list[str], complaint: str, tr
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [([], "compile.mode = fastest: "), (["compile.mode=eager"], "hydra.sweeper.into = /dev/null: ")],
+)
+def test_the_command_line_goes_before_the_params_of_an_experiment(words: list[str], complaint: str, tmp_path, train):
+    (tmp_path / "experiment").mkdir()
+    params = "# @package _global_\nhydra: {sweeper: {params: {compile.mode: 'eager,fastest'}}}\n"
+    (tmp_path / "experiment" / "narrow.yaml").write_text(params)
+    race = ("-m", f"--config-dir={tmp_path}", "hydra/sweeper=race", "experiment=narrow", "model=simple_net")
+    done = train(*race, "logger=none", "hydra.sweeper.into=/dev/null", *words)
+    assert done.returncode == 2
+    assert done.stderr.startswith(complaint)
+
+
 def first_jobs(words: Sequence[str], folder: Path, number: int) -> list[Measurement]:
     """Run a race until it has measured so many jobs."""
     ledger = folder / LEDGER_FILE

@@ -14,7 +14,8 @@ from trainkit.config.factors import Factor, FactorValue, LeftOut
 from trainkit.results.ledger import Ledger
 from trainkit.results.row import Row
 from trainkit.sweep.processes import GRACE_S
-from trainkit.tuning.advisor import MOST_CROSSED, Advisor, unmeasured
+from trainkit.tuning.advise import unmeasured
+from trainkit.tuning.advisor import MOST_CROSSED, Advisor
 from trainkit.tuning.budget import Budget
 from trainkit.tuning.goal import Goal
 from trainkit.tuning.measuring import BUDGET_SHARE, UNFINISHED, JobRequest, JobResult

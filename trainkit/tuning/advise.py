@@ -12,6 +12,7 @@ from trainkit import cli
 from trainkit.analysis.advice import Advice, arm_label, effects_of, tried_arms
 from trainkit.config.composition import CONF
 from trainkit.config.errors import ConfigError
+from trainkit.config.factors import LeftOut
 from trainkit.config.search_path import search_path_override
 from trainkit.formatting import factor
 from trainkit.process_tree import process_age_s
@@ -22,9 +23,10 @@ from trainkit.results.ledger import Ledger
 from trainkit.results.requested import run_overrides
 from trainkit.sweep.plan import Sweep
 from trainkit.sweep.slots import Slot
-from trainkit.tuning.advisor import Advisor, unmeasured
+from trainkit.tuning.advisor import Advisor
 from trainkit.tuning.budget import Budget
-from trainkit.tuning.goal import MEMORY
+from trainkit.tuning.forecast import predicted_s
+from trainkit.tuning.goal import MEMORY, time_needed
 from trainkit.tuning.jobs import JobRunner
 from trainkit.tuning.measuring import JobRequest, JobResult
 from trainkit.tuning.plan import RacePlan, race_folder
@@ -188,6 +190,27 @@ def advice_of(advisor: Advisor, plan: RacePlan) -> Advice:
         minimizes_memory=plan.goal.minimize == MEMORY,
         is_unchecked=advisor.is_unchecked(standing),
     )
+
+
+def unmeasured(advisor: Advisor) -> tuple[list[LeftOut], list[LeftOut]]:
+    """The arms that nothing is known of: those that did not fit into the budget, with the time that they need or what
+    cut their job off, and those that are out without a job, with the reason."""
+    entries = list(advisor.entries.values())
+    raced = {entry.settings.overrides for entry in entries}
+    not_tried, refused = [], []
+    for settings in advisor.space.screening():
+        if settings.overrides not in raced:
+            refused.append(LeftOut(arm_label(settings.overrides), "nothing takes too much memory"))
+    for entry in entries:
+        label = arm_label(entry.settings.overrides)
+        if entry.arm.excluded is None and not entry.arm.all_figures:
+            reason = time_needed(predicted_s(entry, False, entries))
+            if entry.jobs:
+                reason = entry.jobs[-1].reason or reason
+            not_tried.append(LeftOut(label, reason))
+        elif not entry.jobs:
+            refused.append(LeftOut(label, entry.arm.excluded or ""))
+    return not_tried, refused
 
 
 def _save(plan: RacePlan, advice: Advice, config: DictConfig, into: str | None) -> str:

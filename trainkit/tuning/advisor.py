@@ -7,14 +7,13 @@ from trainkit.analysis.advice import Round, arm_label
 from trainkit.analysis.arms import Arm, Turn
 from trainkit.analysis.dropping import OTHER_NUMBERS
 from trainkit.analysis.race import Race, Standing
-from trainkit.config.factors import LeftOut
 from trainkit.results.ledger import Ledger, Measurement
 from trainkit.tuning.accuracy import LEAST_SEEDS, num_seeds, worse_metric
 from trainkit.tuning.batch_sizes import BatchSizes
 from trainkit.tuning.budget import Budget, repeating
 from trainkit.tuning.combinations import combinations
 from trainkit.tuning.forecast import Entry, coldest_compile_s, predicted_check_s, predicted_s
-from trainkit.tuning.goal import MEMORY, Goal, time_needed
+from trainkit.tuning.goal import MEMORY, Goal
 from trainkit.tuning.measuring import JobRequest, JobResult, measurement_of
 from trainkit.tuning.rounds import add_round
 from trainkit.tuning.space import ArmSettings, Overrides, Space, chosen_values
@@ -294,24 +293,3 @@ class Advisor:
             if is_wrong and set(entry.settings.overrides) < set(settings.overrides):
                 return f"{OTHER_NUMBERS} with {arm_label(entry.settings.overrides)}"
         return None
-
-
-def unmeasured(advisor: Advisor) -> tuple[list[LeftOut], list[LeftOut]]:
-    """The arms that nothing is known of: those that did not fit into the budget, with the time that they need or what
-    cut their job off, and those that are out without a job, with the reason."""
-    entries = list(advisor.entries.values())
-    raced = {entry.settings.overrides for entry in entries}
-    not_tried, refused = [], []
-    for settings in advisor.space.screening():
-        if settings.overrides not in raced:
-            refused.append(LeftOut(arm_label(settings.overrides), "nothing takes too much memory"))
-    for entry in entries:
-        label = arm_label(entry.settings.overrides)
-        if entry.arm.excluded is None and not entry.arm.all_figures:
-            reason = time_needed(predicted_s(entry, False, entries))
-            if entry.jobs:
-                reason = entry.jobs[-1].reason or reason
-            not_tried.append(LeftOut(label, reason))
-        elif not entry.jobs:
-            refused.append(LeftOut(label, entry.arm.excluded or ""))
-    return not_tried, refused
