@@ -7,7 +7,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import NoReturn
 
@@ -59,20 +59,21 @@ def end_on_signals() -> Iterator[None]:
 
 @contextmanager
 def hold_signals() -> Iterator[None]:
-    """A context in which SIGINT and SIGTERM wait until it is left: for short work of a library whose own cleanup hides
-    their exceptions behind others."""
+    """A context in which SIGINT, SIGTERM and SIGHUP wait until it is left: for short work of a library whose own
+    cleanup hides their exceptions behind others."""
     waiting: list[int] = []
-    handlers = {}
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM):
-            handlers[number] = signal.signal(number, lambda number, frame: waiting.append(number))
-    try:
+    with ExitStack() as afterwards:
+        afterwards.callback(_raise_signals, waiting)
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                afterwards.callback(signal.signal, number, signal.getsignal(number))
+                signal.signal(number, lambda number, frame: waiting.append(number))
         yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        for number_of_signal in waiting:
-            signal.raise_signal(number_of_signal)
+
+
+def _raise_signals(numbers: list[int]) -> None:
+    for number in numbers:
+        signal.raise_signal(number)
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:

@@ -773,6 +773,22 @@ def test_blocks_are_checkpointed_only_once_something_takes_too_much_memory(
     assert (LeftOut(f"{CHECKPOINTED}, default", "nothing takes too much memory") in refused) is not is_tried
 
 
+def test_a_comparison_that_takes_too_much_memory_makes_none_short(tmp_path: Path):
+    machine = Machine()
+    factors = [Factor("trainer.activation_checkpointing", {"true": FactorValue(saves_memory=True)}), *FACTORS]
+    budget = Budget(1200, 0.0, now=lambda: machine.now_s)
+    space = Space(factors, BEGINS | {"trainer.activation_checkpointing": "false"})
+    advisor = Advisor(space, Goal(batch_size=64), budget, Ledger(tmp_path, IDENTITY))
+
+    def row_of(request: JobRequest) -> Row:
+        row = machine.row(request)
+        return replace(row, status="oom", error="oom: no memory") if request.check else row
+
+    advisor.run(machine.timed(row_of))
+    assert any(job.check for job in machine.jobs)
+    assert not any(CHECKPOINTED in job.name for job in machine.jobs)
+
+
 def test_where_mode_default_does_not_compile_the_largest_batch_is_found_in_another_mode(tmp_path: Path):
     machine = Machine(fails={"compile.mode=default": {"status": "compile_error", "error": "no"}})
     machine.step_ms["compile.mode=max-autotune"] = 30.0
@@ -781,19 +797,24 @@ def test_where_mode_default_does_not_compile_the_largest_batch_is_found_in_anoth
     assert advisor.entries[f"{CUDA_GRAPHS} data.batch_size=640"].first_figure is not None
     assert advisor.entries[f"{CUDA_GRAPHS} data.batch_size=1024"].arm.excluded == "takes 64.0 GiB of 40 GiB"
     assert "data.batch_size=640" in chosen(advisor)
+    assert max(advisor.sizes.fitting(advisor.entries.values())) == 640
+    assert advisor.sizes.space.reference_mode == "reduce-overhead"
 
 
-def test_what_fits_is_tried_with_what_makes_it_fit(tmp_path: Path):
+@pytest.mark.parametrize(("eager_fits", "saves_memory"), [(False, False), (False, True), (True, True)])
+def test_what_fits_is_tried_with_what_makes_it_fit(eager_fits: bool, saves_memory: bool, tmp_path: Path):
     """Without checkpointing nothing compiled fits."""
     machine, fits = Machine(), "trainer.activation_checkpointing=true"
-    factors = [Factor("trainer.activation_checkpointing", {"true": FactorValue()}), *FACTORS]
+    factors = [Factor("trainer.activation_checkpointing", {"true": FactorValue(saves_memory=saves_memory)}), *FACTORS]
     begins = BEGINS | {"trainer.activation_checkpointing": "false"}
 
     def row_of(request: JobRequest) -> Row:
         row = machine.row(request)
-        return row if fits in request.overrides else replace(row, status="oom", error="CUDA out of memory")
+        if fits in request.overrides or (eager_fits and "compile.mode=eager" in request.overrides):
+            return row
+        return replace(row, status="oom", error="CUDA out of memory")
 
-    budget = Budget(1200, 0.0, now=lambda: machine.now_s)
+    budget = Budget(2400, 0.0, now=lambda: machine.now_s)
     advisor = Advisor(Space(factors, begins), Goal(batch_size=64), budget, Ledger(tmp_path, IDENTITY))
     advisor.run(machine.timed(row_of))
     assert set(chosen(advisor).split()) == {fits, *BEST.split()}

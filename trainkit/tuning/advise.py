@@ -68,10 +68,12 @@ def advise(
             status = NOTHING
         else:
             last_line = _save(plan, advice, config, into)  # before the page, which takes a second
-        page = write_advice(folder, advice, f"{plan.config.job.model} on {plan.config.job.data}: a race")
-        print(f"rows, logs and {advisor.ledger.path.name}: {folder}; {page.name}", flush=True)
-        if last_line is not None:
-            print(last_line, flush=True)
+        try:
+            page = write_advice(folder, advice, f"{plan.config.job.model} on {plan.config.job.data}: a race")
+            print(f"rows, logs and {advisor.ledger.path.name}: {folder}; {page.name}", flush=True)
+        finally:
+            if last_line is not None:
+                print(last_line, flush=True)
     return status
 
 
@@ -185,7 +187,7 @@ def advice_of(advisor: Advisor, plan: RacePlan) -> Advice:
         rounds=tuple(advisor.rounds),
         largest_batch=max(fitting, default=None),
         capped_at=capped_at,
-        batch_mode=advisor.space.reference_mode,
+        batch_mode=advisor.sizes.space.reference_mode,
         changes_training=tuple(advisor.space.changes_training(overrides)),
         minimizes_memory=plan.goal.minimize == MEMORY,
         is_unchecked=advisor.is_unchecked(standing),
@@ -199,7 +201,7 @@ def unmeasured(advisor: Advisor) -> tuple[list[LeftOut], list[LeftOut]]:
     raced = {entry.settings.overrides for entry in entries}
     not_tried, refused = [], []
     for settings in advisor.space.screening():
-        if settings.overrides not in raced:
+        if settings.overrides not in raced and not advisor.memory_savers():
             refused.append(LeftOut(arm_label(settings.overrides), "nothing takes too much memory"))
     for entry in entries:
         label = arm_label(entry.settings.overrides)

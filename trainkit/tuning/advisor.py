@@ -1,12 +1,13 @@
 """The race over a space within a budget: which job comes next, and what its row means for its arm."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from trainkit.analysis.advice import Round, arm_label
 from trainkit.analysis.arms import Arm, Turn
 from trainkit.analysis.dropping import OTHER_NUMBERS
 from trainkit.analysis.race import Race, Standing
+from trainkit.config.factors import BATCH_SIZE
 from trainkit.results.ledger import Ledger, Measurement
 from trainkit.tuning.accuracy import LEAST_SEEDS, num_seeds, worse_metric
 from trainkit.tuning.batch_sizes import BatchSizes
@@ -16,7 +17,7 @@ from trainkit.tuning.forecast import Entry, coldest_compile_s, predicted_check_s
 from trainkit.tuning.goal import MEMORY, Goal
 from trainkit.tuning.measuring import JobRequest, JobResult, measurement_of
 from trainkit.tuning.rounds import add_round
-from trainkit.tuning.space import ArmSettings, Overrides, Space, chosen_values
+from trainkit.tuning.space import ArmSettings, Overrides, Space, chosen_values, value_in
 
 MOST_UNUSABLE = 3  # jobs of an arm, in a row, that left no figure through no fault of the arm
 MOST_CROSSED = 6  # combinations that are tried
@@ -179,24 +180,19 @@ class Advisor:
         """Add the next batch size, or, once all other arms were tried, the combinations of promising values, with a
         smaller batch where one takes too much memory.
 
-        These follow from the first figures of the screening, so a race that goes on has the same ones, but for values
-        that are out by then.
+        These follow from first figures, so a race that goes on has the same ones, but for values that are out by then.
         """
-        if any(self._is_waiting(arm) for arm in self.race.arms):
+        if self._is_any_waiting() or self._is_any_waiting(self.memory_savers()):
             return
         entries = list(self.entries.values())
         space = self._space_that_runs()
-        sizes = self.sizes
-        if self.goal.batch_size not in sizes.fits_by_size(entries):  # the reference is out, and not for its batch
-            sizes = replace(sizes, space=space)
-        next_size = sizes.next_arm(entries)
+        self.sizes = BatchSizes(self.space, self.goal)
+        if self.goal.batch_size not in self.sizes.fits_by_size(entries):  # the reference is out, not for its batch
+            self.sizes = BatchSizes(space, self.goal)
+        next_size = self.sizes.next_arm(entries)
         if next_size is not None and self._is_waiting(self._add(next_size).arm):
             return
-        for smaller in sizes.smaller_arms(entries):
-            self._add(smaller)
-        for settings in self._screening(space):
-            self._add(settings)
-        if any(self._is_waiting(arm) for arm in self.race.arms):
+        if self._is_any_waiting([*self.sizes.smaller_arms(entries), *self._screening(space)]):
             return
         num_crossed = 0
         for settings in combinations(space, self._screened_figures(space))[:MOST_COMPOSED]:
@@ -206,20 +202,23 @@ class Advisor:
             if num_crossed == MOST_CROSSED:
                 return
 
-    def _screening(self, space: Space) -> list[ArmSettings]:
-        """The arms of the screening: those that save memory once another one takes too much, or if memory is the
-        goal."""
-        is_short = self.goal.minimize == MEMORY
-        for entry in self.entries.values():
-            size = self.sizes.size_alone(entry.settings)
-            is_larger = size is not None and self.goal.batch_size is not None and size > self.goal.batch_size
-            if not is_larger and any(self.sizes.is_out_of_memory(job) for job in entry.jobs):
-                is_short = True
+    def memory_savers(self) -> list[ArmSettings]:
+        """Each arm that takes too much memory, with what saves memory; that of the screening, if memory is the goal. A
+        batch that is larger than the first one is no reason."""
+        if self.goal.minimize == MEMORY:
+            return [settings for settings in self.space.screening() if self.space.saves_memory(settings.overrides)]
         arms = []
-        for settings in space.screening():
-            if is_short or not space.saves_memory(settings.overrides):
-                arms.append(settings)
+        for entry in self.entries.values():
+            size = value_in(entry.settings.overrides, BATCH_SIZE)
+            is_larger = size is not None and self.goal.batch_size is not None and int(size) > self.goal.batch_size
+            takes_too_much = any(job.excludes and self.sizes.is_out_of_memory(job) for job in entry.jobs)
+            if takes_too_much and not is_larger and self.space.memory_savers:
+                arms.append(self.space.arm(chosen_values(entry.settings.overrides) | self.space.memory_savers))
         return arms
+
+    def _screening(self, space: Space) -> list[ArmSettings]:
+        """The arms of the screening but for those that save memory."""
+        return [settings for settings in space.screening() if not space.saves_memory(settings.overrides)]
 
     def _space_that_runs(self) -> Space:
         """The space; with the fastest screened arm as its reference, compiled if there is one, if the reference has no
@@ -244,6 +243,12 @@ class Advisor:
             if entry.first_figure is not None and is_screened and can_win:
                 figures[overrides] = entry.first_figure
         return figures
+
+    def _is_any_waiting(self, added: Sequence[ArmSettings] = ()) -> bool:
+        """Whether any arm waits for its first job, once these were added."""
+        for settings in added:
+            self._add(settings)
+        return any(self._is_waiting(arm) for arm in self.race.arms)
 
     def _is_waiting(self, arm: Arm) -> bool:
         return arm.excluded is None and not arm.figures and self._may_run(Turn(arm, is_final=False))

@@ -10,6 +10,7 @@ from typing import Self
 
 from omegaconf import DictConfig
 
+from trainkit.interruption import hold_signals
 from trainkit.results.ledger import LEDGER_FILE
 from trainkit.results.row import Row
 from trainkit.results.runs import read_rows
@@ -78,7 +79,8 @@ class JobRunner:
 
     def _job(self, request: JobRequest) -> Job:
         overrides = self._plan.job_overrides(request.overrides, request.repeat, request.check)
-        config = self._load_config(overrides)
+        with hold_signals():  # omegaconf turns a KeyboardInterrupt into errors of its own
+            config = self._load_config(overrides)
         return Job(overrides, config, self._plan.nproc_per_node, request.name, request.repeat, "")
 
     def _limited(self, request: JobRequest) -> Sweep:

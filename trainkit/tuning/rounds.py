@@ -27,7 +27,10 @@ def add_round(rounds: list[Round], job: Measurement, entries: Mapping[str, Entry
     measured: tuple[str, ...] = (label,)
     if rounds and _goes_on(rounds[-1], label, job.is_final):
         measured += rounds.pop().measured
-    name = FINAL if job.is_final else f"round {len(rounds) + 1}"
+    name = FINAL
+    if not job.is_final:
+        earlier = [shown for shown in rounds if shown.name != FINAL]
+        name = f"round {len(earlier) + 1}"
     slower = [labels[arm.name] for arm in standing.eliminated if arm not in standing.winners]
     rounds.append(Round(name, leader, intervals, tuple(slower), tuple(excluded), measured))
 

@@ -90,12 +90,21 @@ class Space:
         base, *candidates = arms.values()
         return [base, *sorted(candidates, key=lambda arm: max(1, round(arm.compile_multiple)))]
 
+    @property
+    def memory_savers(self) -> dict[str, str]:
+        """The values that save memory, by setting."""
+        savers = {}
+        for factor in self.factors:
+            for value, facts in factor.values.items():
+                if facts.saves_memory and value != self._begin(factor):
+                    savers[factor.setting] = value
+        return savers
+
     def saves_memory(self, overrides: Overrides) -> bool:
         """Whether an arm is tried for its memory alone."""
         values = chosen_values(overrides)
-        for factor in self.factors:
-            value = factor.values.get(values.get(factor.setting, ""))
-            if value is not None and value.saves_memory:
+        for setting, value in self.memory_savers.items():
+            if values.get(setting) == value != self.reference.get(setting):
                 return True
         return False
 
