@@ -20,7 +20,7 @@ from trainkit.config.factors import (
 )
 from trainkit.config.schema import SETTINGS, RunConfig
 from trainkit.config.settings import value_of
-from trainkit.tuning.space import Space
+from trainkit.tuning.space import Space, saves_memory
 
 FACTORS = read_factors([CONF])
 
@@ -123,7 +123,7 @@ def arms(compose, *overrides: str, num_processes: int = 1) -> list[str]:
     factors, _ = drop_constant(factors, begins)
     names, space = [], Space(factors, begins)
     for arm in space.screening():
-        if not space.saves_memory(arm.overrides):
+        if not saves_memory(space, arm.overrides):
             names.append(" ".join(name for name in arm.overrides if not name.startswith("compile.mode=")))
     return [name for name in names if name]
 

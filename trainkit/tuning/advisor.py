@@ -17,7 +17,7 @@ from trainkit.tuning.forecast import Entry, coldest_compile_s, predicted_check_s
 from trainkit.tuning.goal import MEMORY, Goal
 from trainkit.tuning.measuring import JobRequest, JobResult, measurement_of
 from trainkit.tuning.rounds import add_round
-from trainkit.tuning.space import ArmSettings, Overrides, Space, chosen_values, value_in
+from trainkit.tuning.space import ArmSettings, Overrides, Space, chosen_values, saves_memory, value_in
 
 MOST_UNUSABLE = 3  # jobs of an arm, in a row, that left no figure through no fault of the arm
 MOST_CROSSED = 6  # combinations that are tried
@@ -206,7 +206,7 @@ class Advisor:
         """Each arm that takes too much memory, with what saves memory; that of the screening, if memory is the goal. A
         batch that is larger than the first one is no reason."""
         if self.goal.minimize == MEMORY:
-            return [settings for settings in self.space.screening() if self.space.saves_memory(settings.overrides)]
+            return [settings for settings in self.space.screening() if saves_memory(self.space, settings.overrides)]
         arms = []
         for entry in self.entries.values():
             size = value_in(entry.settings.overrides, BATCH_SIZE)
@@ -218,7 +218,7 @@ class Advisor:
 
     def _screening(self, space: Space) -> list[ArmSettings]:
         """The arms of the screening but for those that save memory."""
-        return [settings for settings in space.screening() if not space.saves_memory(settings.overrides)]
+        return [settings for settings in space.screening() if not saves_memory(space, settings.overrides)]
 
     def _space_that_runs(self) -> Space:
         """The space; with the fastest screened arm as its reference, compiled if there is one, if the reference has no

@@ -100,14 +100,6 @@ class Space:
                     savers[factor.setting] = value
         return savers
 
-    def saves_memory(self, overrides: Overrides) -> bool:
-        """Whether an arm is tried for its memory alone."""
-        values = chosen_values(overrides)
-        for setting, value in self.memory_savers.items():
-            if values.get(setting) == value != self.reference.get(setting):
-                return True
-        return False
-
     def effects(self) -> list[tuple[str, Overrides, Overrides]]:
         """Each value of a factor, the arm that has it, and the arm that differs by this value alone."""
         effects = []
@@ -166,6 +158,15 @@ class Space:
         if factor.is_named and begins not in factor.values and not is_searched:
             return next(iter(factor.values))
         return begins
+
+
+def saves_memory(space: Space, overrides: Overrides) -> bool:
+    """Whether an arm of a space is tried for its memory alone."""
+    values = chosen_values(overrides)
+    for setting, value in space.memory_savers.items():
+        if values.get(setting) == value != space.reference.get(setting):
+            return True
+    return False
 
 
 def value_in(overrides: Overrides, setting: str) -> str | None:
