@@ -43,7 +43,11 @@ def test_each_value_of_a_space_composes_and_a_race_over_it_tries_no_other(name: 
     typed = split_typed(race_judge.race_words(space))
     conditions = conditions_of(config, num_gpus=int(name in GPU_SPACES), num_processes=1)
     varied, _ = narrow(read_factors([CONF]), typed, conditions, "train")
-    assert {factor.setting for factor in varied} == set(space.factors)
+    raced = set()
+    for factor in varied:
+        if not any(value.saves_memory for value in factor.values.values()):  # these wait until memory is short
+            raced.add(factor.setting)
+    assert raced == set(space.factors)
 
 
 def judge(folder: Path, step_times_ms: dict[tuple[str, ...], Sequence[float]], **fields) -> None:
