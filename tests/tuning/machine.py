@@ -25,7 +25,10 @@ FACTORS = [
     ),
     Factor("trainer.channels_last", {"true": FactorValue()}),
 ]
-BEGINS = {"compile.mode": "default", "trainer.channels_last": "false", "data.batch_size": "64"}
+BEGINS = {
+    "compile.mode": "default", "trainer.channels_last": "false", "trainer.activation_checkpointing": "false",
+    "data.batch_size": "64",
+}  # fmt: skip
 IDENTITY = RaceIdentity(
     model="resnet18", data="synthetic", goal="", base=[], job_steps=100, device="H100", torch="2.13.0", config_digest=""
 )

@@ -763,11 +763,7 @@ def test_blocks_are_checkpointed_only_once_something_takes_too_much_memory(
     """Each setting takes 4 GiB."""
     machine = Machine()
     factors = [Factor("trainer.activation_checkpointing", {"true": FactorValue(saves_memory=True)}), *FACTORS]
-    budget = Budget(1200, 0.0, now=lambda: machine.now_s)
-    space = Space(factors, BEGINS | {"trainer.activation_checkpointing": "false"})
-    goal = Goal(batch_size=64, memory_gib=memory_gib)
-    advisor = Advisor(space, goal, budget, Ledger(tmp_path, IDENTITY))
-    advisor.run(machine.measure)
+    advisor = race(machine, tmp_path, factors=factors, goal=Goal(batch_size=64, memory_gib=memory_gib))
     assert any(CHECKPOINTED in job.name for job in machine.jobs) is is_tried
     _, refused = unmeasured(advisor)
     assert (LeftOut(f"{CHECKPOINTED}, default", "nothing takes too much memory") in refused) is not is_tried
@@ -776,9 +772,7 @@ def test_blocks_are_checkpointed_only_once_something_takes_too_much_memory(
 def test_a_comparison_that_takes_too_much_memory_makes_none_short(tmp_path: Path):
     machine = Machine()
     factors = [Factor("trainer.activation_checkpointing", {"true": FactorValue(saves_memory=True)}), *FACTORS]
-    budget = Budget(1200, 0.0, now=lambda: machine.now_s)
-    space = Space(factors, BEGINS | {"trainer.activation_checkpointing": "false"})
-    advisor = Advisor(space, Goal(batch_size=64), budget, Ledger(tmp_path, IDENTITY))
+    advisor = machine.advisor(tmp_path, factors=factors)
 
     def row_of(request: JobRequest) -> Row:
         row = machine.row(request)

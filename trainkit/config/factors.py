@@ -40,8 +40,8 @@ OPTIMIZER_KERNELS = ("optimizer.foreach", "optimizer.fused")
 @dataclass
 class FactorValue:
     """The conditions of a value, the values of other settings that it needs, and its compile time in multiples of that
-    of mode `default`: `compile` of all stages, `inductor` of those of inductor alone. What `saves_memory` is tried,
-    unless it is named, once another setting has taken too much."""
+    of mode `default`: `compile` of all stages, `inductor` of those of inductor alone. What `saves_memory` is tried
+    with settings that take too much, unless it is named."""
 
     needs: list[str] = field(default_factory=list)
     together: dict[str, str] = field(default_factory=dict)

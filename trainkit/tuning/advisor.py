@@ -210,7 +210,7 @@ class Advisor:
         arms = []
         for entry in self.entries.values():
             size = value_in(entry.settings.overrides, BATCH_SIZE)
-            is_larger = size is not None and self.goal.batch_size is not None and int(size) > self.goal.batch_size
+            is_larger = size is not None and self.sizes.is_larger(int(size))
             takes_too_much = any(job.excludes and self.sizes.is_out_of_memory(job) for job in entry.jobs)
             if takes_too_much and not is_larger and self.space.memory_savers:
                 arms.append(self.space.arm(chosen_values(entry.settings.overrides) | self.space.memory_savers))
@@ -234,7 +234,7 @@ class Advisor:
 
     def _screened_figures(self, space: Space) -> dict[Overrides, float]:
         """The first figure of each arm of the screening of a space that has one and can win, and of its reference."""
-        screened, sizes = {settings.overrides for settings in space.screening()}, replace(self.sizes, space=space)
+        screened, sizes = {settings.overrides for settings in space.screening()}, BatchSizes(space, self.goal)
         figures = {}
         for entry in self.entries.values():
             overrides = entry.settings.overrides

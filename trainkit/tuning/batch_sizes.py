@@ -71,9 +71,12 @@ class BatchSizes:
 
     def _is_too_large(self, size: int, job: Measurement) -> bool:
         """Whether a job without a figure failed because of its batch size."""
-        is_larger = self.goal.batch_size is not None and size > self.goal.batch_size
-        is_refused = job.status == "failed" and is_larger  # the data has fewer samples
+        is_refused = job.status == "failed" and self.is_larger(size)  # the data has fewer samples
         return is_refused or self.is_out_of_memory(job)
+
+    def is_larger(self, size: int) -> bool:
+        """Whether a batch is larger than the one that the race begins with."""
+        return self.goal.batch_size is not None and size > self.goal.batch_size
 
     def is_out_of_memory(self, job: Measurement) -> bool:
         """Whether a job took more memory than there is, or than it may."""

@@ -177,9 +177,8 @@ def predicted_compile_s(entry: Entry, entries: Sequence[Entry]) -> float:
     """The compile time of an arm's first job. Its graphs are in the cache if another arm has run that differs in the
     optimizer alone."""
     warm_times_s = []
-    for other in entries:
-        if other.settings.compiled == entry.settings.compiled:
-            warm_times_s += [_warm_compile_s(job) for job in other.jobs if job.figure is not None]
+    for other in _with_same_graphs(entry, entries):
+        warm_times_s += [_warm_compile_s(job) for job in other.jobs if job.figure is not None]
     if warm_times_s:
         return max(warm_times_s)
     return _cold_compile_s(entry, entries)
@@ -187,8 +186,11 @@ def predicted_compile_s(entry: Entry, entries: Sequence[Entry]) -> float:
 
 def coldest_compile_s(entry: Entry, entries: Iterable[Entry]) -> float:
     """The longest compile of the arms with the same graphs: whichever of them came first found the cache cold."""
-    same = [other for other in entries if other.settings.compiled == entry.settings.compiled]
-    return max([other.compile_s for other in same], default=0.0)
+    return max([other.compile_s for other in _with_same_graphs(entry, entries)], default=0.0)
+
+
+def _with_same_graphs(entry: Entry, entries: Iterable[Entry]) -> list[Entry]:
+    return [other for other in entries if other.settings.compiled == entry.settings.compiled]
 
 
 def _warm_compile_s(job: Measurement) -> float:
